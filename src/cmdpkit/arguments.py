@@ -11,13 +11,17 @@ import numpy as np
 from cmdpkit.kernel import BoolArray, FloatArray
 
 Name = str | int
+MAX_HORIZON = 1_000_000_000
 
 
 def numbers(what: str, x: Any) -> FloatArray:
     """A fresh float array, or an error that names `what`."""
     try:
-        return np.array(x, dtype=float)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(x)
+        if array.dtype.kind not in "biufO":  # texts, dates and complex numbers would be converted silently
+            raise ValueError(f"got an array of {array.dtype}")
+        return np.array(array, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{what} must be an array of numbers: {error}") from None
 
 
@@ -37,7 +41,10 @@ def table(what: str, x: Any) -> FloatArray:
 
 def action_mask(x: Any, S: int, A: int) -> BoolArray:
     """Which actions exist, bool [S, A] or [H, S, A], as [1 or H, S, A]."""
-    mask = np.array(x)
+    try:
+        mask = np.array(x)
+    except ValueError as error:
+        raise ValueError(f"actions must be an array of truth values: {error}") from None
     if mask.dtype != bool:
         raise ValueError(f"actions has dtype {mask.dtype}, expected bool (True where the action exists)")
     if mask.ndim not in (2, 3) or mask.shape[-2:] != (S, A) or 0 in mask.shape:
@@ -47,8 +54,8 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
 
 def horizon_of(horizon: int | None, **steps: int) -> int:
     """H from what was given; every array must have 1 or H steps."""
-    if horizon is not None and (not is_int(horizon) or horizon < 1):
-        raise ValueError(f"horizon is {horizon!r}, expected a whole number of steps, at least 1")
+    if horizon is not None:
+        check_horizon(horizon)
     H = int(horizon) if horizon is not None else max(steps.values())
     if horizon is None and H == 1 and steps["P"] == 1:
         raise ValueError("horizon is missing: nothing given depends on the step")
@@ -58,12 +65,21 @@ def horizon_of(horizon: int | None, **steps: int) -> int:
     return H
 
 
+def check_horizon(horizon: Any) -> None:
+    """Raise ValueError unless it is a number of steps."""
+    if not is_int(horizon) or not 1 <= horizon <= MAX_HORIZON:
+        rule = f"at least 1 (and at most {MAX_HORIZON:,})"
+        raise ValueError(f"horizon is {horizon!r}, expected a whole number of steps, {rule}")
+
+
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
     """Names as strings or ints; by default they count from 1."""
     if names is None:
         return range(1, n + 1)
     if isinstance(names, range) and names == range(1, n + 1):
         return names
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"{what} is {names!r}, expected a list of names")
     listed = tuple(x if isinstance(x, str) else int(x) if is_int(x) else str(x) for x in names)
     if len(listed) != n:
         raise ValueError(f"{what} has {len(listed)} names, expected {n}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from cmdpkit.arguments import table
+from cmdpkit.arguments import numbers, table
 from cmdpkit.kernel import FloatArray
 
 Sense = Literal["at_least", "at_most"]
@@ -30,11 +30,13 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ValueError(f"a constraint's name must be a non-empty string, got {self.name!r}")
-        if self.sense not in ("at_least", "at_most"):
+        if not isinstance(self.sense, str) or self.sense not in ("at_least", "at_most"):
             raise ValueError(f"constraint {self.name!r}: sense is {self.sense!r}, expected 'at_least' or 'at_most'")
         try:
+            if isinstance(self.bound, (str, bytes, bool)):
+                raise TypeError
             object.__setattr__(self, "bound", float(self.bound))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(f"constraint {self.name!r}: bound is {self.bound!r}, expected a number") from None
         if not np.isfinite(self.bound):
             raise ValueError(f"constraint {self.name!r}: bound is {self.bound}, expected a finite number")
@@ -71,28 +73,41 @@ def at_most(name: str, bound: float, signal: Any = None) -> Constraint:
     return Constraint(name, "at_most", bound, signal)
 
 
+def listed(constraints: Any) -> tuple[Constraint, ...]:
+    """Constraints as a tuple; ValueError if they are something else."""
+    if not isinstance(constraints, Iterable):
+        raise ValueError(f"constraints is {constraints!r}, expected a list of at_least(...) and at_most(...)")
+    made = tuple(constraints)
+    for c in made:
+        if not isinstance(c, Constraint):
+            raise ValueError(f"constraints must be at_least(...) or at_most(...), got {c!r}")
+    return made
+
+
 def read_constraints(
     g: Any, rho: Any, constraints: Iterable[Constraint] | None, shape: tuple[int, ...]
 ) -> tuple[tuple[Constraint, ...], list[FloatArray]]:
     """Constraints without their signals, and the signals [1 or H, S, A], from the three ways to give them."""
     if constraints is None:
         if (g is None) != (rho is None):
-            raise ValueError(f"{'rho' if rho is None else 'g'} is given without {'g' if g is None else 'rho'}")
+            raise ValueError("g is given without rho" if rho is None else "rho is given without g")
         if g is None:
             return (), []
-        if np.ndim(rho) == 0:
+        rho = numbers("rho", rho)
+        if rho.ndim > 1:
+            raise ValueError(f"rho has shape {rho.shape}, expected one bound or one per signal")
+        if rho.ndim == 0:
             g, rho = [g], [rho]
         names = ["utility"] if len(rho) == 1 else [f"utility {n + 1}" for n in range(len(rho))]
         made = tuple(at_least(name, bound) for name, bound in zip(names, rho, strict=True))
     else:
-        made = tuple(constraints)
-        for c in made:
-            if not isinstance(c, Constraint):
-                raise ValueError(f"constraints must be at_least(...) or at_most(...), got {c!r}")
+        made = listed(constraints)
         if rho is not None:
             raise ValueError("give bounds either in rho or in constraints, not in both")
         if g is None:
             g = [c.signal for c in made]
+    if not isinstance(g, (Sequence, np.ndarray)) or (isinstance(g, np.ndarray) and g.ndim == 0):
+        raise ValueError(f"g is {g!r}, expected one signal per bound")
     if len(g) != len(made):
         raise ValueError(f"g has {len(g)} signals for {len(made)} bounds")
     seen: set[str] = set()

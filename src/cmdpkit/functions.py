@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.constraints import Constraint
+from cmdpkit.arguments import check_horizon, numbers
+from cmdpkit.constraints import Constraint, listed
 from cmdpkit.kernel import ROW_SUM_TOLERANCE, Kernel
 from cmdpkit.model import CMDP, Grid
 
@@ -54,26 +56,29 @@ def from_function(
     >>> cmdp.states
     (0, 1, 2, 3, 4)
     """
-    constraints = tuple(constraints)
+    constraints = listed(constraints)
     for c in constraints:
         if not callable(c.signal):
             raise ValueError(f"constraint {c.name!r} needs a function of (state, action) as its signal")
-    if not isinstance(horizon, int) or horizon < 1:
-        raise ValueError(f"horizon is {horizon!r}, expected a whole number of steps, at least 1")
-    initial = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    listed = None if callable(actions) else list(actions)
-    choices: Callable[[Any], Iterable[Action]] = actions if callable(actions) else (lambda s: listed or ())
+    for what, f in (("step", step), ("reward", reward)):
+        if not callable(f):
+            raise ValueError(f"{what} is {f!r}, expected a function of (state, action)")
+    check_horizon(horizon)
+    initial = dict(start) if isinstance(start, Mapping) else {_hashable("start", start): 1.0}
+    fixed = None if callable(actions) else _different("actions", "an action", actions)
+
+    def choices(s: State) -> list[Action]:
+        return _different(f"actions({s!r})", "an action", actions(s)) if callable(actions) else fixed or []
+
     successors = _Successors(step, choices, horizon, renormalise)
 
-    order = list(states) if states is not None else successors.explore(initial, max_states)
+    order = _different("states", "a state", states) if states is not None else successors.explore(initial, max_states)
     index = {s: i for i, s in enumerate(order)}
-    if len(index) != len(order):
-        raise ValueError("states lists a state twice")
     for s in initial:
         if s not in index:
             raise ValueError(f"start {s!r} is not among the states")
     outside = set() if states is not None else successors.beyond
-    names: dict[Action, int] = {a: i for i, a in enumerate(listed or [])}
+    names: dict[Action, int] = {a: i for i, a in enumerate(fixed or [])}
     for s in order:
         for a in () if s in outside else choices(s):
             names.setdefault(a, len(names))
@@ -89,7 +94,7 @@ def from_function(
     probs: list[float] = []
     signals = [np.zeros((horizon if t else 1, S, A)) for t in timed[1:]]
     for s, i in index.items():
-        available = list(names)[:1] if s in outside else list(choices(s))
+        available = list(names)[:1] if s in outside else choices(s)
         if not available:
             raise ValueError(f"state {s!r} has no actions; give it at least one (for example a self-loop)")
         for a in available:
@@ -114,7 +119,7 @@ def from_function(
     kernel = Kernel.from_entries((T, S, A), np.array(rows), np.array(nexts), np.array(probs))
     mu = np.zeros(S)
     for s, p in initial.items():
-        mu[index[s]] = p
+        mu[index[s]] = numbers(f"start[{s!r}]", [p])[0]
     return CMDP(
         kernel,
         signals[0],
@@ -132,7 +137,7 @@ class _Successors:
     """Calls the user's step function and checks each answer where it is asked."""
 
     def __init__(
-        self, step: Callable[..., Any], choices: Callable[[Any], Iterable[Action]], H: int, renormalise: bool
+        self, step: Callable[..., Any], choices: Callable[[Any], list[Action]], H: int, renormalise: bool
     ) -> None:
         self.step, self.choices, self.H, self.renormalise = step, choices, H, renormalise
         self.timed = _takes_step(step)
@@ -147,9 +152,10 @@ class _Successors:
             raise ValueError(f"{call} returned {answer!r}, expected [(probability, next state), ...]") from None
         row: dict[State, float] = {}
         for p, s_next in pairs:
-            if isinstance(p, (str, bytes)) or not np.isscalar(p) or not np.isfinite(float(p)) or float(p) < 0:  # type: ignore[arg-type]
+            if not isinstance(p, (int, float, np.integer, np.floating)) or not 0 <= p <= sys.float_info.max:
                 raise ValueError(f"{call} gives {s_next!r} probability {p!r}, expected a number between 0 and 1")
-            row[s_next] = row.get(s_next, 0.0) + float(p)  # type: ignore[arg-type]
+            _hashable(f"next state of {call}", s_next)
+            row[s_next] = row.get(s_next, 0.0) + float(p)
         total = sum(row.values())
         if self.renormalise and total > 0:
             return {x: p / total for x, p in row.items()}
@@ -178,6 +184,25 @@ class _Successors:
         return found
 
 
+def _hashable(what: str, x: Any) -> Any:
+    try:
+        hash(x)
+    except TypeError:
+        raise ValueError(f"{what} is {x!r}: use something that cannot change, such as a tuple") from None
+    return x
+
+
+def _different(what: str, one: str, things: Any) -> list[Any]:
+    """A list of things that are all different, as states and actions must be."""
+    if isinstance(things, str) or not isinstance(things, Iterable):
+        raise ValueError(f"{what} is {things!r}, expected a list")
+    found = [_hashable(f"an entry of {what}", x) for x in things]
+    if len(set(found)) < len(found):
+        twice = next(x for x in found if found.count(x) > 1)
+        raise ValueError(f"{what} lists {one} twice: {twice!r}")
+    return found
+
+
 def _takes_step(f: Callable[..., Any]) -> bool:
     """Whether f wants (state, action, h): it has a third positional parameter without a default."""
     try:
@@ -194,7 +219,7 @@ def _number(what: str, f: Callable[..., Any], s: State, a: Action, h: int) -> fl
     value = f(s, a, h) if _takes_step(f) else f(s, a)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{what}({s!r}, {a!r}) is {value!r}, expected a number") from None
     if not np.isfinite(number):
         raise ValueError(f"{what}({s!r}, {a!r}) is {number}, expected a finite number")

@@ -33,6 +33,10 @@ class Kernel:
     successors: NDArray[np.int32]  # [nonzeros]
     prob: FloatArray  # [nonzeros]
 
+    def __post_init__(self) -> None:
+        for x in (self.indptr, self.successors, self.prob):
+            x.flags.writeable = False
+
     @classmethod
     def from_dense(cls, P: FloatArray) -> Kernel:
         """Rows of an array [T, S, A, S]; exact zeros are dropped, everything else (NaN too) is kept for `check`."""
@@ -46,7 +50,7 @@ class Kernel:
     def from_entries(
         cls, shape: tuple[int, int, int], rows: IntArray, successors: IntArray, prob: FloatArray
     ) -> Kernel:
-        """Rows from entries (row, next state, probability) in any order; entries that repeat a pair are added up."""
+        """Rows from entries (row, next state, probability) in any order; repeated pairs are added up, zeros dropped."""
         T, S, A = shape
         if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
             raise ValueError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
@@ -59,11 +63,17 @@ class Kernel:
         first[1:] = (np.diff(rows) != 0) | (np.diff(successors) != 0)
         starts = np.flatnonzero(first)
         prob = np.add.reduceat(prob, starts) if len(starts) else prob
+        starts, prob = starts[prob != 0], prob[prob != 0]
         return cls(T, S, A, _indptr(rows[starts], T * S * A), successors[starts].astype(np.int32), prob)
 
     @classmethod
     def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
         """Rows of SciPy sparse matrices [S*A, S], one (stationary) or one per step."""
+        for t, m in enumerate(matrices):
+            if not hasattr(m, "tocoo"):
+                raise ValueError(f"P[h={t}] is a {type(m).__name__}, expected a sparse matrix like P[h=0]")
+            if m.dtype.kind not in "biuf":
+                raise ValueError(f"sparse P[h={t}] must be a matrix of numbers: got {m.dtype}")
         parts = [m.tocoo() for m in matrices]
         for t, part in enumerate(parts):
             if part.shape != (S * A, S):
@@ -111,6 +121,31 @@ class Kernel:
         with np.errstate(divide="ignore", invalid="ignore"):
             prob = self.prob / sums[self.rows]
         return Kernel(self.T, self.S, self.A, self.indptr, self.successors, prob)
+
+    def check_structure(self) -> None:
+        """Raise ValueError unless the arrays are rows of the size they claim: put together by hand they may not be."""
+        rows, entries = self.T * self.S * self.A + 1, self.prob.size
+        for name, x, dtype, size in (
+            ("indptr", self.indptr, np.int64, rows),
+            ("successors", self.successors, np.int32, entries),
+            ("prob", self.prob, np.float64, entries),
+        ):
+            if x.dtype != dtype or x.shape != (size,):
+                raise ValueError(
+                    f"kernel: {name} is {x.dtype} of shape {x.shape}, expected {np.dtype(dtype)} of shape ({size},)"
+                )
+        steps = np.diff(self.indptr)
+        if self.indptr[0] != 0 or self.indptr[-1] != len(self.prob) or (steps < 0).any():
+            raise ValueError(f"kernel: indptr must rise from 0 to the number of entries, {len(self.prob)}")
+        outside = np.flatnonzero((self.successors < 0) | (self.successors >= self.S))
+        if len(outside):
+            i = outside[0]
+            raise ValueError(f"kernel: successors[{i}] is {self.successors[i]}, expected a state in 0..{self.S - 1}")
+        falling = np.flatnonzero((np.diff(self.rows) == 0) & (np.diff(self.successors) <= 0))
+        if len(falling):
+            raise ValueError(f"kernel: successors[{falling[0] + 1}] does not exceed the one before it in the same row")
+        if not self.prob.all():
+            raise ValueError(f"kernel: prob[{np.flatnonzero(self.prob == 0)[0]}] is 0: leave such entries out")
 
     def check(self, allowed: BoolArray, place: Callable[[int, int, int], str]) -> None:
         """Raise ValueError unless every allowed row is a distribution; `place` names (t, s, a) for the message."""

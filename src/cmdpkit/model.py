@@ -56,6 +56,16 @@ class Grid:
                     f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
                 )
 
+    def check(self, S: int, A: int) -> None:
+        """Raise ValueError unless this draws a model of S states and A actions."""
+        if len(self.cells) != S:
+            raise ValueError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
+        if len(self.arrows) not in (0, A):
+            raise ValueError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
+        for s in self.marks:
+            if s not in range(S):
+                raise ValueError(f"grid marks state index {s!r}, expected 0..{S - 1}")
+
 
 class Compact(NamedTuple):
     """The arrays compiled code reads. The step axis has length 1 where nothing depends on it: index with h % length."""
@@ -126,6 +136,8 @@ class CMDP:
         kernel = _kernel(P, S, A)
         constraints, signals = read_constraints(g, rho, constraints, r.shape)
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
+        if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
+            horizon = len(P)
         H = horizon_of(
             horizon,
             P=kernel.T,
@@ -143,6 +155,10 @@ class CMDP:
             action_names=names_of("action_names", action_names, A),
             grid=grid,
         )
+        if grid is not None:
+            if not isinstance(grid, Grid):
+                raise ValueError(f"grid is {grid!r}, expected a Grid")
+            grid.check(S, A)
         if not allowed.any(axis=-1).all():
             h, s = (int(i) for i in np.argwhere(~allowed.any(axis=-1))[0])
             raise ValueError(
@@ -217,7 +233,7 @@ class CMDP:
         if unknown:
             raise ValueError(f"unknown constraint {unknown[0]!r}; there are {[c.name for c in self.constraints]}")
         changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
-        return self._variant(constraints=changed, allowed=self.compact.allowed)
+        return self.reformulated(constraints=changed)
 
     def restrict(self, actions: Any) -> CMDP:
         """The same problem with only those actions that exist here *and* in ``actions`` (bool [S, A] or [H, S, A])."""
@@ -228,13 +244,27 @@ class CMDP:
         if len(empty):
             h, s = (int(i) for i in empty[0])
             raise ValueError(f"actions{self._place(h, s, None, len(allowed))} would be empty")
-        return self._variant(constraints=self.constraints, allowed=frozen(allowed))
+        return self.reformulated(allowed=allowed)
 
-    def _variant(self, constraints: tuple[Constraint, ...], allowed: BoolArray) -> CMDP:
+    def reformulated(
+        self,
+        *,
+        r: FloatArray | None = None,
+        g: FloatArray | None = None,
+        constraints: tuple[Constraint, ...] | None = None,
+        allowed: BoolArray | None = None,
+    ) -> CMDP:
+        """The same dynamics with other compact arrays (shapes as in `Compact`), shared, neither copied nor checked."""
+        c = self.compact
         new = object.__new__(CMDP)
         vars(new).update({k: v for k, v in vars(self).items() if k not in ("reward_scale", "utility_scales")})
-        vars(new).update(constraints=constraints)
-        new._set_arrays(self.compact.r, self.compact.g, allowed)
+        constraints = self.constraints if constraints is None else constraints
+        vars(new).update(constraints=constraints, N=len(constraints))
+        new._set_arrays(
+            c.r if r is None else frozen(r),
+            c.g if g is None else frozen(g),
+            c.allowed if allowed is None else frozen(allowed),
+        )
         return new
 
     @classmethod
@@ -251,11 +281,16 @@ class CMDP:
         return f"CMDP(H={self.H}, S={self.S}, A={self.A}, N={self.N}{bounds})"
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that defines the problem, names included (the drawing is not part of it)."""
+        """SHA-256 of everything that defines the problem, names included.
+
+        The drawing, what is stored where no action exists, and the sign of a zero do not count.
+        """
         digest = hashlib.sha256(repr((self.H, self.kernel.shape, self.constraints)).encode())
         for names in (self.states, self.action_names):
             digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
-        for x in self.compact:
+        c, rows = self.compact, self.kernel.masked(self.compact.allowed)
+        signals = [_masked(x, c.allowed) for x in (c.r, *c.g)]
+        for x in (rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0):
             digest.update(repr((x.shape, x.dtype.str)).encode() + np.ascontiguousarray(x).tobytes())
         return digest.hexdigest()
 
@@ -287,21 +322,22 @@ class CMDP:
 
     def _checked(self, what: str, x: FloatArray, allowed: BoolArray) -> FloatArray:
         """x with zeros where no action exists; ValueError at the first entry that is not finite."""
-        bad = np.argwhere(~np.isfinite(x) & allowed)
+        largest = np.finfo(float).max / (4 * self.H)  # totals, and their differences, must be finite too
+        bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
         if len(bad):
             h, s, a = (int(i) for i in bad[0])
             steps = max(len(x), len(allowed))
             value = x[h % len(x), s, a]
-            raise ValueError(f"{what}{self._place(h, s, a, steps)} is {value}, expected a finite number")
-        usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
-        return np.where(usable, x, 0.0)
+            rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
+            raise ValueError(f"{what}{self._place(h, s, a, steps)} is {value}, expected {rule}")
+        return _masked(x, allowed)
 
     def _start(self, mu: Any) -> FloatArray:
         """mu as a distribution [S]."""
         if isinstance(mu, Mapping):
             spread = np.zeros(self.S)
             for name, p in mu.items():
-                spread[self.state_index(name)] += float(p)
+                spread[self.state_index(name)] += float(numbers(f"mu[{name!r}]", [p])[0])
             mu = spread
         elif isinstance(mu, str):
             mu = np.eye(1, self.S, self.state_index(mu))[0]
@@ -322,6 +358,7 @@ class CMDP:
 
 def _kernel(P: Any, S: int, A: int) -> Kernel:
     if isinstance(P, Kernel):
+        P.check_structure()
         kernel = P
     elif hasattr(P, "tocoo"):
         kernel = Kernel.from_matrices([P], S, A)
@@ -335,6 +372,13 @@ def _kernel(P: Any, S: int, A: int) -> Kernel:
     if (kernel.S, kernel.A) != (S, A):
         raise ValueError(f"P is for {kernel.S} states and {kernel.A} actions, r for {S} and {A}")
     return kernel
+
+
+def _masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
+    """x [1 or H, S, A] with zeros where no step has the action, and no negative zeros."""
+    usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
+    masked: FloatArray = np.where(usable, x, 0.0) + 0.0
+    return masked
 
 
 def _scale(x: FloatArray, allowed: BoolArray) -> Scale:

@@ -69,17 +69,17 @@ class Policy:
     @classmethod
     def of(cls, cmdp: CMDP, pi: ArrayLike) -> Policy:
         """A policy that carries the model's names and uses only actions the model has."""
-        policy = cls(np.asarray(pi, dtype=float), cmdp.states, cmdp.action_names)
+        policy = cls(pi, cmdp.states, cmdp.action_names)  # type: ignore[arg-type]  # made an array there
         _check_fits(cmdp, policy)
         return policy
 
     @classmethod
     def deterministic(cls, choice: ArrayLike, A: int) -> Policy:
         """The policy that takes action choice[h, s]."""
-        chosen = np.asarray(choice)
-        if chosen.ndim != 2 or chosen.min() < 0 or chosen.max() >= A:
+        chosen = numbers("choice", choice)
+        if chosen.ndim != 2 or not np.isin(chosen, np.arange(A)).all():
             raise ValueError(f"choice must be an array (H, S) of action indices in 0..{A - 1}")
-        return cls(_one_hot(chosen, A))
+        return cls(one_hot(chosen, A))
 
     @classmethod
     def uniform(cls, cmdp: CMDP) -> Policy:
@@ -94,9 +94,9 @@ class Policy:
 
     def probabilities(self, step: int, state: Name) -> dict[Name, float]:
         """Actions with a positive probability at ``step`` (from 1) in a state, by name."""
-        if not 1 <= step <= self.horizon:
-            raise ValueError(f"step is {step}, expected 1..{self.horizon}")
-        row = self.pi[step - 1, index_of("state", self.states, state)]
+        if step not in range(1, self.horizon + 1):
+            raise ValueError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
+        row = self.pi[int(step) - 1, index_of("state", self.states, state)]
         return {self.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
 
     def act(self, step: int, state: Name, rng: np.random.Generator) -> Name:
@@ -161,7 +161,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
     v, w = start_values(cmdp, policy.pi)
-    return Values(v, cmdp.signs * w)
+    return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
 
 
 def start_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
@@ -177,7 +177,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
-    _backward(c.indptr, c.successors, c.prob, signal, c.allowed, np.ascontiguousarray(pi), Q, V)
+    _backward(c.indptr, c.successors, c.prob, _readonly(signal), c.allowed, _readonly(pi), Q, V)
     return Q, V
 
 
@@ -196,7 +196,7 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
     """q [H, S, A] of mass mu at the first step plus inflow[h, s] joining at step h, all of it following pi."""
     q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     c = cmdp.compact
-    _forward(c.indptr, c.successors, c.prob, np.ascontiguousarray(pi), mu, inflow, q)
+    _forward(c.indptr, c.successors, c.prob, _readonly(pi), _readonly(mu), _readonly(inflow), q)
     return q
 
 
@@ -231,7 +231,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     while left > NEGLIGIBLE:
         used = rest > NEGLIGIBLE * left
         choice = np.where(used.any(axis=-1), rest.argmax(axis=-1), fallback)
-        part = Policy(_one_hot(choice, cmdp.A), cmdp.states, cmdp.action_names)
+        part = Policy(one_hot(choice, cmdp.A), cmdp.states, cmdp.action_names)
         q = occupancy(cmdp, part)
         reached = q > NEGLIGIBLE
         share = min(left, float((rest[reached] / q[reached]).min()))
@@ -244,9 +244,16 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     return Mixture(tuple(policies), np.array(weights) / sum(weights))
 
 
-def _one_hot(choice: NDArray[Any], A: int) -> FloatArray:
+def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
+    """pi [H, S, A] of the deterministic policy choice [H, S]."""
     hot: FloatArray = (choice[..., None] == np.arange(A)).astype(float)
     return hot
+
+
+def _readonly(x: FloatArray) -> FloatArray:
+    """A contiguous read-only view: one array type for the compiled code, hence one compilation."""
+    view: FloatArray = frozen(np.ascontiguousarray(x).view())
+    return view
 
 
 def _check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:

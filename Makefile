@@ -1,0 +1,44 @@
+# Two commands set everything up on a machine that has Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint unit bounds docs bench clean
+
+.venv/core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/dev: .venv/core
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: .venv/core
+	$(BIN)/cmdpkit solve paper/synthetic
+	$(BIN)/cmdpkit solve paper/grid
+	$(BIN)/cmdpkit check paper/synthetic
+	$(BIN)/cmdpkit tradeoff paper/grid cost --points 11
+
+test: lint unit bounds docs
+
+lint: .venv/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+unit: .venv/dev
+	$(BIN)/pytest -n 2
+
+# Compiled code once more with every array access checked. The cache is its own: on a warm one the switch does nothing.
+bounds: .venv/dev
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/pytest -n 2 -m compiled tests
+
+docs: .venv/dev
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+bench: .venv/dev
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf .venv build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

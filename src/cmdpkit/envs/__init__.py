@@ -1,0 +1,120 @@
+"""Ready-made problems, each an exact model.
+
+The folder is the registry: a file ``envs/paper/grid.py`` with a function ``build`` *is* the environment ``paper/grid``,
+and its docstring's first line is what lists say about it. There is nothing else to edit.
+
+>>> [name for name in names() if name.startswith("paper/")]
+['paper/grid', 'paper/lower-bound', 'paper/synthetic']
+>>> build("paper/lower-bound", p=0.5, H=4)
+CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, cast
+
+from cmdpkit.arguments import index_of
+
+if TYPE_CHECKING:
+    from cmdpkit.model import CMDP
+
+Parameter = bool | int | float | str
+
+
+def names() -> list[str]:
+    """All environments, in alphabetical order."""
+    return sorted(_sources())
+
+
+def describe(name: str) -> str:
+    """What an environment is, in one line; its module is read, not imported.
+
+    >>> describe("paper/lower-bound")
+    'The lower-bound instance: one early choice between reward and utility, between two problems hard to tell apart.'
+    """
+    tree = ast.parse(_sources()[_known(name)].read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+def parameters(name: str) -> dict[str, object]:
+    """The parameters of an environment and their defaults.
+
+    >>> parameters("paper/lower-bound")
+    {'p': 0.5, 'H': 6}
+    """
+    return {p.name: p.default for p in inspect.signature(_builder(name)).parameters.values()}
+
+
+def build(name: str, /, **params: object) -> CMDP:
+    """The environment called ``name``, with some of its parameters changed."""
+    builder = _builder(name)
+    has = parameters(name)
+    for given in params:
+        if given not in has:
+            listed = ", ".join(f"{p}={default!r}" for p, default in has.items())
+            raise ValueError(f"environment {name!r} has no parameter {given!r}; its parameters are {listed}")
+    return builder(**params)
+
+
+def parse(text: str) -> tuple[str, dict[str, Parameter]]:
+    """An environment and parameters as written on a command line: ``name`` or ``name:parameter=value,...``.
+
+    A value is read as a whole number, a number, a truth value (true, false) or else a string.
+
+    >>> parse("random:S=10,slack=0.1,stationary=true,rewards=bernoulli")
+    ('random', {'S': 10, 'slack': 0.1, 'stationary': True, 'rewards': 'bernoulli'})
+    """
+    name, colon, listed = text.partition(":")
+    params: dict[str, Parameter] = {}
+    for item in listed.split(",") if colon else ():
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not (key and equals and value):
+            raise ValueError(f"{text!r}: expected parameter=value after the colon, got {item!r}")
+        if key in params:
+            raise ValueError(f"{text!r}: parameter {key!r} is given twice")
+        params[key] = _value(value)
+    return name.strip(), params
+
+
+def _value(text: str) -> Parameter:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+@cache
+def _sources() -> dict[str, Traversable]:
+    return dict(_found(files(__name__), ""))
+
+
+def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    """(name, file) of every environment under a folder; what begins with an underscore is not one."""
+    for entry in folder.iterdir():
+        if entry.name.startswith(("_", ".")):
+            continue
+        if entry.is_dir():
+            yield from _found(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield prefix + entry.name.removesuffix(".py").replace("_", "-"), entry
+
+
+def _known(name: str) -> str:
+    listed = names()
+    return listed[index_of("environment", listed, name)]
+
+
+def _builder(name: str) -> Callable[..., CMDP]:
+    module = _known(name).replace("/", ".").replace("-", "_")
+    return cast("Callable[..., CMDP]", importlib.import_module(f"{__name__}.{module}").build)

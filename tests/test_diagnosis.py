@@ -1,0 +1,119 @@
+"""Trade-offs and diagnoses against finite differences, SciPy and exhaustive enumeration."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import cmdpkit as ck
+import oracle
+from cmdpkit.diagnosis import reachable, slater_slack
+from instances import deterministic_values, synthetic, tiny, with_rho
+
+pytestmark = pytest.mark.compiled
+
+
+def test_a_tradeoff_is_the_optimum_at_every_bound_and_its_slope_is_the_price():
+    cmdp = synthetic()
+    curve = ck.tradeoff(cmdp, "utility", 9)
+    assert curve.bounds[-1] == pytest.approx(2.0898392, abs=1e-6), "the strictest bound that can be met"
+    for row in curve.rows():
+        assert row["value"] == pytest.approx(oracle.optimum(synthetic(row["bound"] - 1e-9)).value, abs=1e-6)
+    inner = [row["bound"] for row in curve.rows()[1:-1]]
+    for bound in inner:
+        lower, upper = (ck.solve(synthetic(bound + d)).value for d in (-1e-6, 1e-6))
+        price = ck.solve(synthetic(bound)).shadow_prices[0]
+        assert (lower - upper) / 2e-6 == pytest.approx(price, rel=1e-3)
+    assert (np.diff(curve.values) <= 1e-12).all()
+    assert (np.diff(curve.prices) >= -1e-9).all(), "the value is concave in the bound"
+
+
+def test_a_tradeoff_reports_the_bounds_nobody_can_meet():
+    curve = ck.tradeoff(synthetic(), "utility", 3, low=1.9, high=2.3)
+    assert curve.bounds == pytest.approx([1.9])
+    assert curve.infeasible == pytest.approx([2.1, 2.3])
+    with pytest.raises(ValueError, match="unknown constraint 'utlity'; did you mean 'utility'"):
+        ck.tradeoff(synthetic(), "utlity")
+
+
+def test_a_tradeoff_of_a_cost_rises_with_the_budget():
+    up = synthetic()
+    down = ck.CMDP(up.P, up.r, mu=up.mu, constraints=[ck.at_most("cost", -2.0, -up.g[0])])
+    curve = ck.tradeoff(down, "cost", 5)
+    assert (np.diff(curve.bounds) > 0).all() and (np.diff(curve.values) > 0).all()
+    assert curve.bounds[0] == pytest.approx(-2.0898392, abs=1e-6)
+
+
+def test_the_diagnosis_of_the_papers_instance_has_the_known_numbers():
+    d = ck.diagnose(synthetic())
+    assert d.feasible and d.binding == ("utility",)
+    assert d.slater_slack == pytest.approx(0.0898392, abs=1e-6)
+    (span,) = d.ranges
+    assert span.strictest == span.best_alone == pytest.approx(2.0898392, abs=1e-6)
+    values = deterministic_values(synthetic())
+    assert span.worst == pytest.approx(values[:, 1].min(), abs=1e-9)
+    assert span.indifferent == pytest.approx(values[values[:, 0].argmax(), 1], abs=1e-6)
+    loss = {(x.step, x.state, x.action): x.value_loss for x in d.separation}
+    assert loss[1, 1, 2] == pytest.approx(0.0032, abs=5e-5)
+    assert loss[3, 2, 1] == pytest.approx(0.0175, abs=5e-5)
+    assert all(x >= 0.10 for key, x in loss.items() if key not in {(1, 1, 2), (3, 2, 1)})
+    assert sum(np.isinf(x) for x in loss.values()) == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_separation_equals_the_definition_over_all_deterministic_policies(seed):
+    rng = np.random.default_rng(seed)
+    cmdp = tiny(rng, 1 + seed % 3, ties=False)
+    values = deterministic_values(cmdp)
+    cmdp = with_rho(cmdp, rng.dirichlet(np.full(len(values), 0.3)) @ values[:, 1:] - 1e-3)
+    v_star = ck.solve(cmdp).value
+    for row in ck.diagnose(cmdp).separation[:6]:
+        mask = cmdp.actions.copy()
+        mask[row.step - 1, row.state - 1, row.action - 1] = False
+        if not mask[row.step - 1, row.state - 1].any():
+            assert np.isinf(row.value_loss) and np.isinf(row.sigma)
+            continue
+        rest = deterministic_values(cmdp.restrict(mask))
+        one = np.ones((1, len(rest)))
+        best = linprog(-rest[:, 0], A_ub=-rest[:, 1:].T, b_ub=-cmdp.rho, A_eq=one, b_eq=[1], method="highs")
+        assert row.value_loss == pytest.approx(v_star + best.fun if best.status == 0 else np.inf, abs=1e-7)
+        # sigma = min t with sum alpha (v, w) >= (v*, rho) - t
+        target = np.concatenate(([v_star], cmdp.rho))
+        shortfall = linprog(
+            np.append(np.zeros(len(rest)), 1.0),
+            A_ub=np.hstack((-rest.T, -np.ones((len(target), 1)))),
+            b_ub=-target,
+            A_eq=np.append(one, [[0.0]], axis=1),
+            b_eq=[1],
+            bounds=[(0, None)] * len(rest) + [(None, None)],
+            method="highs",
+        )
+        assert row.sigma == pytest.approx(max(0.0, shortfall.fun), abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slater_slack_agrees_with_scipy_in_the_users_units(seed):
+    rng = np.random.default_rng(seed)
+    cmdp = tiny(rng, 3, ties=False)
+    scales = np.array([1.0, 100.0, 0.01])[:, None, None, None]
+    units = ck.CMDP(cmdp.P, cmdp.r, cmdp.g * scales, np.array([0.1, 5.0, 0.0]), cmdp.mu, actions=cmdp.actions)
+    assert slater_slack(units) == pytest.approx(oracle.slater_slack(units), abs=1e-7)
+
+
+def test_without_constraints_the_slack_is_infinite():
+    cmdp = synthetic()
+    assert slater_slack(ck.CMDP(cmdp.P, cmdp.r)) == np.inf
+
+
+def test_an_infeasible_problem_is_diagnosed_not_raised():
+    d = ck.diagnose(synthetic(2.2))
+    assert not d.feasible and d.binding == () and d.separation == ()
+    assert d.slater_slack == pytest.approx(2.0898392 - 2.2, abs=1e-6)
+    assert "cannot be met" in str(d.infeasible)
+
+
+def test_reachable_pairs_are_those_some_policy_visits():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        cmdp = tiny(rng, 1, ties=True)
+        q = ck.occupancy(cmdp, ck.Policy.uniform(cmdp))
+        assert (reachable(cmdp) == (q.sum(axis=-1) > 0)).all()

@@ -1,0 +1,422 @@
+"""Model files: what is written comes back to the last bit, and what people write by hand means what they think."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cmdpkit import envs
+from cmdpkit.constraints import at_least, at_most
+from cmdpkit.files import SUFFIXES, read_model, write_model
+from cmdpkit.formats.document import RESERVED
+from cmdpkit.kernel import Kernel
+from cmdpkit.model import CMDP, Grid
+
+TEXT = (".toml", ".json", ".csv")
+BUFFER = """
+[model]
+horizon = 4
+start = "empty"
+
+[[constraint]]
+name = "backlog"
+sense = "at_most"
+bound = 2.5
+
+[[constraint]]
+name = "served well"
+sense = "at_least"
+bound = 0.5
+
+[[transition]]
+state = "empty"
+action = "rest"
+next = {empty = 0.25, busy = 0.75}
+reward = 0
+backlog = 0
+"served well" = 0.125
+
+[[transition]]
+state = "busy"
+action = "rest"
+next = {busy = 1}
+reward = 0
+backlog = 1
+"served well" = 0
+
+[[transition]]
+state = "busy"
+action = "serve"
+next = {empty = 0.5, busy = 0.5}
+reward = 1.5
+backlog = 1
+"served well" = 1
+"""
+
+
+def buffer() -> CMDP:
+    """What BUFFER says, as arrays written down independently."""
+    P = [[[0.25, 0.75], [0, 0]], [[0, 1], [0.5, 0.5]]]
+    return CMDP(
+        P,
+        [[0, 0], [0, 1.5]],
+        horizon=4,
+        actions=np.array([[True, False], [True, True]]),
+        constraints=[
+            at_most("backlog", 2.5, [[0, 0], [1, 1]]),
+            at_least("served well", 0.5, [[0.125, 0], [0, 1]]),
+        ],
+        states=["empty", "busy"],
+        action_names=["rest", "serve"],
+    )
+
+
+def assert_same(a: CMDP, b: CMDP) -> None:
+    """Equal as models, and, independently of how equality is defined, in every array, name and mark."""
+    assert a == b
+    assert [x.shape for x in a.compact[3:]] == [x.shape for x in b.compact[3:]]
+    assert np.array_equal(a.actions, b.actions) and np.array_equal(a.mu, b.mu)
+    for x, y in ((a.r, b.r), *zip(a.g, b.g, strict=True), (a.P, b.P) if a.S < 100 else (a.kernel.prob, b.kernel.prob)):
+        used = a.actions if x.ndim > 1 else slice(None)
+        assert x.shape == y.shape and np.array_equal(x[used], y[used])
+    assert (a.H, a.S, a.A, a.N, a.kernel.T, a.constraints) == (b.H, b.S, b.A, b.N, b.kernel.T, b.constraints)
+    for names, others in ((a.states, b.states), (a.action_names, b.action_names)):
+        assert isinstance(names, range) == isinstance(others, range)
+        assert [(type(x), x) for x in names] == [(type(x), x) for x in others]
+    assert a.grid == b.grid
+
+
+def samples() -> dict[str, CMDP]:
+    rng = np.random.default_rng(5)
+    H, S, A = 4, 3, 2
+    P, P_h = rng.dirichlet(np.ones(S), size=(S, A)), rng.dirichlet(np.ones(S), size=(H, S, A))
+    r, r_h = rng.normal(size=(S, A)), rng.normal(size=(H, S, A))
+    g, g_h = rng.normal(size=(S, A)), rng.normal(size=(H, S, A))
+    mask, mask_h = np.array([[True, False], [True, True], [False, True]]), rng.random((H, S, A)) < 0.6
+    mask_h[..., 0] |= ~mask_h.any(axis=-1)
+    cost, gain = at_most("cost, in €", 1 / 3, g), at_least('the "gain"', -2.5e-7, g_h)
+    grid = Grid(2, 2, ((0, 0), (1, 1), (0, 1)), {1: "G", 2: "|"}, ("←", "→"))
+    mu = rng.dirichlet(np.ones(S))
+    stationary = CMDP(P, r, constraints=[cost], horizon=H, mu=2, actions=mask, grid=grid)
+    return {
+        "buffer": buffer(),
+        "no constraint": CMDP(P, r, horizon=H),
+        "stationary with masks and a drawing": stationary,
+        "start distribution": CMDP(P, r, g, 0.5, mu, horizon=H, states=["ä", "#", " x "], action_names=[7, "7 "]),
+        "everything per step": CMDP(P_h, r_h, constraints=[gain], mu=mu, actions=mask_h),
+        "transitions per step": CMDP(P_h, r, constraints=[cost]),
+        "reward per step": CMDP(P, r_h, constraints=[cost], horizon=H, actions=mask),
+        "signals per step": CMDP(P, r, constraints=[cost, gain], horizon=H),
+        "actions per step": CMDP(P, r, constraints=[cost], horizon=H, actions=mask_h),
+        "per step but alike": CMDP(np.broadcast_to(P, (H, S, A, S)), np.broadcast_to(r, (H, S, A))),
+        "one row differs": CMDP(P, np.where(np.arange(H * S * A).reshape(H, S, A) == 9, 0.0, r), horizon=H),
+        "one step": CMDP(P, r, horizon=1, constraints=[cost]),
+        "restricted": stationary.restrict(mask & [[True, True], [False, True], [True, True]]),
+        "restricted per step": CMDP(P, r, constraints=[cost], horizon=H).restrict(mask_h),
+        "names that look alike": CMDP(P, r, horizon=2, states=[1, "01", "1.0"], action_names=["true", "nan"]),
+        "tiny and large": CMDP(P, [[5e-324, 1e300], [-0.0, 0.1], [1 / 3, 2**53]], horizon=2),
+    }
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", samples())
+def test_a_model_comes_back_equal(name, suffix, tmp_path):
+    cmdp = samples()[name]
+    path = write_model(cmdp, tmp_path / f"model{suffix}")
+    assert_same(read_model(path), cmdp)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["paper/synthetic", "paper/grid", "paper/lower-bound", "treatment", "queue"])
+def test_environments_come_back_equal(name, suffix, tmp_path):
+    cmdp = envs.build(name)
+    assert_same(read_model(write_model(cmdp, tmp_path / f"model{suffix}")), cmdp)
+
+
+def test_changing_any_part_by_the_least_changes_what_is_read_back(tmp_path):
+    # Guards the tests above: a reader or an equality that looks away from some part would make them empty.
+    def changed(before: str, after: str) -> CMDP:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"
+        path.write_text(BUFFER.replace(before, after, 1))
+        return read_model(path)
+
+    ulp = repr(np.nextafter(0.75, 0.0).item()), repr(np.nextafter(1.5, 2.0).item())
+    versions = [
+        buffer(),
+        changed("busy = 0.75", f"busy = {ulp[0]}"),
+        changed("reward = 1.5", f"reward = {ulp[1]}"),
+        changed("bound = 2.5", "bound = 2.50001"),
+        changed("at_most", "at_least"),
+        changed('served well" = 1', 'served well" = 1.0001'),
+        changed("horizon = 4", "horizon = 5"),
+        changed('start = "empty"', 'start = "busy"'),
+        changed('start = "empty"', 'start = "empty"\nper_step = ["reward"]'),
+        changed('start = "empty"', 'start = "empty"\nstates = ["busy", "empty"]'),
+        changed('start = "empty"', 'start = "empty"\nactions = ["serve", "rest"]'),
+        changed('action = "serve"', 'action = "service"'),
+        changed('action = "serve"', 'step = 1\naction = "serve"'),
+        CMDP(buffer().P[0], buffer().r[0], horizon=4, actions=buffer().actions[0]),
+    ]
+    for suffix in SUFFIXES:
+        read = [read_model(write_model(x, tmp_path / f"version {i}{suffix}")) for i, x in enumerate(versions)]
+        assert all((x == y) == (i == j) for i, x in enumerate(read) for j, y in enumerate(versions))
+
+
+names = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6).filter(str.strip),
+    st.integers(-(10**20), 10**20),
+    st.sampled_from(
+        ['"', "'", "a,b", "#x", "x = 1", "[model]", "\\", "a\nb", "a\r", "\x00", "🙂", "nan", "<=", " a", "|"]
+    ),
+)
+numbers = st.floats(-1e300, 1e300)
+
+
+@st.composite
+def models(draw) -> CMDP:
+    H, S, A, N = (draw(st.integers(1, n)) for n in (3, 3, 3, 2))
+    N = draw(st.integers(0, 2))
+
+    def array(*shape):
+        T = (H,) if draw(st.booleans()) else ()
+        values = st.lists(numbers, min_size=int(np.prod(T + shape)), max_size=int(np.prod(T + shape)))
+        return np.array(draw(values)).reshape(T + shape)
+
+    weights = st.integers(0, 1000)
+    T = (H,) if draw(st.booleans()) else ()
+    size = int(np.prod(T, dtype=int)) * S * A * S
+    P = np.array(draw(st.lists(weights, min_size=size, max_size=size)), dtype=float).reshape(*T, S, A, S)
+    P[..., 0] += P.sum(axis=-1) == 0
+    P /= P.sum(axis=-1, keepdims=True)
+    T = (H,) if draw(st.booleans()) else ()
+    size = int(np.prod(T, dtype=int)) * S * A
+    allowed = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(*T, S, A)
+    allowed[..., -1] |= ~allowed.any(axis=-1)
+    mu = np.array(draw(st.lists(weights, min_size=S, max_size=S)), dtype=float)
+    mu[-1] += mu.sum() == 0
+    distinct = [draw(st.none() | st.lists(names, min_size=n, max_size=n, unique_by=str)) for n in (S, A)]
+    titles = st.lists(names.map(str).filter(lambda x: x not in RESERVED), min_size=N, max_size=N, unique=True)
+    kinds = st.sampled_from([at_most, at_least])
+    return CMDP(
+        P,
+        array(S, A),
+        mu=mu / mu.sum(),
+        horizon=H,
+        actions=allowed,
+        constraints=[draw(kinds)(name, draw(numbers), array(S, A)) for name in draw(titles)],
+        states=distinct[0],
+        action_names=distinct[1],
+    )
+
+
+@given(cmdp=models(), suffix=st.sampled_from(SUFFIXES))
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_any_model_with_any_names_comes_back_equal(cmdp, suffix, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / f"model{suffix}"
+    assert_same(read_model(write_model(cmdp, path)), cmdp)
+
+
+def test_a_hand_written_toml_file_means_what_it_says(tmp_path):
+    path = tmp_path / "buffer.toml"
+    path.write_text(BUFFER)
+    assert_same(read_model(path), buffer())
+
+
+def test_a_hand_written_json_file_means_what_it_says(tmp_path):
+    path = tmp_path / "buffer.json"
+    path.write_text(
+        """{"model": {"horizon": 4, "start": {"empty": 1}},
+            "constraint": [{"name": "backlog", "sense": "at_most", "bound": 2.5},
+                           {"name": "served well", "sense": "at_least", "bound": 0.5}],
+            "transition": [
+              {"state": "empty", "action": "rest", "next": {"busy": 0.75, "empty": 0.25},
+               "reward": 0, "backlog": 0, "served well": 0.125},
+              {"state": "busy", "action": "rest", "next": {"busy": 1, "empty": 0},
+               "reward": 0, "backlog": 1, "served well": 0},
+              {"state": "busy", "action": "serve", "next": {"empty": 0.5, "busy": 0.5},
+               "reward": 1.5, "backlog": 1, "served well": 1}]}"""
+    )
+    assert_same(read_model(path), buffer())
+
+
+SHEET = """\
+# Two machines, measured in spring
+# horizon = 4
+# start = {empty = 1.0}
+# constraint backlog <= 2.5
+# constraint served well >= 0.5
+## p = 3 is only a remark
+
+state,action,next_state,probability,reward,backlog,served well
+empty,rest,empty,0.25,0,0,0.125
+busy,serve,empty,0.5,2,1,1
+empty,rest,busy,0.75,0,0,0.125
+busy,serve,busy,0.5,1,1,1
+
+busy,rest,busy,1,0,1,0
+"""
+
+
+def test_a_hand_written_csv_file_means_what_it_says_and_averages_over_next_states(tmp_path):
+    path = tmp_path / "buffer.csv"
+    path.write_text(SHEET)
+    assert_same(read_model(path), buffer())  # reward of serving: 0.5 * 2 + 0.5 * 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("\n", "\r"),
+        lambda text: text.replace("\n", "\n\n"),
+        lambda text: text.replace(",", " , ").replace(" ,", ","),
+        lambda text: text.rstrip("\n"),
+        lambda text: text.replace("<=", "≤").replace(">=", "≥"),
+        # what a spreadsheet makes of the head: padded with commas, quoted where there are quotes or commas
+        lambda text: "".join(
+            f"{line},,,,,,\n" if line.startswith("#") or not line else f"{line}\n" for line in text.split("\n")
+        ),
+        lambda text: text.replace("# start = {empty = 1.0}", '"# start = ""empty""",,,,,,'),
+        lambda text: text.replace("# start = {empty = 1.0}", '"# start = {""empty"" = 1.0"," ""busy"" = 0}",,,,,'),
+    ],
+)
+def test_csv_files_of_spreadsheets_and_other_systems_are_understood(change, tmp_path):
+    path = tmp_path / "buffer.csv"
+    path.write_bytes(change(SHEET).encode())
+    assert_same(read_model(path), buffer())
+
+
+def test_the_mean_over_next_states_is_exact_where_all_are_equal(tmp_path):
+    path = tmp_path / "model.csv"
+    rows = "".join(f"{s},a,{t},{1 / 3!r},0.1\n" for s, t in itertools.product("xyz", repeat=2))
+    path.write_text(f'# horizon = 2\n# start = "x"\nstate,action,next_state,probability,reward\n{rows}')
+    assert set(read_model(path).r.ravel()) == {0.1}  # whereas 3 * (1/3 * 0.1) is not 0.1
+
+
+def test_csv_keywords_replace_the_head(tmp_path):
+    path = tmp_path / "buffer.csv"
+    path.write_text("".join(line for line in SHEET.splitlines(keepends=True) if not line.startswith("#")))
+    given = [at_most("backlog", 2.5), at_least("served well", 0.5)]
+    assert_same(read_model(path, horizon=4, start="empty", constraints=given), buffer())
+    assert_same(read_model(path, horizon=4, start={"empty": 1, "busy": 0}, constraints=given), buffer())
+    path.write_text(SHEET)
+    changed = read_model(path, horizon=9, start="busy", constraints=given[::-1])
+    assert (changed.H, changed.mu.tolist()) == (9, [0, 1])
+    assert [c.name for c in changed.constraints] == ["served well", "backlog"]
+    assert np.array_equal(changed.g[:, 8], buffer().g[::-1, 0])
+
+
+def test_columns_may_come_in_any_order_and_steps_in_a_column(tmp_path):
+    path = tmp_path / "model.csv"
+    path.write_text(
+        '# horizon = 2\n# start = "x"\nreward,step,next_state,state,probability,action\n'
+        "1,,x,x,1,stay\n5,2,y,x,1,go\n3,1,y,y,1,stay\n4,2,y,y,1,stay\n"
+    )
+    cmdp = read_model(path)
+    assert cmdp.actions.tolist() == [[[True, False], [True, False]], [[True, True], [True, False]]]
+    assert cmdp.r.tolist() == [[[1, 0], [3, 0]], [[1, 5], [4, 0]]]
+    assert cmdp.kernel.T == 1  # the transitions do not depend on the step
+
+
+def test_an_action_exists_at_the_steps_it_is_given_for(tmp_path):
+    path = tmp_path / "model.toml"
+    path.write_text(
+        "[model]\nhorizon = 3\nstart = 1\n"
+        "[[transition]]\nstate = 1\naction = 'wait'\nnext = {1 = 1}\nreward = 0\n"
+        "[[transition]]\nstate = 1\naction = 'jump'\nnext = {1 = 1}\nreward = 7\nstep = 2\n"
+    )
+    cmdp = read_model(path)
+    assert cmdp.actions[:, 0].tolist() == [[True, False], [True, True], [True, False]]
+    assert cmdp.states == (1,) and cmdp.action_names == ("wait", "jump")
+    assert len(cmdp.compact.r) == 1 and cmdp.compact.r[0, 0].tolist() == [0, 7]
+
+
+def test_renormalise_divides_rounded_rows_by_their_sum(tmp_path):
+    path = tmp_path / "model.csv"
+    path.write_text(
+        '# horizon = 2\n# start = "x"\nstate,action,next_state,probability,reward\n'
+        "x,a,x,0.33,3\nx,a,y,0.33,6\nx,a,z,0.33,9\ny,a,x,2,0\nz,a,z,1,0\n"
+    )
+    with pytest.raises(ValueError, match=r"model.csv:4: transition from 'x' under 'a': .* sum to 0.99, expected 1"):
+        read_model(path)
+    cmdp = read_model(path, renormalise=True)
+    assert np.allclose(cmdp.P[0, 0, 0], 1 / 3) and cmdp.P[0, 1, 0].tolist() == [1, 0, 0]
+    assert cmdp.r[0, 0, 0] == pytest.approx(6)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_numbers_of_numpy_in_a_drawing_are_written_as_numbers(suffix, tmp_path):
+    one = np.int64(1)
+    grid = Grid(one, one * 2, ((one - 1, one - 1), (one - 1, one)), {one: "G"}, ("a", "b"))
+    cmdp = CMDP(buffer().P[0], buffer().r[0], horizon=2, actions=buffer().actions[0], grid=grid)
+    assert_same(read_model(write_model(cmdp, tmp_path / f"model{suffix}")), cmdp)
+
+
+def test_the_suffix_counts_whatever_its_case(tmp_path):
+    assert read_model(write_model(buffer(), tmp_path / "MODEL.JSON")) == buffer()
+
+
+def test_text_files_have_a_line_per_transition_and_no_more_digits_than_needed(tmp_path):
+    text = write_model(buffer(), tmp_path / "model.json").read_text()
+    assert '{"state": "busy", "action": "serve", "reward": 1.5, "backlog": 1.0' in text
+    text = write_model(buffer(), tmp_path / "model.toml").read_text()
+    assert text.count("[[transition]]") == 3
+    assert '"served well" = 0.125\nnext = {empty = 0.25, busy = 0.75}\n' in text
+
+
+def test_a_large_sparse_model_takes_space_for_its_nonzeros_only(tmp_path):
+    S, A, rng = 20_000, 3, np.random.default_rng(0)
+    rows = np.repeat(np.arange(S * A), 4)
+    prob = np.full(len(rows), 0.25)
+    kernel = Kernel.from_entries((1, S, A), rows, rng.integers(0, S, len(rows)), prob)
+    cmdp = CMDP(kernel, rng.random((S, A)), rng.random((S, A)), 1.0, horizon=50)
+    path = write_model(cmdp, tmp_path / "model.npz")
+    assert path.stat().st_size < 12 * kernel.nonzeros + 8 * 5 * S * A  # S x S doubles would be 3.2 GB
+    assert_same(read_model(path), cmdp)
+
+
+def test_constraints_called_like_a_column_need_npz(tmp_path):
+    cmdp = CMDP(buffer().P[0], np.zeros((2, 2)), horizon=2, constraints=[at_most("reward", 1, np.ones((2, 2)))],
+                actions=buffer().actions[0])  # fmt: skip
+    for suffix in TEXT:
+        with pytest.raises(ValueError, match="constraint 'reward' is called like a key or column"):
+            write_model(cmdp, tmp_path / f"model{suffix}")
+    assert list(tmp_path.iterdir()) == []
+    assert_same(read_model(write_model(cmdp, tmp_path / "model.npz")), cmdp)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_half_a_character_in_a_name_is_refused_and_nothing_is_left_behind(suffix, tmp_path):
+    cmdp = CMDP([[[1.0]]], [[0.0]], horizon=1, states=["a\ud800"])
+    with pytest.raises(ValueError, match="half a character"):
+        write_model(cmdp, tmp_path / f"model{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_existing_file_is_kept_unless_overwriting_is_asked_for(suffix, tmp_path):
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(b"somebody's work")
+    with pytest.raises(ValueError, match=rf"model\{suffix} exists already; pass overwrite=True"):
+        write_model(buffer(), path)
+    assert path.read_bytes() == b"somebody's work"
+    assert write_model(buffer(), path, overwrite=True) == path
+    assert read_model(path) == buffer()
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]
+
+
+def test_examples_of_the_guide_are_valid_and_describe_one_model(tmp_path):
+    guide = (Path(__file__).parents[1] / "docs" / "guide" / "files.md").read_text(encoding="utf-8")
+    models = []
+    for kind in ("toml", "json", "csv"):
+        path = tmp_path / f"model.{kind}"
+        path.write_text(guide.split(f"```{kind}\n")[1].split("```")[0], encoding="utf-8")
+        models.append(read_model(path))
+    assert_same(models[0], models[1])
+    assert_same(models[0], models[2])

@@ -1,0 +1,153 @@
+"""The model keeps what it is given, in whatever form it is given."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import cmdpkit as ck
+from cmdpkit.model import Scale
+from instances import synthetic
+
+
+def stationary(**changes):
+    arguments = {
+        "P": np.array([[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.25, 0.75]]]),
+        "r": np.array([[1.0, 0.0], [2.0, -1.0]]),
+        "g": np.array([[[0.0, 3.0], [1.0, 0.0]]]),
+        "rho": [1.0],
+        "horizon": 4,
+    }
+    return ck.CMDP(**(arguments | changes))
+
+
+def test_stationary_input_is_a_view_and_equals_its_written_out_form():
+    short = stationary()
+    long = stationary(P=short.P.copy(), r=short.r.copy(), g=short.g.copy(), horizon=None)
+    assert short.P.shape == (4, 2, 2, 2) and short.P.strides[0] == 0 and short.r.strides[0] == 0
+    assert (short.P == long.P).all() and (short.g == long.g).all() and short.H == long.H == 4
+    assert ck.solve(short).value == pytest.approx(ck.solve(long).value, abs=1e-14)
+
+
+@pytest.mark.parametrize("form", ["matrix", "list", "kernel"])
+def test_sparse_and_dense_kernels_give_the_same_model(form):
+    dense = stationary()
+    matrix = sparse.csr_matrix(dense.P[0].reshape(4, 2))
+    P = {"matrix": matrix, "list": [matrix] * 4, "kernel": dense.kernel}[form]
+    assert (stationary(P=P).P == dense.P).all()
+    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros * (4 if form == "list" else 1)
+
+
+def test_entries_in_any_order_are_sorted_and_repeated_ones_added():
+    kernel = ck.Kernel.from_entries((1, 2, 1), np.array([1, 0, 1]), np.array([0, 1, 0]), np.array([0.25, 1.0, 0.75]))
+    assert kernel.dense(1)[0, :, 0].tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_arrays_are_copied_in_and_cannot_be_changed():
+    r = np.array([[1.0, 0.0], [2.0, -1.0]])
+    cmdp = stationary(r=r)
+    r[0, 0] = 99.0
+    assert cmdp.r[0, 0, 0] == 1.0
+    for array in (cmdp.P, cmdp.r, cmdp.g, cmdp.rho, cmdp.mu, cmdp.actions, *cmdp.compact):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        cmdp.H = 3
+
+
+def test_an_at_most_cost_is_a_negative_utility_inside_and_a_cost_outside():
+    cmdp = stationary(g=None, rho=None, constraints=[ck.at_most("cost", 2.0, [[0.0, 3.0], [1.0, 0.0]])])
+    assert cmdp.g[0, 0].tolist() == [[0.0, -3.0], [-1.0, 0.0]] and cmdp.rho.tolist() == [-2.0]
+    rests = ck.Policy.deterministic(np.ones((4, 2), dtype=int), 2)
+    assert ck.evaluate(cmdp, rests).w.tolist() == [12.0]
+
+
+def test_signals_may_come_separately_from_their_constraints():
+    both = stationary(rho=None, constraints=[ck.at_most("cost", 2.0)])
+    assert both == stationary(g=None, rho=None, constraints=[ck.at_most("cost", 2.0, [[0.0, 3.0], [1.0, 0.0]])])
+
+
+def test_constraints_may_mix_stationary_and_time_indexed_signals():
+    timed = np.arange(16.0).reshape(4, 2, 2)
+    constraints = [ck.at_least("a", 0, np.ones((2, 2))), ck.at_least("b", 0, timed)]
+    cmdp = stationary(g=None, rho=None, constraints=constraints)
+    assert cmdp.g[0].sum() == 16 and cmdp.g[1, 3, 1, 1] == 15.0
+
+
+@pytest.mark.parametrize("mu", [1, np.array([0.0, 1.0]), {"on": 1.0}, "on"])
+def test_the_start_is_an_index_a_name_a_distribution_or_a_mapping(mu):
+    assert stationary(mu=mu, states=["off", "on"]).mu.tolist() == [0.0, 1.0]
+
+
+def test_default_names_count_from_one():
+    cmdp = synthetic()
+    assert list(cmdp.states) == [1, 2, 3] and list(cmdp.action_names) == [1, 2, 3]
+    assert cmdp.state_index(3) == 2 and cmdp.state_index("3") == 2
+
+
+def test_actions_that_do_not_exist_may_hold_anything():
+    P = np.array([[[0.5, 0.5], [np.nan, 7.0]], [[0.0, 1.0], [0.25, 0.75]]])
+    r = np.array([[1.0, np.inf], [2.0, -1.0]])
+    cmdp = stationary(P=P, r=r, actions=np.array([[True, False], [True, True]]))
+    assert cmdp.P[0, 0, 1].tolist() == [0.0, 0.0] and cmdp.r[0, 0, 1] == 0.0
+    assert cmdp.reward_scale == Scale(-1.0, 3.0)
+
+
+def test_action_sets_may_depend_on_the_step():
+    actions = np.ones((4, 2, 2), dtype=bool)
+    actions[2, 0, 1] = False
+    cmdp = stationary(actions=actions)
+    assert cmdp.kernel.T == 1, "the kernel stays stationary"
+    solution = ck.solve(cmdp.reformulated(r=np.array([[[0.0, 1.0], [0.0, 0.0]]])))
+    assert solution.policy.pi[2, 0].tolist() == [1.0, 0.0]
+
+
+def test_rows_are_renormalised_only_when_asked():
+    P = np.array([[[0.5, 0.4], [1.0, 0.0]], [[0.0, 1.0], [0.25, 0.75]]])
+    with pytest.raises(ValueError, match=r"P\[s=0, a=0\] sums to 0\.9, expected 1 within 1e-09"):
+        stationary(P=P)
+    assert stationary(P=P, renormalise=True).P[0, 0, 0] == pytest.approx([5 / 9, 4 / 9], abs=1e-15)
+
+
+def test_scales_map_to_the_unit_interval_and_back():
+    cmdp = stationary()
+    scale = cmdp.reward_scale
+    assert scale == Scale(-1.0, 3.0)
+    assert scale.to_unit(cmdp.r).min() == 0.0 and scale.to_unit(cmdp.r).max() == 1.0
+    value = ck.evaluate(cmdp, ck.Policy.uniform(cmdp)).v
+    unit = cmdp.reformulated(r=scale.to_unit(cmdp.compact.r))
+    unit_value = ck.evaluate(unit, ck.Policy.uniform(cmdp)).v
+    assert scale.total_from_unit(unit_value, cmdp.H) == pytest.approx(value, abs=1e-12)
+    assert scale.total_to_unit(value, cmdp.H) == pytest.approx(unit_value, abs=1e-12)
+    assert synthetic().reward_scale == Scale(0.0, 1.0), "a reward already in [0, 1] is left alone"
+
+
+def test_bounds_and_actions_can_be_changed_on_a_copy():
+    cmdp = synthetic()
+    assert cmdp.with_bounds(utility=1.5).rho.tolist() == [1.5] and cmdp.rho.tolist() == [2.0]
+    with pytest.raises(ValueError, match="unknown constraint 'nothing'"):
+        cmdp.with_bounds(nothing=1.0)
+    with pytest.raises(ValueError, match="would be empty"):
+        cmdp.restrict(np.zeros((3, 3), dtype=bool))
+
+
+def test_equal_models_have_equal_fingerprints_and_any_change_shows():
+    base = stationary()
+    assert base == stationary() and hash(base) == hash(stationary())
+    changes = [
+        {"horizon": 5},
+        {"rho": [1.5]},
+        {"mu": 1},
+        {"states": ["a", "b"]},
+        {"actions": np.array([[True, False], [True, True]])},
+        {"r": np.array([[1.0, 0.0], [2.0, -1.0000000001]])},
+    ]
+    prints = {stationary(**change).fingerprint() for change in changes} | {base.fingerprint()}
+    assert len(prints) == len(changes) + 1
+
+
+def test_a_large_model_is_stored_in_memory_that_grows_with_its_nonzeros():
+    S, A = 50_000, 2
+    rows, nexts = np.arange(S * A), np.arange(S * A) % S
+    kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, np.ones(S * A))
+    cmdp = ck.CMDP(kernel, np.zeros((S, A)), horizon=100)
+    assert sum(x.nbytes for x in cmdp.compact) < 60 * S * A
