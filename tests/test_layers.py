@@ -37,8 +37,7 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cmdpkit":
             parts = node.module.split(".")
-            names = {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-            found |= {cmdpkit._MODULE_OF.get(name, name) for name in names} - {"__version__"}
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cmdpkit.")}
     return found

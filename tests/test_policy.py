@@ -156,3 +156,14 @@ def test_a_mixtures_weights_are_a_distribution(weights):
     policy = ck.Policy(np.ones((1, 1, 1)))
     with pytest.raises(ValueError, match="weights"):
         ck.Mixture((policy, policy), np.array(weights))
+
+
+def test_a_policy_for_other_states_is_not_evaluated_by_position():
+    names = {"states": ["on", "off"], "action_names": ["go", "stay"]}
+    cmdp = ck.CMDP(np.full((2, 2, 2), 0.5), np.ones((2, 2)), horizon=1, **names)
+    pi = np.full((1, 2, 2), 0.5)
+    assert ck.evaluate(cmdp, ck.Policy(pi)).v == ck.evaluate(cmdp, ck.Policy(pi, **names)).v == 1.0
+    with pytest.raises(ValueError, match="the policy's state 1 is called 'off', the model's 'on'"):
+        ck.evaluate(cmdp, ck.Policy(pi, states=["off", "on"], action_names=["go", "stay"]))
+    with pytest.raises(ValueError, match="the policy's action 2 is called 'rest', the model's 'stay'"):
+        ck.occupancy(cmdp, ck.Policy(pi, states=["on", "off"], action_names=["go", "rest"]))

@@ -277,7 +277,7 @@ def test_the_least_needed_action_comes_first_and_forced_ones_are_only_counted() 
     assert "no choice anywhere" in printed(show.separation(found, rows[2:]))
     many = [Separation(h, 1, 1, 1.0, 1.0, float(h)) for h in range(1, 31)]
     assert "Not shown: 18 that are needed more" in printed(show.separation(found, many))
-    assert "each of the 10 actions of the optimum" in printed(show.separation(found, None))
+    assert "The optimum uses 10 actions; what each is worth takes long" in printed(show.separation(found, None))
 
 
 # -- trade-offs --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 from cmdpkit.diagnosis import Diagnosis, Separation, Tradeoff
 from cmdpkit.model import CMDP
 from cmdpkit.policy import NEGLIGIBLE
+from cmdpkit.record import RunRecord
 from cmdpkit.solver import Solution
 
 
@@ -89,4 +90,19 @@ def tradeoff(name: str, found: Tradeoff) -> dict[str, Any]:
         "constraint": found.name,
         "points": [{**row, "utilities": w} for row, w in zip(found.rows(), found.utilities.tolist(), strict=True)],
         "infeasible": found.infeasible.tolist(),
+    }
+
+
+def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """One request for several seeds: what was asked, the optimum, and a run a seed."""
+    first = records[0]
+    return {
+        "env": first.run.env,
+        "algo": first.run.algo,
+        "preset": first.run.preset,
+        "params": dict(first.run.params),
+        "episodes": first.run.episodes,
+        "optimum": first.optimum,
+        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
+        "runs": [record.to_dict() for record in records],
     }

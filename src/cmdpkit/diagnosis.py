@@ -54,6 +54,9 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
     if low is None or high is None:
         ends = sorted((_indifferent(cmdp, k), _strictest(cmdp, k)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
+    for what, end in (("low", low), ("high", high)):
+        if not np.isfinite(end):
+            raise ValueError(f"{what} is {end}, expected a finite number")
     asked = np.linspace(low, high, n)
     pool = Pool(cmdp)
     met: list[tuple[float, Solution]] = []

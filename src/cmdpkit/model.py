@@ -11,13 +11,16 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from cmdpkit.arguments import Name, action_mask, frozen, horizon_of, index_of, names_of, numbers, table
 from cmdpkit.constraints import Constraint, read_constraints
 from cmdpkit.kernel import ROW_SUM_TOLERANCE, BoolArray, FloatArray, Kernel
+
+if TYPE_CHECKING:
+    from cmdpkit.gym import CMDPEnv
 
 
 class Scale(NamedTuple):
@@ -227,11 +230,10 @@ class CMDP:
 
     # -- variants --------------------------------------------------------------------------------------------
 
-    def with_bounds(self, **bounds: float) -> CMDP:
+    def with_bounds(self, /, **bounds: float) -> CMDP:
         """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name)."""
-        unknown = [name for name in bounds if name not in {c.name for c in self.constraints}]
-        if unknown:
-            raise ValueError(f"unknown constraint {unknown[0]!r}; there are {[c.name for c in self.constraints]}")
+        for name in bounds:
+            self.constraint_index(name)
         changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
         return self.reformulated(constraints=changed)
 
@@ -273,6 +275,12 @@ class CMDP:
         from cmdpkit.functions import from_function
 
         return from_function(**description)
+
+    def to_gym(self, noise: Literal["none", "bernoulli"] = "none") -> CMDPEnv:
+        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
+        from cmdpkit.gym import to_gym
+
+        return to_gym(self, noise)
 
     # -- for people and for records --------------------------------------------------------------------------
 

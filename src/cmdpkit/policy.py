@@ -160,6 +160,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         parts = [evaluate(cmdp, p) for p in policy.policies]
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
+    _check_fits(cmdp, policy)
     v, w = start_values(cmdp, policy.pi)
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
 
@@ -256,10 +257,22 @@ def _readonly(x: FloatArray) -> FloatArray:
     return view
 
 
+def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
+    """A policy without names of its own fits any model of its size; one with names must have the model's."""
+    if own == range(1, len(own) + 1) or own is model or len(own) != len(model):
+        return  # a wrong size is reported by the shape
+    for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
+        if mine != theirs:
+            raise ValueError(f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}")
+
+
 def _check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     pi = policy.pi if isinstance(policy, Policy) else policy
     if pi.shape != (cmdp.H, cmdp.S, cmdp.A):
         raise ValueError(f"the policy has shape {pi.shape}, the model (H, S, A) = {(cmdp.H, cmdp.S, cmdp.A)}")
+    if isinstance(policy, Policy):
+        _check_names("state", policy.states, cmdp.states)
+        _check_names("action", policy.action_names, cmdp.action_names)
     if cmdp.compact.allowed.all():
         return
     outside = np.argwhere((pi > 0) & ~cmdp.actions)

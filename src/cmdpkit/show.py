@@ -181,8 +181,8 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     """
     if rows is None:
         used = int((found.occupancy > NEGLIGIBLE).sum())
-        skipped = f"What each of the {used:,} actions of the optimum is worth would take long to find out"
-        return Group(GAP, Text(f"{skipped}; --separation does it.", style=QUIET))
+        skipped = f"The optimum uses {used:,} actions; what each is worth takes long to find out (--separation)."
+        return Group(GAP, Text(skipped, style=QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))
     if not choices:
         return Group(GAP, Text("There is no choice anywhere: every action of the optimum is the only one there."))

@@ -1,0 +1,204 @@
+"""Verbs for known models: `envs`, `check`, `solve`, `tradeoff`, `convert`, `export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cmdpkit.cli.app import Force, Json, Method, Model, PolicyFormat, app, bounds_of, examples, policy_file, vacant
+from cmdpkit.terminal import busy, console, say, say_json
+
+if TYPE_CHECKING:
+    from cmdpkit.diagnosis import Diagnosis, Separation
+
+MOST_SEPARATED = 5_000  # used actions; each costs another solve
+MOST_WORK = 300_000_000  # used actions times transitions: about a minute
+
+
+@app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
+def envs(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the environments, or the parameters of one."""
+    from cmdpkit import envs, show
+
+    listed = envs.names() if name is None else [name]
+    described = {each: envs.describe(each) for each in listed}
+    if as_json:
+        say_json([{"name": x, "description": line, "parameters": envs.parameters(x)} for x, line in described.items()])
+    elif name is None:
+        say(show.environments(described))
+    else:
+        say(show.parameters(name, described[name], envs.parameters(name)))
+
+
+@app.command(epilog=examples("check queue", "check model.toml", "check treatment:budget=5 --json"))
+def check(
+    model: Model,
+    separation: Annotated[
+        bool,
+        typer.Option("--separation", help="Find what each action of the optimum is worth even if that takes long."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Is it valid, is it feasible, and what does each bound cost?
+
+    Shows how far every bound can be moved, which ones bind, and which actions of the optimum are needed least.
+
+    Ends with exit code 3 if no policy meets all bounds.
+    """
+    import cmdpkit as ck
+    from cmdpkit import answers, show
+
+    cmdp = ck.load(model)
+    with busy("checking"):
+        found = ck.diagnose(cmdp, separation=False)
+    if not as_json:  # at once: what follows may take a while
+        say(show.diagnosis(model, cmdp, found))
+    separated = _separated(found, separation)
+    if as_json:
+        say_json(answers.diagnosis(model, cmdp, found, separated))
+    elif found.solution is not None:
+        say(show.separation(found.solution, separated))
+    if found.infeasible is not None:
+        raise found.infeasible
+
+
+@app.command(
+    epilog=examples(
+        "solve paper/synthetic",
+        "solve queue --bound energy=20 --bound backlog=30",
+        "solve model.toml --save-policy best.csv",
+    )
+)
+def solve(
+    model: Model,
+    method: Annotated[
+        Method, typer.Option(help="Column generation, the full LP, or whichever proves more.")
+    ] = Method.auto,
+    bound: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
+    ] = None,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """The exact optimum, the price of every bound, and the proof.
+
+    Shows the policy too: as a board, a table or a summary, and where it draws.
+
+    Ends with exit code 3 if no policy meets all bounds.
+    """
+    import cmdpkit as ck
+    from cmdpkit import answers, show
+
+    changed = bounds_of(bound or [])
+    vacant(save_policy, force)
+    cmdp = ck.load(model).with_bounds(**changed)
+    with busy("solving"):
+        found = ck.solve(cmdp, method)
+    if save_policy is not None:
+        ck.write_policy(found.policy, save_policy, overwrite=force)
+    if as_json:
+        say_json(answers.solution(model, found))
+    else:
+        say(show.solution(model, found, console().width))
+
+
+@app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))
+def tradeoff(
+    model: Model,
+    name: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
+    points: Annotated[int, typer.Option(min=1, help="How many bounds to try.")] = 21,
+    low: Annotated[
+        float | None, typer.Option(help="The first bound; by default where the bound stops mattering.")
+    ] = None,
+    high: Annotated[
+        float | None, typer.Option(help="The last bound; by default the strictest that can be met.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The best value against the bound of one constraint."""
+    import cmdpkit as ck
+    from cmdpkit import answers, show
+
+    cmdp = ck.load(model)
+    with busy("solving"):
+        found = ck.tradeoff(cmdp, name, points, low=low, high=high)
+    if as_json:
+        say_json(answers.tradeoff(model, found))
+    else:
+        say(show.tradeoff(model, cmdp, found))
+
+
+@app.command(epilog=examples("convert model.toml model.npz", "convert queue:energy=20 queue.csv"))
+def convert(
+    model: Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz or .csv).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model or an environment to a file.
+
+    The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models.
+    """
+    import cmdpkit as ck
+
+    vacant(out, force)
+    ck.write_model(ck.load(model), out, overwrite=force)
+    _wrote(out, as_json)
+
+
+@app.command(epilog=examples("export best.json --to csv", "export best.json controller.py"))
+def export(
+    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
+    out: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT", callback=policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
+    ] = None,
+    to: Annotated[PolicyFormat | None, typer.Option(help="Write beside POLICY, with this suffix.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a policy in another format.
+
+    The suffix chooses it: .csv, .json and .npz can be read back, .md is a table for people, .py a module without
+    dependencies for the machine that acts.
+    """
+    import cmdpkit as ck
+
+    if (out is None) == (to is None):
+        raise typer.BadParameter("give either OUT or --to")
+    target = policy.with_suffix(f".{to}") if out is None else out
+    vacant(target, force)
+    ck.write_policy(ck.read_policy(policy), target, overwrite=force)
+    _wrote(target, as_json)
+
+
+def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
+    """What every action of the optimum is worth, or None where finding out would take long."""
+    from cmdpkit.diagnosis import separations
+    from cmdpkit.policy import NEGLIGIBLE
+
+    if found.solution is None:
+        return None
+    kernel = found.solution.cmdp.kernel
+    transitions = len(kernel.prob) * found.solution.cmdp.H // kernel.T
+    used = int((found.solution.occupancy > NEGLIGIBLE).sum())
+    if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
+        return None
+    with busy(f"separating {used:,} actions"):
+        return separations(found.solution)
+
+
+def _wrote(path: Path, as_json: bool) -> None:
+    if as_json:
+        say_json({"wrote": str(path)})
+    else:
+        typer.echo(f"wrote {path}")

@@ -1,0 +1,128 @@
+"""Verbs for unknown models: `algos`, `learn`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cmdpkit.cli.app import Json, Model, app, bounds_of, examples
+from cmdpkit.terminal import say, say_json
+
+
+class Noise(StrEnum):
+    """`cmdpkit.simulate.Noise`, which is not imported for --help."""
+
+    none = "none"
+    bernoulli = "bernoulli"
+
+
+Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole run, e.g. 200000 or 8e6.")]
+
+
+@app.command(epilog=examples("algos", "algos --json"))
+def algos(as_json: Json = False) -> None:
+    """List the algorithms."""
+    from cmdpkit import learners, show_runs
+
+    described = {name: learners.about(name) for name in learners.names()}
+    if as_json:
+        say_json([{"name": name, "description": line} for name, line in described.items()])
+    else:
+        say(show_runs.algorithms(described))
+
+
+@app.command(
+    epilog=examples(
+        "learn paper/synthetic --algo pri --episodes 8e6 --seeds 10",
+        "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
+        "learn paper/grid --algo pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+    )
+)
+def learn(
+    model: Model,
+    algo: Annotated[str, typer.Option(help="The algorithm; `cmdpkit algos` lists them.")] = "pri",
+    episodes: Episodes = "1e6",
+    seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run; the others count on.")] = 0,
+    preset: Annotated[
+        str | None, typer.Option(help="Constants: practical (default), theory, or the algorithm's own.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")
+    ] = None,
+    bound: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
+    ] = None,
+    noise: Annotated[Noise, typer.Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the learner's own account.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Learn a policy online, without knowing the model.
+
+    Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the policy
+    that is handed over with its certificate.
+    """
+    from cmdpkit import answers, show_runs
+    from cmdpkit.progress import Watch
+    from cmdpkit.runs import learn_many
+
+    with Watch(quiet=as_json) as watch:
+        records = learn_many(
+            model,
+            algo,
+            episodes=whole("--episodes", episodes),
+            seeds=range(first_seed, first_seed + seeds),
+            preset=preset,
+            bounds=bounds_of(bound or []),
+            noise=noise.value,
+            out=out,
+            threads=threads,
+            progress=watch,
+            **settings_of(setting or []),
+        )
+    if as_json:
+        say_json(answers.learned(records))
+        return
+    say(show_runs.learned(records))
+    for record in records if verbose else []:
+        typer.echo(f"\n{record.explain()}")
+
+
+def whole(option: str, text: str) -> int:
+    """A whole number, also as 8e6."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number", param_hint=option) from None
+    if not number.is_integer() or number < 1:
+        raise typer.BadParameter(f"{text} is not a whole number, at least 1", param_hint=option)
+    return int(number)
+
+
+def settings_of(given: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
+    settings: dict[str, Any] = {}
+    for item in given:
+        name, found, value = item.partition("=")
+        if not found or not name.strip().isidentifier():
+            raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+        settings[name.strip()] = _plain(value.strip())
+    return settings
+
+
+def _plain(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

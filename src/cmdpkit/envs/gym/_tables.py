@@ -1,0 +1,85 @@
+"""From the transition table of a Gymnasium toy environment, `unwrapped.P`, to an exact model.
+
+Such a table lists, for every state and action, (probability, next state, reward, terminated). An `Outcome` says what a
+transition earns and costs. A state that an episode ends in becomes absorbing, with reward and cost 0 from then on: over
+a fixed horizon that is the same as ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cmdpkit.constraints import Constraint
+from cmdpkit.kernel import BoolArray, FloatArray, IntArray, Kernel
+from cmdpkit.model import CMDP, Grid
+
+Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next, reward) -> reward, cost
+
+
+class Table(NamedTuple):
+    """All transitions of a table, one an entry."""
+
+    s: IntArray
+    a: IntArray
+    s_next: IntArray
+    p: FloatArray
+    reward: FloatArray
+    cost: FloatArray
+    over: BoolArray  # the episode ends
+
+    @classmethod
+    def of(cls, P: Mapping[int, Mapping[int, Sequence[Any]]], outcome: Outcome) -> Table:
+        """The transitions of `unwrapped.P`."""
+        rows = [
+            (s, a, s_next, p, *outcome(s, a, int(s_next), float(reward)), over)
+            for s, actions in P.items()
+            for a, row in actions.items()
+            for p, s_next, reward, over in row
+        ]
+        s, a, s_next, p, reward, cost, over = (np.array(column) for column in zip(*rows, strict=True))
+        return cls(s, a, s_next, p, reward, cost, over)
+
+    def model(self, start: FloatArray, H: int, constraint: Constraint, **names: Any) -> CMDP:
+        """The CMDP of these transitions over H steps, with the cost as the constraint's signal."""
+        S, A = len(start), int(self.a.max()) + 1
+        ends = self._ends(start)
+        lives = ~ends[self.s]
+        rows = (self.s * A + self.a)[lives]
+        loops = (np.flatnonzero(ends)[:, None] * A + np.arange(A)).ravel()
+        kernel = Kernel.from_entries(
+            (1, S, A),
+            np.concatenate((rows, loops)),
+            np.concatenate((self.s_next[lives], loops // A)),
+            np.concatenate((self.p[lives], np.ones(len(loops)))),
+        )
+        means = np.zeros((2, S * A))
+        for mean, signal in zip(means, (self.reward, self.cost), strict=True):
+            np.add.at(mean, rows, (self.p * signal)[lives])
+        reward, cost = means.reshape(2, S, A)
+        return CMDP(kernel, reward, g=[cost], mu=start, horizon=H, constraints=[constraint], **names)
+
+    def _ends(self, start: FloatArray) -> BoolArray:
+        """[S]: where an episode from the start may end; ValueError if it may also go on from there."""
+        going = start > 0
+        while True:
+            onward = np.unique(self.s_next[going[self.s] & ~self.over])
+            if going[onward].all():
+                break
+            going[onward] = True
+        ends = np.zeros(len(start), dtype=bool)
+        ends[self.s_next[going[self.s] & self.over]] = True
+        if (going & ends).any():
+            s = int(np.flatnonzero(going & ends)[0])
+            raise ValueError(f"an episode may end in state {s} and may go on from there: it cannot be absorbing")
+        return ends
+
+
+def board(lines: Sequence[str], arrows: Sequence[str]) -> tuple[list[str], Grid]:
+    """Names r1c1, r1c2, ... of the cells of a board and how to draw it; marks are its letters other than a dot."""
+    cells = [(i, j) for i, line in enumerate(lines) for j in range(len(line))]
+    marks = {s: lines[i][j] for s, (i, j) in enumerate(cells) if lines[i][j] != "."}
+    names = [f"r{i + 1}c{j + 1}" for i, j in cells]
+    return names, Grid(len(lines), len(lines[0]), cells=tuple(cells), marks=marks, arrows=tuple(arrows))

@@ -1,0 +1,187 @@
+"""Parameters of Triple-Q: what they mean, and the three presets that set them from a `Spec` alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from cmdpkit.arguments import index_of
+from cmdpkit.learners import Spec
+
+PRESETS = ("practical", "theory", "authors")
+
+
+@dataclass(frozen=True)
+class Params:
+    """Numbers that do not change during a run. Values are in unit scale; H - h is what steps h.. can still earn."""
+
+    frame: int  # episodes between two updates of the queues
+    eta: float  # a queue Z counts as the multiplier Z / eta
+    chi: float  # learning rate (chi + 1) / (chi + t) at the t-th visit
+    keep: float  # share of a visit count that survives the end of a frame
+    reward_bonus: float  # bonus / sqrt(bonus_offset + t) is added to what the t-th visit has seen
+    utility_bonus: float
+    bonus_offset: float
+    stepwise: bool  # optimism is H - h at step h; otherwise H everywhere
+    reward_start: float  # Q of an untried action, as a share of that
+    reward_ceiling: float  # Q lifted above this share of it is set back to the start
+    reward_lift: float  # added to all of Q over a run of K episodes, a part at the end of each frame
+    utility_lift: float  # and to all of C
+    lift_power: float  # lifted after k episodes: the share (k / K) ** lift_power
+    realised: bool  # the queues are driven by realised utilities; otherwise by the estimates C at the first step
+    eps_low: float  # smallest and largest tightening of the thresholds; in between it is what repays the
+    eps_high: float  # realised violation, and the margin, over the next `window` episodes or those that are left
+    margin: float
+    window: float
+    random_ties: bool  # where several actions look best as a frame begins, take one at random, not the first
+    explore: float  # probability of a random action
+    explore_start: float  # probability of another random draw, multiplied by explore_decay after every episode
+    explore_decay: float
+
+    def __post_init__(self) -> None:
+        for name in ("frame", "eta", "window", "lift_power"):
+            self._expect(name, getattr(self, name) > 0, "more than 0")
+        for name in ("chi", "reward_bonus", "utility_bonus", "bonus_offset", "reward_lift", "utility_lift", "margin"):
+            self._expect(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("keep", "explore", "explore_start", "explore_decay"):
+            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        self._expect("eps_high", self.eps_high >= self.eps_low, f"at least eps_low = {self.eps_low:g}")
+        self._expect("reward_ceiling", self.reward_ceiling >= self.reward_start > 0, "at least reward_start, above 0")
+        if self.frame != int(self.frame):
+            raise ValueError(f"frame is {self.frame}, expected a whole number of episodes")
+
+    def _expect(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+
+
+def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:
+    """The preset for this spec, with some parameters changed by name."""
+    made = {"practical": practical, "theory": theory, "authors": authors}[PRESETS[index_of("preset", PRESETS, preset)]](
+        spec
+    )
+    known = [field.name for field in fields(Params)]
+    for name, value in changes.items():
+        if isinstance(getattr(made, known[index_of("parameter", known, name)]), bool) != isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
+    return replace(made, **changes)
+
+
+def practical(spec: Spec) -> Params:
+    """One rule for all instances, chosen on a development set (see docs/algorithms/triple-q.md)."""
+    root = math.ceil(math.sqrt(spec.K))
+    return Params(
+        frame=root,
+        eta=3.0,
+        chi=2.0,
+        keep=0.85,
+        reward_bonus=0.0,
+        utility_bonus=0.0,
+        bonus_offset=0.0,
+        stepwise=True,
+        reward_start=1.0,
+        reward_ceiling=1.0,
+        reward_lift=float(spec.H),
+        utility_lift=float(spec.H),
+        lift_power=0.5,
+        realised=True,
+        eps_low=-0.005 * spec.H,
+        eps_high=0.005 * spec.H,
+        margin=0.5 * spec.H * root,
+        window=spec.K / 10,
+        random_ties=False,
+        explore=0.0,
+        explore_start=0.0,
+        explore_decay=0.0,
+    )
+
+
+def theory(spec: Spec) -> Params:
+    """The constants of the paper's Theorem 1: full reset at every frame, fixed tightening, queues driven by C."""
+    K, chi, eps = spec.K, spec.K**0.2, tightening(spec)
+    return Params(
+        frame=math.ceil(K**0.6),
+        eta=K**0.2,
+        chi=chi,
+        keep=0.0,
+        reward_bonus=spec.H / 4 * math.sqrt(iota(spec) * (chi + 1)),
+        utility_bonus=spec.H / 4 * math.sqrt(iota(spec) * (chi + 1)),
+        bonus_offset=chi,
+        stepwise=False,
+        reward_start=1.0,
+        reward_ceiling=1.0,
+        reward_lift=math.inf,
+        utility_lift=math.inf,
+        lift_power=1.0,
+        realised=False,
+        eps_low=eps,
+        eps_high=eps,
+        margin=0.0,
+        window=float(K),
+        random_ties=True,
+        explore=0.0,
+        explore_start=0.0,
+        explore_decay=0.0,
+    )
+
+
+def authors(spec: Spec) -> Params:
+    """The settings of the published code, whose rewards go up to 100 per step, brought to unit scale (H = 25 there)."""
+    H, K, frame = spec.H, spec.K, math.ceil(spec.K**0.6)
+    return Params(
+        frame=frame,
+        eta=0.01 * K**0.2 * math.sqrt(spec.A * spec.S * H**4),
+        chi=K**0.2,
+        keep=0.0,
+        reward_bonus=0.002 * math.sqrt(math.log(K)),
+        utility_bonus=0.002 * math.sqrt(math.log(K)),
+        bonus_offset=0.0,
+        stepwise=False,
+        reward_start=8 / 25,
+        reward_ceiling=8.5 / 25,
+        reward_lift=0.03 * H / 25 * K / frame,
+        utility_lift=0.0,
+        lift_power=1.0,
+        realised=False,
+        eps_low=0.5 * H / 25,
+        eps_high=0.5 * H / 25,
+        margin=0.0,
+        window=float(K),
+        random_ties=True,
+        explore=0.03,
+        explore_start=1.0,
+        explore_decay=0.95 ** (1 / 20),
+    )
+
+
+def notes(spec: Spec, preset: str) -> tuple[str, ...]:
+    """What makes the constants of the theory vacuous at this K."""
+    if preset != "theory":
+        return ()
+    said = []
+    eps, bonus = tightening(spec), spec.H / 4 * math.sqrt(iota(spec))
+    if spec.N and eps > spec.H:
+        said.append(
+            f"the tightening eps = {eps:.3g} exceeds H = {spec.H}, the largest utility there is: the queues grow "
+            "without end and the reward counts for nothing"
+        )
+    if bonus > spec.H:
+        said.append(
+            f"the bonus of a first visit is {bonus:.3g}, more than H = {spec.H}: in every frame, whatever is tried "
+            "first in a state looks best from then on"
+        )
+    log_K = 5 * math.log10(16 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / spec.H)
+    if log_K > math.log10(spec.K):
+        said.append(f"the guarantee needs K of at least 1e{log_K:.0f}, even with the largest possible slack")
+    return tuple(said)
+
+
+def iota(spec: Spec) -> float:
+    """The logarithmic factor of the paper."""
+    return 128 * math.log(math.sqrt(2 * spec.S * spec.A * spec.H) * spec.K)
+
+
+def tightening(spec: Spec) -> float:
+    """The paper's eps."""
+    return 8 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / math.pow(spec.K, 0.2)

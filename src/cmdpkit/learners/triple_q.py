@@ -1,0 +1,208 @@
+"""Triple-Q: model-free learning with a virtual queue per constraint.
+
+Wei, Liu, Ying, "A Provably-Efficient Model-Free Algorithm for Constrained Markov Decision Processes" (AISTATS 2022,
+arXiv 2106.01577). Three things are learned: action values Q of the reward, action values C_n of every utility, and
+queues Z_n that grow while a constraint is short. Actions maximise Q + sum_n (Z_n / eta) C_n.
+
+Guarantee ("theory"): regret of order (1/slack) H^4 sqrt(S A) K^0.8 and zero violation, for K beyond any that can be
+run. Needs: nothing beside K. Output: the occupancy of the last part of the run. Memory O(H S A (1 + N)).
+
+Symbols: Q, C_n = columns of `Tables.cells`; t = its last column; Z = `queue`; Z / eta = `weight`; alpha_t = (chi + 1) /
+(chi + t); b_t = bonus / sqrt(bonus_offset + t).
+
+Departures from the paper, all behind `Params` (see docs/algorithms/triple-q.md for why):
+- N constraints: one queue and one table C_n each, summed in the argmax, as the paper's conclusion suggests.
+- An action set: the learner never uses an action that `Spec.allowed` excludes (its Q is minus infinity).
+- Ties are broken at random when a frame begins (not in "practical", nor in the first frame); within a frame they go to
+  the action that was best before, else to the first. Optimism resolves them by trying.
+- "practical": queues follow realised utilities; counts fade and tables are lifted at a frame's end instead of being
+  reset; the tightening is what repays the violation so far plus a margin.
+- "authors": each table is cut at its own ceiling (in their code a C above H also resets Q), and the queue reads C
+  before the update of its episode, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.kernel import FloatArray, IntArray
+from cmdpkit.learners import Returns, Source, Spec, State
+from cmdpkit.learners._triple_q_kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
+from cmdpkit.learners._triple_q_presets import Params, notes, params
+from cmdpkit.stream import Stream
+
+MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in
+
+
+class Learner:
+    """Triple-Q at work; keyword arguments other than the preset change single parameters.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.stream import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = Learner(Spec.of(cmdp, K=20_000), eta=4.0)
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)
+    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    True
+    """
+
+    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
+        self.spec = spec
+        self.params = params(spec, preset, changes)
+        self.notes = notes(spec, preset)
+        self.constants = _constants(spec, self.params)
+        self.tables = _tables(spec, self.params, self.constants)
+        scan(self.tables, self.constants)
+
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in the compiled loop."""
+        sim = source.simulator
+        sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
+        if sizes != (self.spec.H, self.spec.S, self.spec.A, self.spec.N):
+            raise ValueError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+        out = np.empty((1 + self.spec.N, n))
+        play(sim, source.meter, self.tables, self.constants, rng, out)
+        return Returns(out[0], out[1:])
+
+    def episodic(self) -> Episodes:
+        """The learner in the hands of whatever owns the environment."""
+        return Episodes(self)
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions where the preset explores."""
+        usable = self.spec.allowed
+        explore = self.tables.explore[0]
+        pi: FloatArray = (1 - explore) * self._greedy() + explore * usable / usable.sum(axis=-1, keepdims=True)
+        return pi
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] with the occupancy of the last half to three quarters of the run: no single iterate is as good.
+
+        Where the run did not go in that time, the greedy action.
+        """
+        used = self.usage()
+        reached = used.sum(axis=-1, keepdims=True)
+        return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
+
+    def usage(self) -> FloatArray:
+        """How often each (h, s, a) was used since the number of frames last but one doubled, [H, S, A]."""
+        spec, t = self.spec, self.tables
+        used: FloatArray = np.rint(t.usage.sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
+        return used.reshape(spec.H, spec.S, spec.A)
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """Z / eta [N], the price in reward that is put on each utility now."""
+        return self.tables.weight.copy()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Bounds that are still missed in the second half of the run."""
+        spec, episodes = self.spec, self.tables.clock[FRAMES] * self.params.frame
+        if episodes < spec.K / 2:
+            return ()
+        return tuple(
+            f"constraint {n + 1} is short by {debt / episodes:.3g} per episode (unit scale) on average over {episodes} "
+            f"episodes, at a multiplier of {lam:.3g}: its bound may be impossible, or K too small to learn to meet it"
+            for n, (lam, debt) in enumerate(zip(self.multipliers, self.tables.debt, strict=True))
+            if debt > MISSED * spec.H * episodes
+        )
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of all arrays that change, between two episodes."""
+        return {name: array.copy() for name, array in self.tables._asdict().items()}
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same spec and parameters."""
+        for name, array in self.tables._asdict().items():
+            if name not in state or state[name].shape != array.shape:
+                shape = state[name].shape if name in state else "missing"
+                raise ValueError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
+            array[...] = state[name]
+
+    def _greedy(self) -> FloatArray:
+        spec = self.spec
+        best = self.tables.best[: spec.H * spec.S].reshape(spec.H, spec.S, 1)
+        hot: FloatArray = (best == np.arange(spec.A, dtype=np.uint64)).astype(float)
+        return hot
+
+
+class Episodes:
+    """Triple-Q driven from outside, learning when an episode ends: the same as during it, for no step looks back."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.tables, self.constants, self.S = learner.tables, learner.constants, learner.spec.S
+
+    def begin(self, rng: Stream) -> None:
+        """A new episode."""
+        self.rng = rng
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+        if self.constants.explores:
+            return int(chosen(self.tables, self.constants, h, s, self.rng))
+        return int(self.tables.best.item(h * self.S + s))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+        learn(self.tables, self.constants, states, actions, signals, self.rng)
+
+
+def _constants(spec: Spec, p: Params) -> Constants:
+    room = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
+    shares = np.ones((2, 1 + spec.N))
+    shares[:, 0] = p.reward_start, p.reward_ceiling
+    word = np.uint64
+    return Constants(
+        H=word(spec.H),
+        S=word(spec.S),
+        A=word(spec.A),
+        bonus=(float(p.reward_bonus),) + spec.N * (float(p.utility_bonus),),
+        lift=(float(p.reward_lift),) + spec.N * (float(p.utility_lift),),
+        fresh=room[:, None] * shares[0],
+        ceiling=room[:, None] * shares[1],
+        usable=np.array(spec.allowed).reshape(-1, spec.A),
+        rho=spec.rho,
+        K=float(spec.K),
+        frame=int(p.frame),
+        eta=float(p.eta),
+        chi=float(p.chi),
+        keep=float(p.keep),
+        bonus_offset=float(p.bonus_offset),
+        lift_power=float(p.lift_power),
+        eps_low=float(p.eps_low),
+        eps_high=float(p.eps_high),
+        margin=float(p.margin),
+        window=float(p.window),
+        explore=float(p.explore),
+        explore_decay=float(p.explore_decay),
+        has_bonus=True if p.reward_bonus > 0 or p.utility_bonus > 0 else None,
+        explores=True if p.explore > 0 or p.explore_start > 0 else None,
+        estimated=None if p.realised else True,
+        random_ties=True if p.random_ties else None,
+    )
+
+
+def _tables(spec: Spec, p: Params, c: Constants) -> Tables:
+    H, S, A, N = spec.H, spec.S, spec.A, spec.N
+    cells = np.zeros((H + 1, S, A, N + 2))
+    cells[:H, :, :, :-1] = c.fresh[:, None, None]
+    cells[:H, :, :, 0][~spec.allowed] = -np.inf
+    explore = 1 - (1 - p.explore) * (1 - p.explore_start)
+    return Tables(
+        cells=cells.reshape(-1, N + 2),
+        best=np.zeros((H + 1) * S, dtype=np.uint64),
+        second=np.zeros((H + 1) * S),
+        weight=np.zeros(N),
+        queue=np.zeros(N),
+        debt=np.zeros(N),
+        drive=np.zeros(N),
+        earned=np.zeros(1 + N),
+        totals=np.zeros(1 + N),
+        explore=np.array([explore, p.explore_start]),
+        clock=np.array([0, p.frame, 1]),
+        kept=np.zeros(H * S * A),
+        usage=np.zeros((2, H * S * A)),
+    )

@@ -1,0 +1,125 @@
+"""Where learners act: a `World` is a model simulated by compiled code, or any Gymnasium environment (`cmdpkit.gym`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.columns import Pool
+from cmdpkit.constraints import Constraint
+from cmdpkit.kernel import FloatArray
+from cmdpkit.learners import Learner, Source, Spec
+from cmdpkit.meter import Meter, Tally
+from cmdpkit.model import CMDP, Scale
+from cmdpkit.policy import Decision, Mixture, Policy, Values, evaluate, markov, occupancy, one_hot
+from cmdpkit.simulate import Noise
+from cmdpkit.solver import Infeasible, solve
+from cmdpkit.stream import Stream
+
+
+class World(Protocol):
+    """Where a learner acts, and what is known about it from outside."""
+
+    name: str
+    fingerprint: str
+    constraints: tuple[Constraint, ...]
+    optimum: float | None
+    scales: tuple[Scale, ...]  # [1 + N]: of reward and utilities
+    notes: tuple[str, ...]
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told."""
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """n more episodes."""
+
+    def tally(self) -> Tally:
+        """Regret and violation so far."""
+
+    def policy(self, pi: FloatArray) -> Policy:
+        """A policy in the user's names."""
+
+    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
+        """Exact values and reached stochastic decisions of a policy, where a model exists."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that changes, for a checkpoint."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+
+
+class Baseline(NamedTuple):
+    """A safe policy that some algorithms must be given, in the learner's units."""
+
+    pi: FloatArray  # [H, S, A]
+    utility: FloatArray  # [N]
+    slack: float  # min_n (utility_n - rho_n)
+
+
+class ModelWorld:
+    """A known model, simulated; regret is measured against its exact optimum."""
+
+    def __init__(self, cmdp: CMDP, name: str = "model", noise: Noise = "none") -> None:
+        self.cmdp, self.name, self.constraints = cmdp, name, cmdp.constraints
+        self.fingerprint = cmdp.fingerprint()
+        self.scales = (cmdp.reward_scale, *cmdp.utility_scales)
+        self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
+        self.optimum: float | None = None
+        try:
+            self.optimum = solve(cmdp).value
+        except Infeasible as error:
+            self.notes += (f"{error}; without an optimum there is no regret",)
+        self.source = Source.of(cmdp, self.optimum, noise)
+
+    def fresh(self) -> ModelWorld:
+        """The same world with nothing counted yet: what was computed once serves many runs."""
+        new = object.__new__(ModelWorld)
+        vars(new).update(vars(self))
+        new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
+        return new
+
+    def baseline(self) -> Baseline:
+        """The policy that keeps the largest distance from all bounds at once: for one bound, the utility maximiser."""
+        cmdp, pool = self.cmdp, Pool(self.cmdp)
+        spans = np.array([scale.span for scale in cmdp.utility_scales])
+        _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
+        parts = [(w, Policy(one_hot(c.choice, cmdp.A))) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
+        mixture = Mixture(tuple(policy for _, policy in parts), np.array([w for w, _ in parts]) / weights.sum())
+        policy = markov(cmdp, mixture)
+        w = cmdp.signs * evaluate(cmdp, policy).w
+        spec = self.spec(1)
+        unit = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, w, strict=True)]
+        return Baseline(policy.pi, np.array(unit), float((np.array(unit) - spec.rho).min(initial=np.inf)))
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told: sizes, thresholds, which actions exist."""
+        return Spec.of(self.cmdp, K)
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """n more episodes in compiled code."""
+        learner.run(self.source, rng, n)
+
+    def tally(self) -> Tally:
+        """Regret and violation so far."""
+        return self.source.meter.tally()
+
+    def policy(self, pi: FloatArray) -> Policy:
+        """A policy in the model's names."""
+        return Policy.of(self.cmdp, pi)
+
+    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
+        """Exact values, and the stochastic decisions that are ever reached."""
+        reach = occupancy(self.cmdp, policy).sum(axis=-1)
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The meter's sums."""
+        return self.source.meter.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        self.source.meter.restore(state)

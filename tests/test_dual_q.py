@@ -1,0 +1,99 @@
+"""Dual-Q: prices find their level, values are learned, and driving it step by step changes nothing."""
+
+import numpy as np
+import pytest
+
+from cmdpkit import Policy, envs, evaluate, solve
+from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners.dual_q import CHANGED, Learner
+from cmdpkit.simulate import reset, step
+from cmdpkit.stream import stream
+
+
+def played(cmdp, K, seed=1, **params):
+    learner = Learner(Spec.of(cmdp, K), **params)
+    returns = learner.run(Source.of(cmdp), stream(seed), K)
+    return learner, returns
+
+
+def test_it_learns_price_and_policy_of_the_synthetic_instance():
+    cmdp, K = envs.build("paper/synthetic"), 200_000
+    best = solve(cmdp)
+    for seed in (1, 2, 3):
+        learner, returns = played(cmdp, K, seed)
+        assert learner.mean_multipliers[0] == pytest.approx(best.shadow_prices[0], abs=0.25)
+        assert returns.utilities[0, K // 2 :].mean() == pytest.approx(2.0, abs=0.02)
+        values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
+        assert values.v == pytest.approx(best.value, abs=0.05)
+        assert values.w[0] == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_bound_that_is_met_anyway_has_no_price():
+    learner, _ = played(envs.build("paper/synthetic", rho=1.0), 50_000)
+    assert learner.multipliers[0] == 0.0
+    assert learner.warnings() == ()
+
+
+def test_an_impossible_bound_drives_the_price_to_its_limit_and_is_reported():
+    learner, _ = played(envs.build("paper/synthetic", rho=2.5), 50_000, lam_max=3.0)
+    assert learner.multipliers[0] == 3.0
+    assert "constraint 1 is at its limit lam_max = 3" in learner.warnings()[0]
+
+
+def test_without_constraints_it_is_plain_q_learning():
+    cmdp = envs.build("random", S=5, A=3, H=3, N=0, seed=4)
+    learner, _ = played(cmdp, 50_000)
+    values = evaluate(cmdp, Policy.of(cmdp, np.eye(3)[learner.greedy_at(np.zeros(0))]))
+    assert values.v > solve(cmdp).value - 0.02
+
+
+def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
+    cmdp, K = envs.build("paper/grid"), 300
+    whole, returns = played(cmdp, K)
+    stepwise, rng, sim = Learner(Spec.of(cmdp, K)), stream(1), Source.of(cmdp).simulator
+    rewards = []
+    for _ in range(K):
+        s = reset(sim, rng)
+        a = stepwise.first(int(s), rng)
+        total = 0.0
+        for h in range(cmdp.H):
+            s, x = step(sim, h, s, a, rng)
+            total += sim.outcomes[x, 0]
+            if h < cmdp.H - 1:
+                a = stepwise.next(sim.outcomes[x], int(s), rng)
+        stepwise.last(sim.outcomes[x])
+        rewards.append(total)
+    np.testing.assert_array_equal(returns.reward, rewards)
+    stepwise.tables.clock[CHANGED] = 0  # no meter has been told of the last policy
+    for name, array in whole.state().items():
+        np.testing.assert_array_equal(array, stepwise.state()[name], err_msg=name)
+
+
+def test_random_actions_fade_like_one_over_sqrt_k():
+    cmdp = envs.build("paper/synthetic")
+    learner, _ = played(cmdp, 100_000)
+    k = 100_000 // learner.params.frame * learner.params.frame
+    assert learner.tables.explore[0] == pytest.approx(0.1 * np.sqrt(270 / k))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"frame": 0}, "frame is 0, expected more than 0"),
+        ({"frame": 2.5}, "frame is 2.5, expected a whole number"),
+        ({"eta": -1.0}, "eta is -1.0"),
+        ({"lam_start": 11.0}, "lam_start is 11.0, expected a number from 0 to lam_max"),
+        ({"explore": 1.5}, "explore is 1.5, expected a probability"),
+        ({"etta": 1.0}, "unknown parameter 'etta'; did you mean 'eta'"),
+        ({"preset": "theory"}, "unknown preset 'theory'"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(params, message):
+    with pytest.raises(ValueError, match=message):
+        load("dual-q")(Spec.of(envs.build("paper/synthetic"), 100), **params)
+
+
+def test_a_state_of_another_size_is_refused():
+    one, other = (Learner(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
+    with pytest.raises(ValueError, match=r"state\['cells'\] has shape"):
+        other.restore(one.state())

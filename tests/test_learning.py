@@ -1,0 +1,166 @@
+"""Runs: cut, saved, killed and resumed without changing a bit; records that say what the learner did."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import cmdpkit as ck
+from cmdpkit.learning import checkpoints, learn
+from cmdpkit.worlds import ModelWorld
+
+pytestmark = pytest.mark.compiled
+
+
+def same(a, b):
+    assert a.run == b.run and a.run.key == b.run.key
+    assert a.curves.keys() == b.curves.keys()
+    for name in a.curves:
+        assert np.array_equal(a.curves[name], b.curves[name]), name
+    assert a.policy == b.policy and a.policy_value == b.policy_value
+
+
+def test_curves_are_read_at_log_spaced_and_even_episodes():
+    stops = checkpoints(100_000)
+    assert stops[0] == 1 and stops[-1] == 100_000 and stops == sorted(set(stops))
+    assert {500 * i for i in range(1, 201)} <= set(stops)
+    assert sum(k < 1000 for k in stops) > 20
+    assert checkpoints(1) == [1]
+
+
+def test_the_same_seed_gives_the_same_record_and_another_seed_another():
+    first, again, other = (learn("paper/synthetic", "triple-q", episodes=3000, seed=s) for s in (1, 1, 2))
+    same(first, again)
+    assert not np.array_equal(first.curves["realised_regret"], other.curves["realised_regret"])
+
+
+def test_regret_is_measured_against_the_optimum_and_violation_against_the_bound():
+    run = learn("paper/grid", "triple-q", episodes=2000, seed=3)
+    assert run.optimum == pytest.approx(5.001162, abs=1e-6)
+    cmdp = ck.load("paper/grid")
+    assert run.policy_value == pytest.approx(ck.evaluate(cmdp, run.policy).v)
+    total = run.curves["episode"] * run.optimum - run.curves["realised_regret"]
+    assert 0 <= total[-1] <= 2000 * 6
+    costs = run.curves["realised_violation"][0] + 0.5 * run.curves["episode"]
+    assert np.allclose(costs, np.rint(costs), atol=1e-6), "costs are whole numbers, a violation is cost minus bound"
+    assert (np.diff(costs) >= -1e-6).all()
+    assert (run.curves["strong_regret"] >= run.curves["regret"] - 1e-9).all()
+
+
+def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
+    whole = learn("paper/synthetic", "triple-q", episodes=20_000, seed=5)
+    monkeypatch.setattr("cmdpkit.learning.SAVE_SECONDS", 0.0)
+    path = tmp_path / "run.npz"
+
+    class Stop(Exception):
+        pass
+
+    def stop_somewhere(progress):
+        if progress.done > stop_somewhere.after:
+            raise Stop
+
+    for after in (0, 137, 9_000, 15_001):
+        stop_somewhere.after = after
+        with pytest.raises(Stop):
+            learn("paper/synthetic", "triple-q", episodes=20_000, seed=5, checkpoint=path, progress=stop_somewhere)
+    same(whole, learn("paper/synthetic", "triple-q", episodes=20_000, seed=5, checkpoint=path))
+    same(whole, learn("paper/synthetic", "triple-q", episodes=20_000, seed=5, checkpoint=path))
+
+
+def test_a_killed_process_is_continued_to_the_same_bits(tmp_path):
+    path = tmp_path / "run.npz"
+    code = (
+        "import cmdpkit.learning as L; L.SAVE_SECONDS = 0.0; L.CHUNK_SECONDS = 0.001;"
+        f"L.learn('paper/synthetic', 'triple-q', episodes=3_000_000, seed=5, checkpoint={str(path)!r})"
+    )
+    kills = 0
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", code])
+        deadline = time.monotonic() + 60
+        before = path.stat().st_mtime_ns if path.exists() else None
+        while process.poll() is None and time.monotonic() < deadline:
+            if path.exists() and path.stat().st_mtime_ns != before:
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+                break
+            time.sleep(0.002)
+        process.wait()
+    assert kills > 0, "the process was never caught in the middle"
+    resumed = learn("paper/synthetic", "triple-q", episodes=3_000_000, seed=5, checkpoint=path)
+    same(learn("paper/synthetic", "triple-q", episodes=3_000_000, seed=5), resumed)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == ["run.npz"]
+
+
+def test_a_saved_run_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    learn("paper/synthetic", "triple-q", episodes=100, seed=1, checkpoint=path)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        learn("paper/synthetic", "triple-q", episodes=100, seed=2, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match="is not a readable saved run"):
+        learn("paper/synthetic", "triple-q", episodes=100, seed=1, checkpoint=path)
+
+
+def test_a_runs_key_depends_on_everything_that_was_asked():
+    asked = [
+        {},
+        {"seed": 1},
+        {"episodes": 60},
+        {"preset": "theory"},
+        {"eta": 3.0},
+        {"noise": "bernoulli"},
+    ]
+    keys = {learn("paper/synthetic", "triple-q", **{"episodes": 50, "seed": 0} | change).run.key for change in asked}
+    keys.add(learn("paper/synthetic:rho=1.9", "triple-q", episodes=50, seed=0).run.key)
+    assert len(keys) == len(asked) + 1
+
+
+def test_an_infeasible_problem_is_learnt_without_regret_and_says_so():
+    cmdp = ck.load("paper/synthetic").with_bounds(utility=2.2)
+    run = learn(cmdp, "triple-q", episodes=500)
+    assert run.optimum is None and "regret" not in run.curves
+    assert any("cannot be met" in note for note in run.notes)
+    assert run.to_dict()["violation"][0] > 0
+
+
+def test_progress_reports_every_piece():
+    seen = []
+    learn("paper/synthetic", "triple-q", episodes=5000, progress=seen.append)
+    done = [p.done for p in seen]
+    assert done == sorted(done) and done[-1] == 5000 and all(p.tally.episodes == p.done for p in seen)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": 0}, "episodes is 0, expected a whole number, at least 1"),
+        ({"episodes": 10.5}, r"episodes is 10\.5"),
+        ({"algo": "triple-k"}, "unknown algorithm 'triple-k'; did you mean 'triple-q'"),
+        ({"preset": "best"}, "best"),
+        ({"colour": 3}, "colour"),
+        ({"seed": -1}, "seed is -1"),
+        ({"constraints": [ck.at_most("cost", 1)]}, "a model brings its own constraints"),
+    ],
+)
+def test_bad_requests_are_named(change, message):
+    asked = {"env": "paper/synthetic", "algo": "triple-q", "episodes": 10} | change
+    with pytest.raises(ValueError, match=message):
+        learn(asked.pop("env"), asked.pop("algo"), **asked)
+
+
+def test_figures_are_in_the_users_units_whatever_the_scale():
+    """Rewards times 100 minus 30: the learner sees the same unit world, the record speaks in the user's units."""
+    plain = ck.load("paper/synthetic")
+    lifted = ck.CMDP(
+        plain.P, 100 * plain.r - 30, mu=plain.mu, constraints=[ck.at_most("cost", 8 * 3 - 14, 8 - 7 * plain.g[0])]
+    )
+    world = ModelWorld(lifted)
+    assert world.spec(10).rho[0] == pytest.approx((7 * 2.0 - 3 * 7 * plain.g.min()) / (7 * np.ptp(plain.g)), abs=1e-9)
+    run = learn(lifted, "triple-q", episodes=300, seed=4)
+    assert run.optimum == pytest.approx(100 * 1.5730628631 - 90, abs=1e-6)
+    v, w = ck.evaluate(lifted, run.policy)
+    assert run.policy_value == v and run.policy_utilities == pytest.approx(w)
+    assert run.policy_utilities[0] == pytest.approx(24 - 7 * ck.evaluate(plain, run.policy).w[0], abs=1e-9)

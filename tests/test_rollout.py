@@ -1,0 +1,166 @@
+"""Fixed policies: stepping and counting have the same law, which is known exactly by listing all paths.
+
+Statistical tests run at a fixed seed; a bound of five standard errors fails a right implementation with probability
+6e-7, a p-value of 1e-6 with that.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cmdpkit import CMDP, Policy, envs, evaluate, occupancy
+from cmdpkit.rollout import counts, episodes
+from cmdpkit.simulate import Simulator
+from cmdpkit.stream import stream
+
+pytestmark = pytest.mark.compiled
+
+UNLIKELY, SIGMAS = 1e-6, 5.0
+
+
+def some_policy(cmdp, seed=0):
+    """Stochastic, with some deterministic rows and zero probabilities first, last and between."""
+    pi = np.random.default_rng(seed).dirichlet(np.full(cmdp.A, 0.5), (cmdp.H, cmdp.S)) * cmdp.actions
+    pi[pi < 0.1] = 0
+    return pi / pi.sum(axis=-1, keepdims=True)
+
+
+def all_paths(cmdp, pi):
+    """(probability, states, actions) of every path of an episode."""
+    for states in itertools.product(range(cmdp.S), repeat=cmdp.H):
+        for actions in itertools.product(range(cmdp.A), repeat=cmdp.H):
+            p = cmdp.mu[states[0]]
+            for h in range(cmdp.H):
+                p *= pi[h, states[h], actions[h]]
+                if h + 1 < cmdp.H:
+                    p *= cmdp.P[h, states[h], actions[h], states[h + 1]]
+            if p > 0:
+                yield p, states, actions
+
+
+def exact_moments(cmdp, pi, noisy=False):
+    """Mean and covariance of (reward, utilities) of an episode."""
+    mean, second = np.zeros(1 + cmdp.N), np.zeros((1 + cmdp.N, 1 + cmdp.N))
+    signals = np.array([cmdp.r, *cmdp.g])
+    for p, states, actions in all_paths(cmdp, pi):
+        earned = signals[:, range(cmdp.H), states, actions]
+        total = earned.sum(axis=1)
+        mean += p * total
+        second += p * np.outer(total, total)
+        if noisy:  # given the path, coins are independent
+            second += p * np.diag((earned * (1 - earned)).sum(axis=1))
+    return mean, second - np.outer(mean, mean)
+
+
+def assert_moments(samples, mean, covariance):
+    """Sample mean and covariance [m, n] within five standard errors of the truth."""
+    n = samples.shape[1]
+    assert np.all(np.abs(samples.mean(axis=1) - mean) <= SIGMAS * np.sqrt(np.diag(covariance) / n))
+    centred = samples - mean[:, None]
+    for i, j in np.ndindex(covariance.shape):
+        products = centred[i] * centred[j]
+        assert abs(products.mean() - covariance[i, j]) <= SIGMAS * products.std() / np.sqrt(n)
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return envs.build("paper/synthetic")
+
+
+def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
+    pi = some_policy(paper)
+    values = evaluate(paper, Policy(pi))
+    np.testing.assert_allclose(exact_moments(paper, pi)[0], [values.v, *values.w], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("noise", ["none", "bernoulli"])
+def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
+    pi = some_policy(paper)
+    played = episodes(Simulator.of(paper, noise), pi, stream(1), 100_000)
+    samples = np.stack([played.reward, *played.utilities])
+    assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
+
+
+@pytest.mark.parametrize("noise", ["none", "bernoulli"])
+def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, noise):
+    pi, n, rng = some_policy(paper), 20, stream(2)
+    sim = Simulator.of(paper, noise)
+    totals = np.array([[c.reward, *c.utilities] for c in (counts(sim, pi, rng, n) for _ in range(6000))]).T
+    mean, covariance = exact_moments(paper, pi, noisy=noise == "bernoulli")
+    assert_moments(totals, n * mean, n * covariance)
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n):
+    pi, sim, repetitions = some_policy(paper), Simulator.of(paper), 4000
+    stepped = episodes(sim, pi, stream(3), n * repetitions).reward.reshape(repetitions, n).sum(axis=1)
+    rng = stream(4)
+    counted = np.array([counts(sim, pi, rng, n).reward for _ in range(repetitions)])
+    assert stats.ks_2samp(stepped, counted).pvalue > UNLIKELY
+
+
+def test_visits_of_counting_have_the_exact_mean_and_covariance(paper):
+    pi, n, rng, sim = some_policy(paper), 7, stream(5), Simulator.of(paper)
+    drawn = np.array([counts(sim, pi, rng, n).visits.ravel() for _ in range(3000)]).T
+    q = occupancy(paper, Policy(pi)).ravel()
+    together = np.zeros((27, 27))  # probability that one episode uses both cells
+    for p, states, actions in all_paths(paper, pi):
+        used = np.zeros((3, 3, 3))
+        used[range(3), states, actions] = 1
+        together += p * np.outer(used, used)
+    assert_moments(drawn.astype(float), n * q, n * (together - np.outer(q, q)))
+
+
+def test_visits_of_stepping_are_those_of_its_episodes(paper):
+    pi = some_policy(paper)
+    played = episodes(Simulator.of(paper), pi, stream(6), 5000)
+    assert played.visits.sum(axis=(1, 2)).tolist() == [5000] * 3
+    assert np.all(played.visits[pi == 0] == 0)
+    np.testing.assert_allclose((played.visits * paper.r).sum(), played.reward.sum(), rtol=1e-12)
+    np.testing.assert_allclose((played.visits * paper.g[0]).sum(), played.utilities.sum(), rtol=1e-12)
+
+
+def test_one_counted_episode_is_a_possible_path(paper):
+    pi, rng = some_policy(paper), stream(7)
+    possible = {(states, actions) for _, states, actions in all_paths(paper, pi)}
+    for _ in range(200):
+        visits = counts(Simulator.of(paper), pi, rng, 1).visits
+        used = np.argwhere(visits)
+        assert used[:, 0].tolist() == [0, 1, 2]
+        assert (tuple(used[:, 1].tolist()), tuple(used[:, 2].tolist())) in possible
+
+
+@pytest.mark.parametrize("name", ["paper/grid", "random", "streaming"])
+def test_counts_of_a_huge_number_of_episodes_approach_the_occupancy(name):
+    cmdp = envs.build(name)
+    pi = Policy.uniform(cmdp).pi
+    n = 10**12
+    played = counts(Simulator.of(cmdp), pi, stream(8), n)
+    assert played.visits.sum(axis=(1, 2)).tolist() == [n] * cmdp.H
+    q = occupancy(cmdp, Policy(pi))
+    assert np.all(np.abs(played.visits - n * q) <= SIGMAS * np.sqrt(n * q * (1 - q)) + 1e-3)
+    unit = (cmdp.reward_scale.total_to_unit(evaluate(cmdp, Policy(pi)).v, cmdp.H), played.reward / n)
+    assert unit[0] == pytest.approx(unit[1], abs=1e-4)
+
+
+def test_the_same_stream_counts_the_same_and_moves_on():
+    cmdp = envs.build("random", S=9, A=3, H=4, successors=3)
+    sim, pi, rng = Simulator.of(cmdp), Policy.uniform(cmdp).pi, stream(9)
+    first, second = counts(sim, pi, rng, 1000), counts(sim, pi, rng, 1000)
+    np.testing.assert_array_equal(first.visits, counts(sim, pi, stream(9), 1000).visits)
+    assert not np.array_equal(first.visits, second.visits)
+
+
+def test_rows_that_sum_to_one_only_nearly_never_lose_an_episode():
+    cmdp = CMDP(np.full((3, 1, 3), 1 / 3), np.zeros((3, 1)), horizon=4)
+    pi = np.ones((4, 3, 1)) - 5e-10  # within the tolerance for rows of a policy
+    assert counts(Simulator.of(cmdp), pi, stream(1), 10**15).visits.sum() == 4 * 10**15
+    assert episodes(Simulator.of(cmdp), pi, stream(1), 1000).visits.sum() == 4000
+
+
+def test_a_policy_of_another_shape_is_refused(paper):
+    for play in (counts, episodes):
+        with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the simulator \(H, S, A\) = \(3, 3, 3\)"):
+            play(Simulator.of(paper), np.full((3, 3, 2), 0.5), stream(1), 5)
