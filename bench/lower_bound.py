@@ -1,0 +1,125 @@
+"""The paper's lower bound, and what a closed loop does to it: violation and regret against K, on log axes.
+
+Two instances of `paper/lower-bound`, p = 1/2 and p = 1/2 + 1 / sqrt K, cannot be told apart in K episodes. *Open loop*
+is the published refinement and identification, started with the right action set and without tightening: the error of
+its weights adds up, to order sqrt K. *Closed loop* is `pri` as it comes, from nothing: it corrects by what it realised.
+*Known optimum* plays the optimal policy from the first episode on: what it shows is sampling noise alone.
+
+`python -m bench lower_bound` prints the table and draws docs/figures/lower_bound.png.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+import cmdpkit as ck
+from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners._pri_paper_presets import params
+from cmdpkit.learners._pri_refine import Refinement
+from cmdpkit.rollout import counts
+from cmdpkit.stream import stream
+
+H = 10
+EPISODES = (10**4, 10**5, 10**6, 10**7)
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "lower_bound.png"
+INSTANCES = {"p = 1/2": lambda K: 0.5, "p = 1/2 + 1/sqrt K": lambda K: 0.5 + K**-0.5}
+COLUMNS = ("realised violation", "realised regret", "exact regret")
+
+
+def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """No learning at all."""
+    sol = ck.solve(cmdp)
+    played = counts(source.simulator, sol.policy.pi, stream(seed), K)
+    source.meter.add(K, np.append(sol.value, cmdp.signs * sol.utilities), np.append(played.reward, played.utilities))
+
+
+def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
+    spec = Spec.of(cmdp, K)
+    p = params(spec, "paper", {"K": K // 2, "eps_rho": 0.0})
+    D = ck.solve(cmdp).policy.pi > 1e-9
+    phase = Refinement(spec, p, D, D.astype(float), spec.rho)
+    rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0
+    while done < K:
+        done += phase.play(source, rng, out[:, done:])
+
+
+def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """`pri` with its default preset."""
+    load("pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
+
+
+LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "closed loop": closed_loop}
+
+
+def measured(loop: str, instance: str, K: int, seed: int) -> list[float]:
+    """What one run of K episodes cost; see COLUMNS."""
+    cmdp = ck.load("paper/lower-bound", H=H, p=INSTANCES[instance](K))
+    source = Source.of(cmdp, ck.solve(cmdp).value)
+    LOOPS[loop](cmdp, source, K, seed)
+    tally = source.meter.tally()
+    return [float(tally.realised.violation[0]), tally.realised.regret, tally.weak.regret]
+
+
+def results(seeds: int, episodes: tuple[int, ...]) -> dict[tuple[str, str], np.ndarray]:
+    """[K, seed, column] by loop and instance; seeds run on threads, because kernels let each other go on."""
+    found = {}
+    with ThreadPoolExecutor(2) as pool:
+        for loop in LOOPS:
+            for instance in INSTANCES:
+                asked = [(loop, instance, K, seed) for K in episodes for seed in range(seeds)]
+                rows = list(pool.map(lambda x: measured(*x), asked))
+                found[loop, instance] = np.array(rows).reshape(len(episodes), seeds, len(COLUMNS))
+    return found
+
+
+def root_mean_square(x: np.ndarray) -> np.ndarray:
+    """Over seeds, [K, column]: signed errors have a mean near 0, it is their size that grows."""
+    return np.sqrt((x**2).mean(axis=1))
+
+
+def exponent(episodes: tuple[int, ...], sizes: np.ndarray) -> str:
+    """Of K, fitted to sizes on log axes; nothing where there is nothing to fit."""
+    if sizes.min() <= 1e-6 * sizes.max() or sizes.max() < 1e-3:
+        return "-"
+    return f"{np.polyfit(np.log(episodes), np.log(sizes), 1)[0]:.2f}"
+
+
+def show(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], seeds: int) -> None:
+    print(f"paper/lower-bound, H = {H}: root mean square over {seeds} seeds [mean ± its standard error]")
+    print(f"{'':34}{'K':>12}" + "".join(f"{name:>30}" for name in COLUMNS))
+    for (loop, instance), x in found.items():
+        rms, mean, se = root_mean_square(x), x.mean(axis=1), x.std(axis=1) / np.sqrt(seeds)
+        for i, K in enumerate(episodes):
+            cells = [f"{rms[i, j]:,.0f} [{mean[i, j]:+,.0f} ± {se[i, j]:,.0f}]" for j in range(len(COLUMNS))]
+            print(f"{loop + ', ' + instance:34}{K:>12,}" + "".join(f"{cell:>30}" for cell in cells))
+        print(f"{'':34}{'exponent':>12}" + "".join(f"{exponent(episodes, sizes):>30}" for sizes in rms.T))
+
+
+def draw(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], path: Path) -> None:
+    """Two panels, violation and regret, one line per loop and instance."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    colours = dict(zip(LOOPS, ("0.6", "tab:red", "tab:blue"), strict=True))
+    lines = dict(zip(INSTANCES, ("o-", "s--"), strict=True))
+    for column, axis in enumerate(axes):
+        for (loop, instance), x in found.items():
+            sizes = root_mean_square(x)[:, column]
+            axis.loglog(episodes, sizes, lines[instance], color=colours[loop], label=f"{loop}, {instance}")
+        axis.set(xlabel="episodes K", ylabel=f"{COLUMNS[column]}, root mean square")
+    axes[0].legend(fontsize="x-small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main(seeds: int = 10, episodes: tuple[int, ...] = EPISODES, path: Path = FIGURE) -> None:
+    found = results(seeds, episodes)
+    show(found, episodes, seeds)
+    draw(found, episodes, path)
+    print(f"drawn: {path.name}")

@@ -1,0 +1,120 @@
+"""The account of a practical PRI run: what was decided when, on what evidence, and what stayed open. Plain values only.
+
+Steps count from 1; states and actions are given by index, counting from 0, because a learner knows no names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.kernel import BoolArray, FloatArray
+from cmdpkit.learners import _pri_book as at
+from cmdpkit.learners._pri_book import Book, Task, extra_actions
+from cmdpkit.learners._pri_improve import undecided
+from cmdpkit.learners._pri_moments import PRICED
+from cmdpkit.learners._pri_play import Tables
+
+LISTED = 40  # at most so many cells are listed of a kind
+
+
+def account(task: Task, book: Book, tables: Tables) -> dict[str, Any]:
+    """Everything worth telling, bounded in size: at most a line per epoch and LISTED cells of each kind."""
+    spec, used = task.spec, book.pi > 0
+    reached = (book.reach > 0)[..., None]
+    open_ = undecided(spec, book)
+    stochastic = used & reached & (used.sum(axis=-1, keepdims=True) > 1)
+    return {
+        "error budget": {
+            "delta": task.params.delta,
+            "tests": int(spec.allowed.sum()) * len(task.table.ends),
+            "standard errors to rule an action out": round(task.z_out, 3),
+            "standard errors between policy and bounds": round(task.z_safe, 3),
+        },
+        "multipliers": [float(x) for x in book.lam],
+        "changes of the support": int(book.clock[at.CHANGES]),
+        "cells": {
+            "allowed": int(spec.allowed.sum()),
+            "reached by the policy": int((spec.allowed & reached).sum()),
+            "in use": int((used & reached).sum()),
+            "ruled out": int((book.decided & spec.allowed & reached).sum()),
+            "undecided": int(open_.sum()),
+        },
+        "stochastic decisions": _cells(book, tables, stochastic, -book.pi),
+        "undecided": _cells(book, tables, open_, _doubt(book)),
+        "closest decisions": _cells(book, tables, book.decided & spec.allowed & reached, _doubt(book)),
+        "ambiguous": ambiguous(task, book),
+        "epochs": [_epoch(line, task) for line in book.history[: book.clock[at.EPOCH]]],
+    }
+
+
+def ambiguous(task: Task, book: Book) -> list[str]:
+    """Sentences about what the data did not settle."""
+    said = []
+    open_ = undecided(task.spec, book)
+    if open_.any():
+        where = f"{int(open_.any(axis=-1).sum())} decision(s)"
+        said.append(f"{int(open_.sum())} action(s) in {where} were neither ruled out nor taken into use")
+    if (book.lam > PRICED).any() and not (extra_actions(book) & (book.reach > 0)[..., None]).any():
+        said.append("a bound has a price, but no stochastic decision was found that meets it exactly")
+    return said
+
+
+def warnings_of(task: Task, book: Book) -> tuple[str, ...]:
+    """Bounds that look out of reach."""
+    said = [
+        f"constraint {n + 1} is short by {short:.3g} per episode (unit scale) at a multiplier of {lam:.3g}: its bound "
+        "may be impossible"
+        for n, (lam, short) in enumerate(zip(book.lam, book.short, strict=True))
+        if short > PRICED and book.clock[at.EPISODE] >= task.table.freeze
+    ]
+    return tuple(said)
+
+
+def _doubt(book: Book) -> FloatArray:
+    """How close a call was: standard errors between advantage and 0; infinite errors come first."""
+    return np.abs(book.advantage) / np.maximum(book.se, 1e-100)
+
+
+def _cells(book: Book, tables: Tables, which: BoolArray, order: FloatArray) -> list[dict[str, Any]]:
+    """The marked cells with their evidence, first those with the smallest `order`."""
+    found = np.argwhere(which)
+    counts = tables.rows[:, 0].reshape(which.shape)
+    ranked = found[np.argsort(order[which], kind="stable")][:LISTED]
+    return [
+        {
+            "step": int(h) + 1,
+            "state index": int(s),
+            "action index": int(a),
+            "probability": float(book.pi[h, s, a]),
+            "reach": float(book.reach[h, s]),
+            "advantage": float(book.advantage[h, s, a]),
+            "standard error": float(book.se[h, s, a]) if np.isfinite(book.se[h, s, a]) else None,
+            "samples": float(counts[h, s, a]),
+        }
+        for h, s, a in ranked
+    ]
+
+
+def _epoch(line: FloatArray, task: Task) -> dict[str, Any]:
+    """One line of history by name."""
+    spec = task.spec
+    lam, utilities, short, extras, chances = np.split(line[at.LOG_FIRST :], 5)
+    mixed = []
+    for flat, chance in zip(extras, chances, strict=True):
+        if flat >= 0:
+            h, s, a = (int(i) for i in np.unravel_index(int(flat), (spec.H, spec.S, spec.A)))
+            mixed.append({"step": h + 1, "state index": s, "action index": a, "probability": float(chance)})
+    return {
+        "until episode": int(line[at.LOG_EPISODE]),
+        "episodes of the policy itself": int(line[at.LOG_STARTS]),
+        "support changed": bool(line[at.LOG_CHANGED]),
+        "undecided": int(line[at.LOG_UNDECIDED]),
+        "explored": int(line[at.LOG_EXPLORED]),
+        "value": float(line[at.LOG_VALUE]),
+        "utilities": [float(x) for x in utilities],
+        "multipliers": [float(x) for x in lam],
+        "short": [float(x) for x in short],
+        "extra actions": mixed,
+    }

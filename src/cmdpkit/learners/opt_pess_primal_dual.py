@@ -1,0 +1,193 @@
+"""OptPess-PrimalDual: greedy on optimistic values, with queues driven by tightened bounds that pay violations back.
+
+Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constraint Violation for Constrained MDPs"
+(NeurIPS 2021, arXiv 2106.02684), Algorithm "OptPess-PrimalDual". The policy is greedy for r + (Z_n / eta_k) g_n with
+bonuses in the estimated model; the queues grow by what the policy promises too little,
+Z_n <- [Z_n + rho_n + eps_k - w_n]_+, with a tightening eps_k that fades like 1 / sqrt(k).
+
+Guarantee ("theory"): weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K.
+Needs: `baseline_utility`, what some safe policy reaches, not the policy. Output: a mixture; every single policy is
+deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
+
+Symbols: b = sqrt(L_k / n), L_k = ln(16 S^2 A H k / delta); eta_k = `eta` slack_b H sqrt(k); eps_k = `tighten` 5 H^2
+sqrt(S^3 A) (L_k + 1) / sqrt(k L_k), at most `tighten_max` slack_b; slack_b = least margin of the baseline.
+
+Departures: the constants are quoted from memory; the start distribution is unknown and has its own bonus H S b; the
+last step has no transition, so 1 takes the place of 1 + S H there; optimistic signals are cut at H - h; the settings
+`eta`, `tighten` (both times the paper's) and `tighten_max` (infinite in the paper) exist for "practical".
+"practical": the best of 43 settings on the development instances (docs/algorithms/model-based.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.compiled import compiled
+from cmdpkit.kernel import BoolArray, FloatArray
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._baseline import utilities_of
+from cmdpkit.learners._counting import EPISODES, play
+from cmdpkit.learners._iterating import Bench, Iterating, evaluate, use
+from cmdpkit.learners._settings import Settings, chosen
+from cmdpkit.planning.confidence import Box, hoeffding
+from cmdpkit.planning.empirical import estimate, update_estimate
+from cmdpkit.planning.induction import Optimistic, extended_induction
+from cmdpkit.stream import Stream
+
+NEEDS: tuple[str, ...] = ("baseline_utility",)
+
+
+@dataclass(frozen=True)
+class Params(Settings):
+    """Settings of OptPess-PrimalDual."""
+
+    eta: float = 1.0  # times the theory's weight of the reward against the queues
+    tighten: float = 1.0  # times the theory's tightening
+    tighten_max: float = math.inf  # largest tightening, in margins of the baseline
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._expect("eta", 0 < self.eta < math.inf, "a finite number above 0")
+        self._expect("tighten", 0 <= self.tighten < math.inf, "a finite number, at least 0")
+        self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
+
+
+PRESETS = {"theory": Params(), "practical": Params(c=1e-5, eta=0.3, tighten=3e-4, tighten_max=0.5)}
+
+
+class Problem(NamedTuple):
+    """What the kernel needs of spec and settings."""
+
+    allowed: BoolArray  # [H, S, A]
+    rho: FloatArray  # [N]
+    c: float
+    events: float  # L_k = ln(events * k)
+    eta: float  # eta_k / sqrt(k)
+    tighten: float
+    tighten_max: float
+
+
+class Learner(Iterating):
+    """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.stream import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = Learner(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
+    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    True
+    """
+
+    params: Params
+
+    def __init__(self, spec: Spec, preset: str = "practical", *, baseline_utility: Any = None, **changes: Any) -> None:
+        super().__init__(spec, chosen(PRESETS, preset, changes))
+        p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
+        self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
+        self.problem = Problem(
+            allowed=self.allowed,
+            rho=spec.rho,
+            c=p.c,
+            events=16 * S**2 * A * H / p.delta,
+            eta=p.eta * self.margin * H,
+            tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
+            tighten_max=p.tighten_max * self.margin,
+        )
+        self.queue = np.zeros(spec.N)
+        self.bench, self.found = Bench.of(estimate(self.counts), spec.H), Optimistic.room(H, S, A, 0)
+        self.nothing = np.zeros((0, 1, S, A))  # no further signals to follow
+        last = float(_tightening(spec.K, self.problem))
+        if spec.N and last > self.margin / 2:
+            self.notes = (
+                f"the tightening is still {last:.3g} in the last episode, more than half of the baseline's margin "
+                f"{self.margin:.3g}: the queues grow and the reward counts for little",
+            )
+        self._improve()
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that changes, by name; the arrays themselves."""
+        return super().arrays | {"queue": self.queue}
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter, room = source.simulator, source.meter, (self.bench, self.found, self.nothing)
+        _episodes(sim, meter, self.counts, self.book, self.usage, self.queue, room, self.problem, rng, out)
+
+    def _improve(self) -> None:
+        _improve(self.counts, self.book, self.queue, (self.bench, self.found, self.nothing), self.problem)
+
+
+@compiled
+def _episodes(  # type: ignore[no-untyped-def]  # pragma: no cover
+    sim, meter, counts, book, usage, queue, room, problem, rng, out
+):
+    """Episodes for all columns of out."""
+    for k in range(out.shape[1]):
+        play(sim, meter, counts, book, rng, out, k)
+        use(book, usage)
+        _improve(counts, book, queue, room, problem)
+
+
+@compiled
+def _improve(counts, book, queue, room, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The policy of the next episode, and the queues after it."""
+    bench, found, nothing = room
+    k = book.clock[EPISODES] + 1
+    log = problem.c * np.log(problem.events * k)
+    update_estimate(counts, bench.means)
+    start_bonus = _bonus(bench, log)
+    for n in range(len(queue)):
+        book.lam[n] = queue[n] / (problem.eta * np.sqrt(k))
+    _objective(bench, book.lam)
+    box = Box(bench.means.p, bench.means.p, bench.means.mu, bench.means.mu)
+    extended_induction(box, bench.mixed, nothing, problem.allowed, found)
+    H, S, A = book.pi.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                book.pi[h, s, a] = 1.0 if a == found.choice[h, s] else 0.0
+    evaluate(bench, book.pi, start_bonus)
+    for n in range(len(queue)):
+        short = problem.rho[n] + _tightening(k, problem) - bench.start[1 + n]
+        queue[n] = max(queue[n] + short, 0.0)
+
+
+@compiled
+def _tightening(k, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """eps_k."""
+    log = np.log(problem.events * k)
+    return min(problem.tighten * (log + 1.0) / np.sqrt(k * log), problem.tighten_max)
+
+
+@compiled
+def _bonus(bench, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill `bonus` with (1 + S H) b; returns that of the start distribution."""
+    H, S, A = bench.bonus.shape
+    for h in range(H):
+        weight = 1.0 + S * H if h + 1 < H else 1.0
+        for s in range(S):
+            for a in range(A):
+                visits = bench.means.visits[h % len(bench.means.visits), s, a]
+                bench.bonus[h, s, a] = weight * hoeffding(visits, log)
+    return S * H * hoeffding(bench.means.episodes[0], log)
+
+
+@compiled
+def _objective(bench, lam):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
+    H, S, A = bench.mixed.shape
+    for h in range(H):
+        t = h % len(bench.means.p)
+        for s in range(S):
+            for a in range(A):
+                total = 0.0
+                for n in range(len(bench.Q)):
+                    x = min(bench.means.signals[n, t, s, a] + bench.bonus[h, s, a], float(H - h))
+                    total += x if n == 0 else lam[n - 1] * x
+                bench.mixed[h, s, a] = total

@@ -1,0 +1,124 @@
+"""OptPrimalDual-CMDP: multiplicative updates of policy and prices, on optimistic values.
+
+Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm
+"OptPrimalDual-CMDP". No planning: the policy is evaluated in the estimated model with bonuses, every value cut to what
+can be earned, and then moved a little, pi <- pi exp(t_K (Q_r + sum_n lam_n Q_n)), and the prices likewise,
+lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
+
+Guarantee ("theory"): weak regret and weak violation of order sqrt(S^3 A H^4 K) + sqrt(H^4 (1 + N rd)^2 K), with
+probability 1 - delta. Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture.
+Per episode O(H S^2 A). Memory O(H S^2 A).
+
+Symbols: t_lam = H sqrt(N K) / rd, 1/t_lam = `dual_rate`; t_K = sqrt(2 ln A / (H^2 (1 + N rd)^2 K)) = `policy_rate`;
+b = beta_l + H sum beta_p = `Bench.bonus`.
+
+Departures: utilities instead of costs; the start distribution is unknown too and has its own bonus; a policy is
+evaluated with the data of its own episode included; `policy_step` and `dual_step` multiply the paper's steps; the
+probability of an action does not fall below 1e-26.
+"practical": c, policy_step and dual_step are the best of 34 settings on the development instances
+(docs/algorithms/model-based.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cmdpkit.compiled import compiled
+from cmdpkit.kernel import BoolArray, FloatArray
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._baseline import slack_of
+from cmdpkit.learners._counting import play
+from cmdpkit.learners._iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._notes import on_bonus, transition_and_signal
+from cmdpkit.learners._settings import Steps, chosen, logs
+from cmdpkit.planning.empirical import estimate, update_estimate
+from cmdpkit.stream import Stream
+
+NEEDS: tuple[str, ...] = ("slack",)
+
+
+@dataclass(frozen=True)
+class Params(Steps):
+    """Settings of OptPrimalDual-CMDP."""
+
+    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+
+
+PRESETS = {"theory": Params(), "practical": Params(c=1e-6, policy_step=1000.0, dual_step=3.0)}
+
+
+class Problem(NamedTuple):
+    """What the kernel needs of spec and settings."""
+
+    allowed: BoolArray  # [H, S, A]
+    rho: FloatArray  # [N]
+    kernel_log: float
+    mean_log: float
+    policy_rate: float
+    dual_rate: float
+    dual_bound: float
+
+
+class Learner(Iterating):
+    """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.stream import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = Learner(Spec.of(cmdp, K=5000), slack=0.0898)
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
+    >>> bool(abs(returns.utilities[:, 2500:].mean() - 2.0) < 0.1)
+    True
+    """
+
+    params: Params
+
+    def __init__(self, spec: Spec, preset: str = "practical", *, slack: float | None = None, **changes: Any) -> None:
+        super().__init__(spec, chosen(PRESETS, preset, changes))
+        p = self.params
+        log_p, log_l = logs(spec, p, p.deterministic)
+        bound = spec.H / slack_of(spec, slack)
+        reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
+        self.problem = Problem(
+            allowed=self.allowed,
+            rho=spec.rho,
+            kernel_log=log_p,
+            mean_log=log_l,
+            policy_rate=p.policy_step * math.sqrt(2 * math.log(spec.A) / spec.K) / reach,
+            dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
+            dual_bound=bound,
+        )
+        self.bench = Bench.of(estimate(self.counts), spec.H)
+        self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter = source.simulator, source.meter
+        _episodes(sim, meter, self.counts, self.book, self.usage, self.bench, self.problem, rng, out)
+
+    def _improve(self) -> None:
+        _improve(self.counts, self.book, self.bench, self.problem)
+
+
+@compiled
+def _episodes(  # type: ignore[no-untyped-def]  # pragma: no cover
+    sim, meter, counts, book, usage, bench, problem, rng, out
+):
+    """Episodes for all columns of out."""
+    for k in range(out.shape[1]):
+        play(sim, meter, counts, book, rng, out, k)
+        use(book, usage)
+        _improve(counts, book, bench, problem)
+
+
+@compiled
+def _improve(counts, book, bench, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Evaluate the policy, then move it and the prices."""
+    update_estimate(counts, bench.means)
+    evaluate(bench, book.pi, bernstein_bonus(bench, problem.kernel_log, problem.mean_log))
+    mix(bench.Q, book.lam, bench.mixed)
+    mirror(book.pi, bench.mixed, problem.policy_rate, problem.allowed)
+    for n in range(len(book.lam)):
+        moved = book.lam[n] + problem.dual_rate * (problem.rho[n] - bench.start[1 + n])
+        book.lam[n] = min(max(moved, 0.0), problem.dual_bound)
