@@ -1,0 +1,75 @@
+"""What OPSRL and DOPE share: the best model of a box, pessimistic utilities, and a baseline until that is feasible."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.learners import Spec
+from cmdpkit.learners._planner import Decided
+from cmdpkit.learners._safe import SafePlanner
+from cmdpkit.learners._settings import Radii
+from cmdpkit.planning.confidence import (
+    confidence_box,
+    mean_log,
+    mean_radius,
+    start_bonus,
+    total_radius,
+    transition_bonus,
+)
+from cmdpkit.planning.empirical import Estimate
+from cmdpkit.planning.extended import plan
+
+
+@dataclass(frozen=True)
+class Doubly(Radii):
+    """Settings of OPSRL and DOPE."""
+
+    warm_up: float = 1.0  # episodes of the baseline before the first plan, times S^2 A H^4 / slack_b^2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._expect("warm_up", 0 <= self.warm_up < math.inf, "a finite number, at least 0")
+
+
+class DoublyPlanner(SafePlanner):
+    """Plans in a box of kernels with utilities lowered by H sum beta_p; what the reward gets is up to the algorithm."""
+
+    params: Doubly
+
+    def __init__(
+        self,
+        spec: Spec,
+        settings: Doubly,
+        baseline: Any,
+        baseline_utility: Any,
+        reward_weights: tuple[float, float],  # of beta_l and of sum beta_p, both times H / slack_b
+    ) -> None:
+        super().__init__(spec, settings, baseline, baseline_utility)
+        p, (S, A, H, K) = settings, (spec.S, spec.A, spec.H, spec.K)
+        self.kernel_log = p.c * math.log(2 * S * A * H * K / p.delta)
+        self.mean_log = 0.0 if p.deterministic else mean_log(S, A, H, spec.N, K, p.delta, p.c)
+        self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
+        self.reward_weights = [weight * H / self.margin for weight in reward_weights]
+        least = H * float(total_radius(np.eye(1, S)[0], K, self.kernel_log))  # of a pair with one successor
+        pessimism = H * math.sqrt(self.mean_log / K) + (H - 1) * least
+        self.notes = self._doubt(pessimism, self.margin)
+        if self.warm_up >= K and not self.notes:
+            self.notes = (f"the baseline is played in the first {self.warm_up:.3g} episodes, hence throughout",)
+
+    def plan(self, means: Estimate) -> Decided:
+        """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""
+        spec = self.spec
+        if means.episodes[0] < self.warm_up:
+            return self.fall_back()
+        signal = mean_radius(means.visits, self.mean_log)
+        transition = transition_bonus(means, self.kernel_log, spec.H)
+        r = means.r + self.reward_weights[0] * signal + self.reward_weights[1] * transition
+        g = means.g - signal - spec.H * transition
+        rho = spec.rho + spec.H * start_bonus(means, self.kernel_log)
+        box = confidence_box(means, self.kernel_log, spec.H)
+        found = plan(box, r, g, rho, spec.allowed, spec.H)
+        return Decided.by(found) if found.feasible else self.fall_back()

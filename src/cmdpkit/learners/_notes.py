@@ -1,0 +1,40 @@
+"""What makes the constants of a theory vacuous at a number of episodes that can be run."""
+
+from __future__ import annotations
+
+from cmdpkit.learners import Spec
+from cmdpkit.planning.confidence import bernstein, hoeffding
+
+NOTICEABLE = 0.1  # of what a step can earn
+
+
+def even_visits(spec: Spec) -> int:
+    """Visits of a (step, state, action) when K episodes are spread evenly."""
+    return max(1, spec.K * spec.H // int(spec.allowed.sum()))
+
+
+def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> float:
+    """The bonus beta_l + H sum beta_p of a pair after `even_visits`, its successors equally likely."""
+    n = even_visits(spec)
+    per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
+    return float(hoeffding(n, mean_log) + spec.H * spec.S * per_state)
+
+
+def on_radius(spec: Spec, radius: float) -> tuple[str, ...]:
+    """A note where the radius of a signal after `even_visits` matters."""
+    if radius < NOTICEABLE:
+        return ()
+    return (
+        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which a reward or utility "
+        f"still has a radius of {radius:.2g} per step: the bounds will be missed by about as much",
+    )
+
+
+def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
+    """A note where a bonus after `even_visits` exceeds all that a step can earn."""
+    if bonus < 1:
+        return ()
+    return (
+        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
+        f"{bonus:.3g}, more than a step can earn: values promise everything and mean little",
+    )

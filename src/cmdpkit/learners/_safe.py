@@ -1,0 +1,45 @@
+"""Planners that play a known safe policy until they can prove another one safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.kernel import FloatArray
+from cmdpkit.learners import Spec
+from cmdpkit.learners._baseline import policy_of, utilities_of
+from cmdpkit.learners._planner import Decided, Planner
+from cmdpkit.learners._settings import Planning
+from cmdpkit.planning.empirical import estimate
+
+
+class SafePlanner(Planner):
+    """A planner with a baseline pi [H, S, A] of known utilities, by whose least margin over the bounds it is scaled."""
+
+    def __init__(self, spec: Spec, settings: Planning, baseline: Any, baseline_utility: Any) -> None:
+        super().__init__(spec, settings)
+        self.baseline = policy_of(spec, baseline)
+        self.baseline_utility = utilities_of(spec, baseline_utility)
+        self.margin = float((self.baseline_utility - spec.rho).min(initial=np.inf))
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
+        return self.plan(estimate(self.counts)).pi.copy()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing is wrong with playing the baseline; `explain` says for how long."""
+        return ()
+
+    def fall_back(self) -> Decided:
+        """The baseline."""
+        return Decided(self.baseline, np.zeros(self.spec.N), np.nan, baseline=True)
+
+    def _doubt(self, pessimism: float, needed: float) -> tuple[str, ...]:
+        """A note where even K visits of every pair leave more pessimism than the baseline's margin allows."""
+        if pessimism < needed:
+            return ()
+        return (
+            f"even after K = {self.spec.K} visits of a pair the utilities are lowered by {pessimism:.3g} an episode, "
+            f"and only {needed:.3g} would let it leave the baseline: it will be played throughout",
+        )

@@ -1,0 +1,89 @@
+"""Settings of the model-based learners: what they have in common, and how a preset and single changes become one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from cmdpkit.arguments import index_of, is_int
+from cmdpkit.learners import Spec
+from cmdpkit.planning.confidence import kernel_log, mean_log
+
+CADENCES = ("doubling", "episode")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers that do not change during a run; the defaults are the theory's."""
+
+    delta: float = 0.1  # probability with which the guarantee may fail
+    c: float = 1.0  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
+    pooled: bool = False  # count all steps together: right only if nothing in the model depends on the step
+
+    def __post_init__(self) -> None:
+        self._expect("delta", 0 < self.delta < 1, "a probability between 0 and 1, both excluded")
+        self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
+
+    def _expect(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+
+
+@dataclass(frozen=True)
+class Planning(Settings):
+    """Settings of learners that solve a planning problem now and then."""
+
+    replan: str = "doubling"  # plan when a visit count has doubled, or before every "episode"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        index_of("replan", CADENCES, self.replan)
+
+
+@dataclass(frozen=True)
+class Radii(Planning):
+    """Settings of planners whose radii for signals and transitions stand apart."""
+
+    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+
+
+@dataclass(frozen=True)
+class Steps(Settings):
+    """Settings of learners that move policy and prices by small steps."""
+
+    policy_step: float = 1.0  # times the theory's step of the policy
+    dual_step: float = 1.0  # times the theory's step of the prices
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("policy_step", "dual_step"):
+            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
+
+
+def logs(spec: Spec, p: Settings, deterministic: bool) -> tuple[float, float]:
+    """The logarithms of radii: of transitions, and of signals (0 where one visit tells them)."""
+    sizes = spec.S, spec.A, spec.H
+    signals = 0.0 if deterministic else mean_log(*sizes, spec.N, spec.K, p.delta, p.c)
+    return kernel_log(*sizes, spec.K, p.delta, p.c), signals
+
+
+Any_Settings = TypeVar("Any_Settings", bound=Settings)
+
+
+def chosen(presets: Mapping[str, Any_Settings], preset: str, changes: Mapping[str, Any]) -> Any_Settings:
+    """The preset, with some settings changed by name."""
+    names = list(presets)
+    made = presets[names[index_of("preset", names, preset)]]
+    known = [field.name for field in fields(made)]
+    for name, value in changes.items():
+        index_of("parameter", known, name)
+        if _kind(value) != _kind(getattr(made, name)):
+            raise ValueError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
+    return replace(made, **changes)
+
+
+def _kind(value: Any) -> str:
+    """Numbers, truth values and words do not stand for each other."""
+    return "number" if is_int(value) or isinstance(value, float) else type(value).__name__

@@ -1,0 +1,64 @@
+"""OptCMDP: plan in the best model the data allow, with the extended LP.
+
+Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm "OptCMDP". Among
+all models of a confidence box around the estimated one, with optimistic rewards and utilities, look for the best policy
+that meets the bounds: one LP over pairs of a policy and a kernel. With probability 1 - delta the true model is in the
+box, so the plan promises at least the optimum, and the regret is how much it promised too much.
+
+Guarantee ("theory"): strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta.
+Needs: nothing beside K. Output: the current policy, with at most N stochastic decisions in the planned model.
+Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
+
+Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of `cmdpkit.planning.confidence`.
+
+Departures: plans when a count has doubled (`replan="episode"` is the paper's cadence); utilities instead of costs, N of
+them; the start distribution is unknown too and has its own box; optimistic signals are cut at 1, which keeps them
+optimistic; should no model of the box reach the bounds, the policy and model that miss them least are taken.
+What is handed over is the best policy of the estimated model, without optimism.
+"practical": c = 1e-4, the best of 6 values on the development instances (docs/algorithms/model-based.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.learners import Spec
+from cmdpkit.learners._notes import even_visits, on_radius
+from cmdpkit.learners._planner import Decided, Planner
+from cmdpkit.learners._settings import Radii, chosen, logs
+from cmdpkit.planning.confidence import confidence_box, hoeffding, mean_radius
+from cmdpkit.planning.empirical import Estimate
+from cmdpkit.planning.extended import plan
+
+NEEDS: tuple[str, ...] = ()
+PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
+
+
+class Learner(Planner):
+    """OptCMDP at work; keyword arguments other than the preset change single settings.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.stream import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = Learner(Spec.of(cmdp, K=2000))
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
+    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    True
+    """
+
+    params: Radii
+
+    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
+        super().__init__(spec, chosen(PRESETS, preset, changes))
+        self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
+        self.notes = on_radius(spec, hoeffding(even_visits(spec), self.mean_log))
+
+    def plan(self, means: Estimate) -> Decided:
+        """The best pair of a policy and a model of the box."""
+        spec = self.spec
+        signals = np.minimum(means.signals + mean_radius(means.visits, self.mean_log), 1.0)
+        box = confidence_box(means, self.kernel_log, spec.H)
+        return Decided.by(plan(box, signals[0], signals[1:], spec.rho, spec.allowed, spec.H))

@@ -1,0 +1,254 @@
+"""ReLOAD: optimistic mirror descent on the Lagrangian, whose last iterate converges; plans on a model or on estimates.
+
+Moskovitz, O'Donoghue, Veeriah, Flennerhag, Singh, Zahavy, "ReLOAD: Reinforcement Learning with Optimistic
+Ascent-Descent for Last-Iterate Convergence in Constrained MDPs" (ICML 2023, arXiv 2302.01275), brought to finite
+horizons. Plain ascent in the policy and descent in the prices circle around the saddle point for ever; a step along
+twice the current gradient minus the one before settles there:
+
+    pi <- pi exp(eta (2 G - G_before)),   lam_n <- [lam_n + eta_lam (2 d_n - d_n_before)]_+,
+    G = Q_r + sum_n lam_n Q_n,            d_n = rho_n - w_n.
+
+`reload_plan` does this on a model; the learner does one step after every episode, on the estimated model with the
+bonuses of OptPrimalDual-CMDP.
+
+Guarantee: the last iterate of the planner converges (proved for occupancy measures); none for the learner. Needs:
+nothing. Output: the last iterate. Per step O(H S^2 A). Memory O(H S^2 A) for the learner's counts.
+
+Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), halved by the planner where it does not get on;
+G_before, d_before = `Memory`.
+
+Departures: the step is taken in policy space, state by state; no text of the paper was at hand, the algorithm is quoted
+from memory and checked by its convergence; an action's probability does not fall below 1e-26.
+"theory": bonuses at full size. "practical": c and the steps are the best of 23 settings on the development instances
+(docs/algorithms/model-based.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.compiled import compiled
+from cmdpkit.kernel import BoolArray, FloatArray, IntArray
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._counting import play
+from cmdpkit.learners._iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._notes import on_bonus, transition_and_signal
+from cmdpkit.learners._settings import Settings, chosen, logs
+from cmdpkit.model import CMDP
+from cmdpkit.planning.confidence import point
+from cmdpkit.planning.empirical import Estimate, estimate, update_estimate
+from cmdpkit.planning.induction import extended_value_iteration
+from cmdpkit.policy import Policy
+from cmdpkit.policy import evaluate as exact
+from cmdpkit.simulate import stacked
+from cmdpkit.stream import Stream
+
+NEEDS: tuple[str, ...] = ()
+EPOCH = 500  # steps between two looks at the error
+PROGRESS, PATIENCE = 0.9, 5  # steps are halved if in so many epochs the error did not fall to this share of its least
+
+
+@dataclass(frozen=True)
+class Params(Settings):
+    """Settings of the learner."""
+
+    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+    step: float = 1.0  # of the policy, times 1 / sqrt(H)
+    dual_step: float = 1.0  # of the prices, times 1 / sqrt(H)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("step", "dual_step"):
+            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
+
+
+PRESETS = {"theory": Params(), "practical": Params(c=1e-7)}
+
+
+class Memory(NamedTuple):
+    """The gradients of the step before."""
+
+    G: FloatArray  # [H, S, A]
+    d: FloatArray  # [N]
+    steps: IntArray  # [1], how many there were
+
+
+class Problem(NamedTuple):
+    """What the kernels need of spec and settings."""
+
+    allowed: BoolArray  # [H, S, A]
+    rho: FloatArray  # [N]
+    step: float
+    dual_step: float
+    optimism: float  # weight of the change since the gradient before: 1, or 0 for plain ascent and descent
+
+
+class Saddle(NamedTuple):
+    """Where the planner has arrived, in the user's units."""
+
+    policy: Policy
+    value: float
+    utilities: FloatArray  # [N]
+    prices: FloatArray  # [N], value per unit by which a bound is relaxed
+    error: float  # the larger of gap and shortfall, see `reload_plan`, in unit scale
+    iterations: int
+
+
+def reload_plan(
+    cmdp: CMDP,
+    *,
+    tol: float = 1e-6,
+    iterations: int = 50_000,
+    step: float = 1.0,
+    dual_step: float = 1.0,
+    optimistic: bool = True,
+) -> Saddle:
+    """The saddle point of a model's Lagrangian by optimistic mirror descent, from the uniform policy.
+
+    Stops when no policy within the bounds can be better by more than `tol`, as the prices prove, and no bound is missed
+    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`; steps are halved where it does not
+    get on. With ``optimistic=False`` it is plain ascent and descent, which circles. `cmdpkit.solve` is faster and
+    exact; this one shows how the last iterate behaves.
+
+    >>> from cmdpkit import envs
+    >>> found = reload_plan(envs.build("paper/synthetic"))
+    >>> round(found.value, 4), found.utilities.round(4).tolist(), found.prices.round(3).tolist()
+    (1.5731, [2.0], [0.739])
+    """
+    spec, bench = Spec.of(cmdp, K=1), _exact_bench(cmdp)
+    allowed: BoolArray = np.array(spec.allowed, order="C")
+    problem = _problem(spec, allowed, step, dual_step, float(optimistic))
+    pi, lam, memory = allowed / allowed.sum(axis=-1, keepdims=True), np.zeros(spec.N), _memory(spec)
+    done, error, best, stale = 0, math.inf, math.inf, 0
+    while done < iterations and error > tol:
+        n = min(EPOCH, iterations - done)
+        _descend(bench, pi, lam, memory, problem, n)
+        done += n
+        error = _error(bench, pi, lam, problem)
+        best, stale = (error, 0) if error < PROGRESS * best else (best, stale + 1)
+        if stale == PATIENCE:  # too long a step makes it circle, too
+            problem = problem._replace(step=problem.step / 2, dual_step=problem.dual_step / 2)
+            best, stale = math.inf, 0
+    policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
+    values = exact(cmdp, policy)
+    spans = np.array([scale.span for scale in cmdp.utility_scales])
+    return Saddle(policy, values.v, values.w, lam * cmdp.reward_scale.span / spans, error, done)
+
+
+def _exact_bench(cmdp: CMDP) -> Bench:
+    """The true model in the place of estimates, without bonuses."""
+    H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
+    signals = np.moveaxis(stacked(cmdp, unit=True).reshape(-1, S, A, 1 + N), -1, 0)
+    wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
+    none = np.zeros((H, S, A), dtype=np.int64)
+    means = Estimate(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
+    return Bench.of(means, H)
+
+
+def _error(bench: Bench, pi: FloatArray, lam: FloatArray, problem: Problem) -> float:
+    """How far pi and lam are from a saddle point: the duality gap or the largest shortfall, whichever is larger."""
+    evaluate(bench, pi, 0.0)
+    means, (v, *w) = bench.means, bench.start
+    objective = means.r + np.tensordot(lam, means.g, axes=1)
+    best = extended_value_iteration(point(means.p, means.mu), objective, means.signals[:0], problem.allowed, len(pi))
+    gap = float(best.totals[0]) - float(lam @ problem.rho) - float(v)
+    return max(abs(gap), float((problem.rho - w).max(initial=0.0)))
+
+
+def _problem(spec: Spec, allowed: BoolArray, step: float, dual_step: float, optimism: float) -> Problem:
+    root = math.sqrt(spec.H)
+    return Problem(allowed, spec.rho, step / root, dual_step / root, optimism)
+
+
+def _memory(spec: Spec) -> Memory:
+    return Memory(np.zeros(spec.allowed.shape), np.zeros(spec.N), np.zeros(1, dtype=np.int64))
+
+
+class Learner(Iterating):
+    """ReLOAD at work; keyword arguments other than the preset change single settings.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.stream import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = Learner(Spec.of(cmdp, K=10_000))
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
+    >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
+    True
+    """
+
+    params: Params
+
+    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
+        super().__init__(spec, chosen(PRESETS, preset, changes))
+        p = self.params
+        self.logs = logs(spec, p, p.deterministic)
+        self.problem = _problem(spec, self.allowed, p.step, p.dual_step, 1.0)
+        self.bench, self.memory = Bench.of(estimate(self.counts), spec.H), _memory(spec)
+        self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that changes, by name; the arrays themselves."""
+        return super().arrays | {f"before_{name}": x for name, x in self.memory._asdict().items()}
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] of the last iterate."""
+        return self.behaviour()
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter, learned = source.simulator, source.meter, (self.bench, self.memory, self.problem, self.logs)
+        _episodes(sim, meter, self.counts, self.book, self.usage, learned, rng, out)
+
+    def _improve(self) -> None:
+        _improve(self.counts, self.book, (self.bench, self.memory, self.problem, self.logs))
+
+
+@compiled
+def _episodes(sim, meter, counts, book, usage, learned, rng, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Episodes for all columns of out."""
+    for k in range(out.shape[1]):
+        play(sim, meter, counts, book, rng, out, k)
+        use(book, usage)
+        _improve(counts, book, learned)
+
+
+@compiled
+def _improve(counts, book, learned):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Evaluate the policy with bonuses in the estimated model, then take a step."""
+    bench, memory, problem, logs_ = learned
+    update_estimate(counts, bench.means)
+    evaluate(bench, book.pi, bernstein_bonus(bench, logs_[0], logs_[1]))
+    _step(bench, book.pi, book.lam, memory, problem)
+
+
+@compiled
+def _descend(bench, pi, lam, memory, problem, n):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """n steps on the model in `bench`."""
+    for _ in range(n):
+        evaluate(bench, pi, 0.0)
+        _step(bench, pi, lam, memory, problem)
+
+
+@compiled
+def _step(bench, pi, lam, memory, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one)."""
+    weight = problem.optimism if memory.steps[0] > 0 else 0.0
+    memory.steps[0] += 1
+    mix(bench.Q, lam, bench.mixed)
+    H, S, A = pi.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                G = bench.mixed[h, s, a]
+                bench.mixed[h, s, a] += weight * (G - memory.G[h, s, a])
+                memory.G[h, s, a] = G
+    mirror(pi, bench.mixed, problem.step, problem.allowed)
+    for n in range(len(lam)):
+        d = problem.rho[n] - bench.start[1 + n]
+        lam[n] = max(lam[n] + problem.dual_step * (d + weight * (d - memory.d[n])), 0.0)
+        memory.d[n] = d

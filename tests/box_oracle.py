@@ -1,0 +1,147 @@
+"""Planning over a box of kernels by another road: the extended LP in SciPy, straight from its definition.
+
+Variables: the start distribution d[s] and z[h, s, a, s'] = Prob(s_h = s, a_h = a, s_{h+1} = s'), nothing left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+
+from cmdpkit.planning.confidence import Box
+
+TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+class Problem(NamedTuple):
+    """What an optimistic planner is given."""
+
+    box: Box
+    r: np.ndarray  # [1 or H, S, A]
+    g: np.ndarray  # [N, 1 or H, S, A]
+    rho: np.ndarray  # [N]
+    allowed: np.ndarray  # [1 or H, S, A]
+    H: int
+
+
+def optimum(x: Problem, weights: np.ndarray, *, bounded: bool) -> float | None:
+    """Maximise weights . (v, w) over policies and kernels of the box, with w >= rho if `bounded`; None: infeasible."""
+    d_and_z = np.concatenate([totals(x, signal)[None] for signal in (x.r, *x.g)])  # [1 + N, variables]
+    equal, source, below = _polytope(x)
+    limits = np.zeros(len(below))
+    if bounded:
+        below, limits = np.vstack([below, -d_and_z[1:]]), np.append(limits, -x.rho)
+    return _solve(-(weights @ d_and_z), equal, source, below, limits, _ranges(x))
+
+
+def compromise(x: Problem, per: np.ndarray) -> float:
+    """The largest t such that some pair of policy and kernel has w_n >= rho_n + t per_n for every n."""
+    equal, source, below = _polytope(x)
+    w = np.array([totals(x, signal) for signal in x.g])
+    below = np.block([[below, np.zeros((len(below), 1))], [-w, per[:, None]]])
+    limits = np.append(np.zeros(len(below) - len(w)), -x.rho)
+    cost = np.append(np.zeros(equal.shape[1]), -1.0)
+    equal = np.hstack([equal, np.zeros((len(equal), 1))])
+    return _solve(cost, equal, source, below, limits, [*_ranges(x), (None, None)])
+
+
+def totals(x: Problem, signal: np.ndarray) -> np.ndarray:
+    """Coefficients of the expected total of a signal, over (d, z)."""
+    H, S, A = _sizes(x)
+    return np.append(np.zeros(S), np.repeat(np.broadcast_to(signal, (H, S, A)).ravel(), S))
+
+
+def _sizes(x: Problem) -> tuple[int, int, int]:
+    return x.H, *x.r.shape[1:]
+
+
+def _polytope(x: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Equalities and their right side, and inequalities (<= 0): flow, and every row of z inside the box."""
+    H, S, A = _sizes(x)
+    z = S + np.arange(H * S * A * S).reshape(H, S, A, S)
+    size = S + z.size
+    lo, up = (np.broadcast_to(side, z.shape) for side in (x.box.lo, x.box.up))
+    equal, below = [np.append(np.ones(S), np.zeros(z.size))], []
+    for h in range(H):
+        for s in range(S):
+            row = np.zeros(size)
+            row[z[h, s]] += 1.0
+            row[s if h == 0 else z[h - 1, :, :, s]] -= 1.0
+            equal.append(row)
+            for a in range(A):
+                for s_next in range(S):
+                    row = np.zeros(size)
+                    row[z[h, s, a]] = -up[h, s, a, s_next]
+                    row[z[h, s, a, s_next]] += 1.0
+                    below.append(row)
+                    row = np.zeros(size)
+                    row[z[h, s, a]] = lo[h, s, a, s_next]
+                    row[z[h, s, a, s_next]] -= 1.0
+                    below.append(row)
+    return np.array(equal), np.append(1.0, np.zeros(len(equal) - 1)), np.array(below)
+
+
+def _ranges(x: Problem) -> list[tuple[float, float | None]]:
+    H, S, A = _sizes(x)
+    exists = np.repeat(np.broadcast_to(x.allowed, (H, S, A)).ravel(), S)
+    start = list(zip(x.box.start_lo, x.box.start_up, strict=True))
+    return [*start, *((0.0, None) if there else (0.0, 0.0) for there in exists)]
+
+
+def _solve(cost, equal, source, below, limits, ranges) -> float | None:
+    answer = linprog(
+        cost, A_ub=below, b_ub=limits, A_eq=equal, b_eq=source, bounds=ranges, method="highs-ds", options=TIGHT
+    )
+    if answer.status == 2:
+        return None
+    if answer.status != 0:
+        raise RuntimeError(f"linprog: {answer.message}")
+    return float(-answer.fun)
+
+
+def start_values(x: Problem, pi: np.ndarray, p: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """(v, w_1 .. w_N) of a policy under a kernel, forward: occupancies times signals."""
+    d, out = mu, np.zeros(1 + len(x.g))
+    for h in range(x.H):
+        q = d[:, None] * pi[h]
+        out += [(q * signal[h % len(signal)]).sum() for signal in (x.r, *x.g)]
+        d = np.einsum("sa,sat->t", q, p[h % len(p)])
+    return out
+
+
+def problem(rng: np.random.Generator, N: int) -> Problem:
+    """A tiny random problem: stationary or not, missing actions that would pay, boxes wide, narrow and a point."""
+    H, S, A = (int(n) for n in rng.integers(1, 4, 3))
+    steps = {"box": (1, H)[rng.integers(2)], "r": (1, H)[rng.integers(2)], "g": (1, H)[rng.integers(2)]}
+    allowed = rng.random(((1, H)[rng.integers(2)], S, A)) < 0.8
+    allowed[..., rng.integers(A)] = True
+    if rng.random() < 0.3:  # ties everywhere
+        r, g = rng.integers(0, 2, (steps["r"], S, A)) * 1.0, rng.integers(0, 2, (N, steps["g"], S, A)) * 1.0
+    else:
+        r, g = rng.normal(size=(steps["r"], S, A)), rng.normal(size=(N, steps["g"], S, A))
+    never = ~allowed.any(axis=0)
+    r[:, never], g[:, :, never] = 10.0, 10.0
+    lo, up = random_box(rng, (steps["box"], S, A, S))
+    start_lo, start_up = random_box(rng, (S,))
+    x = Problem(Box(lo, up, start_lo, start_up), r, g, np.zeros(N), allowed, H)
+    return x._replace(rho=_threshold(rng, x))
+
+
+def random_box(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Around random distributions: some rows a point, some everything, some in between."""
+    S = shape[-1]
+    p = rng.dirichlet(np.full(S, 0.5), shape[:-1]) if S > 1 else np.ones(shape)
+    width = rng.choice([0.0, 0.1, 0.4, 1.0], size=(*shape[:-1], 1)) * rng.random(shape) ** 0.3
+    return np.maximum(p - width, 0.0), np.minimum(p + width, 1.0)
+
+
+def _threshold(rng: np.random.Generator, x: Problem) -> np.ndarray:
+    """Utilities of a random pair of policy and kernel, shifted: inside, near the edge of, or beyond what can be had."""
+    H, S, A = _sizes(x)
+    pi = rng.dirichlet(np.full(A, 0.3), (H, S)) * np.broadcast_to(x.allowed, (H, S, A)) + 1e-9 * x.allowed
+    p = (x.box.lo + x.box.up) / (x.box.lo + x.box.up).sum(axis=-1, keepdims=True)
+    mu = (x.box.start_lo + x.box.start_up) / (x.box.start_lo + x.box.start_up).sum()
+    w = start_values(x, pi / pi.sum(axis=-1, keepdims=True), p, mu)[1:]
+    return w + rng.choice([-0.1, 0.3, 1.5]) * rng.random(len(w))

@@ -1,0 +1,127 @@
+"""Extended value iteration against linear programs, row by row and as a whole."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import box_oracle
+from cmdpkit.planning.confidence import Box, point
+from cmdpkit.planning.induction import (
+    Optimistic,
+    best_row,
+    extended_induction,
+    extended_value_iteration,
+    sort_descending,
+)
+from cmdpkit.policy import one_hot
+
+pytestmark = pytest.mark.compiled
+
+
+def best_by_lp(lo: np.ndarray, up: np.ndarray, V: np.ndarray) -> float:
+    answer = linprog(-V, A_eq=np.ones((1, len(V))), b_eq=[1.0], bounds=list(zip(lo, up, strict=True)))
+    assert answer.status == 0
+    return -answer.fun
+
+
+def test_the_best_row_of_a_box_is_the_linear_programs():
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        S = int(rng.integers(1, 8))
+        lo, up = box_oracle.random_box(rng, (S,))
+        V = rng.normal(size=S) if rng.random() < 0.7 else rng.integers(-1, 2, S).astype(float)
+        order, row = np.arange(S), np.full(S, np.nan)
+        sort_descending(V, order)
+        value = best_row(lo, up, V, order, row)
+        assert value == pytest.approx(best_by_lp(lo, up, V), abs=1e-9)
+        assert value == pytest.approx(row @ V, abs=1e-12)
+        assert row.sum() == pytest.approx(1.0, abs=1e-12)
+        assert (row >= lo - 1e-15).all() and (row <= up + 1e-15).all()
+
+
+def test_a_row_by_hand():
+    lo, up, V = np.array([0.1, 0.2, 0.0]), np.array([0.5, 0.6, 0.3]), np.array([1.0, 3.0, 2.0])
+    order, row = np.arange(3), np.zeros(3)
+    sort_descending(V, order)
+    assert order.tolist() == [1, 2, 0]
+    # 0.7 is missing: 0.4 to state 1, the 0.3 that is left to state 2, nothing to state 0.
+    assert best_row(lo, up, V, order, row) == pytest.approx(0.1 + 1.8 + 0.6)
+    assert row == pytest.approx([0.1, 0.6, 0.3])
+
+
+def test_states_are_sorted_by_falling_value_whatever_the_order_before():
+    rng = np.random.default_rng(1)
+    order = np.arange(50)
+    for _ in range(20):
+        V = rng.integers(0, 9, 50).astype(float)
+        sort_descending(V, order)
+        assert sorted(order) == list(range(50))
+        assert (np.diff(V[order]) <= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_value_is_the_joint_optimum_over_policies_and_kernels(seed):
+    rng = np.random.default_rng([2, seed])
+    for _ in range(15):
+        x = box_oracle.problem(rng, 2)
+        weights = rng.normal(size=3)
+        steps = max(len(x.r), x.g.shape[1])
+        signals = np.array([np.broadcast_to(signal, (steps, *x.r.shape[1:])) for signal in (x.r, *x.g)])
+        found = extended_value_iteration(x.box, np.tensordot(weights, signals, 1), signals, x.allowed, x.H)
+        value, *totals = found.totals
+        assert value == pytest.approx(box_oracle.optimum(x, weights, bounded=False), abs=1e-8)
+        assert value == pytest.approx(weights @ totals, abs=1e-10)
+        pi = one_hot(found.choice, x.r.shape[2])
+        assert totals == pytest.approx(box_oracle.start_values(x, pi, found.p, found.mu), abs=1e-10)
+        allowed = np.broadcast_to(x.allowed, pi.shape)
+        assert allowed[pi > 0].all()
+        assert found.p.sum(axis=-1) == pytest.approx(allowed.astype(float), abs=1e-12)
+        assert ((found.p >= x.box.lo - 1e-12) & (found.p <= x.box.up + 1e-12))[allowed].all()
+        assert ((found.mu >= x.box.start_lo - 1e-12) & (found.mu <= x.box.start_up + 1e-12)).all()
+
+
+def test_with_one_kernel_in_the_box_it_is_backward_induction():
+    rng = np.random.default_rng(3)
+    P, c = rng.dirichlet(np.ones(4), (5, 4, 3)), rng.normal(size=(5, 4, 3))
+    V = np.zeros(4)
+    for h in reversed(range(5)):
+        V = (c[h] + P[h] @ V).max(axis=-1)
+    mu = rng.dirichlet(np.ones(4))
+    found = extended_value_iteration(point(P, mu), c, c[None], np.ones((1, 4, 3), dtype=bool), 5)
+    assert found.totals == pytest.approx([mu @ V, mu @ V], abs=1e-12)
+    assert found.p == pytest.approx(P, abs=1e-15)
+
+
+def test_the_whole_simplex_leads_to_the_best_state_at_once():
+    c = np.zeros((4, 3, 2))
+    c[:, 2, 1] = 1.0
+    lo, up = np.zeros((1, 3, 2, 3)), np.ones((1, 3, 2, 3))
+    box = Box(lo, up, np.eye(3)[0], np.eye(3)[0])
+    found = extended_value_iteration(box, c, c[None], np.ones((1, 3, 2), dtype=bool), 4)
+    assert found.totals[0] == 3.0, "the start is known, every later step is spent in the best state"
+
+
+def test_compiled_and_plain_python_agree_to_the_bit():
+    x = box_oracle.problem(np.random.default_rng(11), 1)
+    H, (_, S, A) = x.H, x.r.shape
+    outputs = []
+    for function in (extended_induction, extended_induction.py_func):
+        found = Optimistic.room(H, S, A, 1)
+        function(x.box, x.r, x.r[None], x.allowed, found)
+        outputs.append(found)
+    for compiled, plain in zip(*outputs, strict=True):
+        np.testing.assert_array_equal(compiled, plain)
+
+
+def test_what_was_computed_before_does_not_matter():
+    rng = np.random.default_rng(4)
+    lo, up = box_oracle.random_box(rng, (1, 5, 2, 5))
+    box = Box(lo, up, np.full(5, 0.0), np.full(5, 0.5))
+    allowed = np.ones((1, 5, 2), dtype=bool)
+    ties, other = rng.integers(0, 2, (1, 5, 2)).astype(float), rng.random((1, 5, 2))
+    fresh, used = Optimistic.room(4, 5, 2, 1), Optimistic.room(4, 5, 2, 1)
+    extended_induction(box, ties, other[None], allowed, fresh)
+    for objective in (other, -other, ties):
+        extended_induction(box, objective, other[None], allowed, used)
+    for a, b in zip(fresh, used, strict=True):
+        np.testing.assert_array_equal(a, b)
