@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) -e '.[plot,report]'
 	touch $@
 
 .venv/dev: .venv/core
@@ -17,8 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/core
 	$(BIN)/cmdpkit solve paper/synthetic
 	$(BIN)/cmdpkit solve paper/grid
-	$(BIN)/cmdpkit check paper/synthetic
-	$(BIN)/cmdpkit tradeoff paper/grid cost --points 11
+	$(BIN)/cmdpkit reproduce paper --quick --out runs/demo
 
 test: lint unit bounds docs
 

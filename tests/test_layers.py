@@ -8,9 +8,9 @@ import cmdpkit
 ROOT = Path(cmdpkit.__file__).parent
 # Earlier may not import later. Modules of one row do not import each other.
 ORDER = [
-    {"kernel", "atomic"},
-    {"arguments"},
-    {"constraints"},
+    {"kernel", "atomic", "compiled"},
+    {"intervals", "certificate", "arguments"},
+    {"constraints", "stream"},
     {"model"},
     {"functions"},
     {"policy"},
@@ -20,15 +20,37 @@ ORDER = [
     {"envs", "formats"},
     {"files", "policy_files"},
     {"sources"},
+    {"simulate"},
+    {"meter", "rollout"},
+    {"planning"},
+    {"learners"},
+    {"record"},
+    {"worlds"},
+    {"gym"},
+    {"learning"},
+    {"manifest"},
+    {"store"},
+    {"runs", "models"},
+    {"analyse"},
+    {"experiment_errors", "jobs"},
+    {"experiment", "pool"},
+    {"cluster"},
+    {"execute"},
+    {"reproduce"},
     {"wording"},
+    {"plot_style"},
+    {"plot_boards"},
+    {"plot", "report_data"},
+    {"report"},
     {"policy_view"},
     {"show"},
-    {"answers"},
+    {"show_runs", "show_study", "answers", "progress"},
     {"terminal"},
     {"cli"},
     {"__main__"},
 ]
-LATE = {("model", "functions")}  # CMDP.from_function, imported when called
+# Imported when called: a model offers its shapes, a study its pictures, without everybody loading them.
+LATE = {("model", "functions"), ("model", "gym"), ("analyse", "plot"), ("analyse", "report")}
 
 
 def imported(path: Path) -> set[str]:
@@ -37,7 +59,8 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cmdpkit":
             parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            names = {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            found |= {cmdpkit._MODULE_OF.get(name, name) for name in names} - {"__version__"}
         elif isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cmdpkit.")}
     return found

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from cmdpkit.cli import exact, learning  # the verbs, in the order --help lists them
+from cmdpkit.cli import exact, experiments, learning  # the verbs, in the order --help lists them
 from cmdpkit.cli.app import Method, PolicyFormat, app
 
-__all__ = ["Method", "PolicyFormat", "app", "exact", "learning", "main"]
+__all__ = ["Method", "PolicyFormat", "app", "exact", "experiments", "learning", "main"]
 
 
 def main() -> None:

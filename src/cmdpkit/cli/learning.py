@@ -24,14 +24,15 @@ Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole 
 
 @app.command(epilog=examples("algos", "algos --json"))
 def algos(as_json: Json = False) -> None:
-    """List the algorithms."""
+    """List the algorithms: guarantee, needs, reference."""
     from cmdpkit import learners, show_runs
 
-    described = {name: learners.about(name) for name in learners.names()}
+    listed = {name: learners.facts(name) for name in learners.names()}
     if as_json:
-        say_json([{"name": name, "description": line} for name, line in described.items()])
+        keys = ("description", "reference", "guarantee", "needs")
+        say_json([{"name": name, **dict(zip(keys, facts, strict=True))} for name, facts in listed.items()])
     else:
-        say(show_runs.algorithms(described))
+        say(show_runs.algorithms(listed))
 
 
 @app.command(

@@ -1,0 +1,107 @@
+// A policy as a board or a table, and as a file to take away.
+
+const MOST_ROWS = 60;
+
+/** The actions of a decision as [action, probability] pairs. */
+const taken = (choice) => (Array.isArray(choice) ? choice : [[choice, 1]]);
+
+/** Whether chance decides: more than rounding is left to a second action. */
+const drawn = (choice) => taken(choice).filter(([, p]) => p > 1e-12).length > 1;
+
+/** What one step of a run's policy looks like. */
+function policyView(problem, run, h) {
+  const reached = (s) => run.reach === null || run.reach[h][s] === "1";
+  const step = run.policy[h];
+  return problem.grid ? board(problem, step, reached) : decisionTable(problem, step, reached);
+}
+
+function board(problem, step, reached) {
+  const { rows, columns, cells, marks, arrows } = problem.grid;
+  const element = make("div", { class: "board", role: "img" });
+  element.style.gridTemplateColumns = `repeat(${columns}, auto)`;
+  const at = new Map(cells.map(([row, column], s) => [row * columns + column, s]));
+  const words = [];
+  for (let place = 0; place < rows * columns; place++) {
+    const s = at.get(place);
+    if (s === undefined) { element.append(make("div", { class: "cell none" })); continue; }
+    const odds = taken(step[s]).filter(([, p]) => p > 1e-12), open = reached(s), chance = odds.length > 1 && open;
+    const cell = make("div", { class: `cell${open ? "" : " never"}${chance ? " chance" : ""}`, "data-state": problem.states[s] });
+    if (marks[s]) cell.append(make("span", { class: "mark" }, marks[s]));
+    if (open) {
+      const likely = [...odds].sort((a, b) => b[1] - a[1]).slice(0, 2);
+      cell.append(make("span", {}, likely.map(([a]) => arrows[a]).join("")));
+      if (chance) cell.append(make("small", {}, percent(likely[0][1])));
+      cell.title = `${problem.states[s]}: ${inWords(problem, step[s])}`;
+      words.push(cell.title);
+    }
+    element.append(cell);
+  }
+  element.setAttribute("aria-label", words.join("; "));
+  return element;
+}
+
+function decisionTable(problem, step, reached) {
+  const order = step.map((_, s) => s).sort((a, b) => reached(b) - reached(a) || drawn(step[b]) - drawn(step[a]) || a - b);
+  const body = make("tbody");
+  for (const s of order.slice(0, MOST_ROWS)) {
+    const open = reached(s), row = make("tr", { class: open ? (drawn(step[s]) ? "chance" : "") : "never", "data-state": problem.states[s] });
+    row.append(make("th", { scope: "row" }, problem.states[s]));
+    const odds = new Map(taken(step[s]));
+    problem.actions.forEach((_, a) => {
+      const p = odds.get(a) ?? 0, fill = make("i");
+      fill.style.width = `${100 * p}%`;
+      row.append(make("td", { class: "bar" }, ...(p > 1e-12 ? [fill, percent(p)] : [])));
+    });
+    body.append(row);
+  }
+  const head = make("tr", {}, make("th", { scope: "col" }, "state"), ...problem.actions.map((a) => make("th", { scope: "col" }, a)));
+  const more = order.length - MOST_ROWS;
+  return make("div", {}, make("table", {}, make("thead", {}, head), body),
+    ...(more > 0 ? [make("p", { class: "quiet" }, `${more.toLocaleString("en")} more states are not shown; the file has all.`)] : []));
+}
+
+function inWords(problem, choice) {
+  return taken(choice).filter(([, p]) => p > 1e-12).map(([a, p]) => (p === 1 ? called(problem, 1, a) : `${percent(p)} ${called(problem, 1, a)}`)).join(", ");
+}
+
+/** A state (0) or an action (1) as a sentence needs it: a number is not a name. */
+function called(problem, which, i) {
+  const name = (which === 0 ? problem.states : problem.actions)[i];
+  return problem.numbered[which] ? `${which === 0 ? "state" : "action"} ${name}` : name;
+}
+
+/** Where the policy draws, in words. */
+function drawsInWords(problem, run) {
+  const found = run.policy.flatMap((step, h) => step.map((choice, s) => ({ choice, h, s })))
+    .filter(({ choice, h, s }) => drawn(choice) && (run.reach === null || run.reach[h][s] === "1"));
+  if (!found.length) return "This policy is deterministic wherever it goes.";
+  const listed = found.slice(0, 4).map(({ choice, h, s }) => `step ${h + 1}, ${called(problem, 0, s)}: ${inWords(problem, choice)}`);
+  const rest = found.length > 4 ? ` and ${found.length - 4} more` : "";
+  return `It draws at ${found.length === 1 ? "one place" : `${found.length} places`}: ${listed.join("; ")}${rest}.`;
+}
+
+// The two formats of cmdpkit.read_policy.
+
+function policyJson(problem, run) {
+  const decisions = run.policy.flatMap((step, h) => step.map((choice, s) => ({
+    step: h + 1,
+    state: problem.numbered[0] ? s + 1 : problem.states[s],
+    probabilities: Object.fromEntries(taken(choice).map(([a, p]) => [problem.actions[a], p])),
+  })));
+  const head = { format: "cmdpkit policy", version: 1, horizon: run.policy.length, states: names(problem, 0), actions: names(problem, 1) };
+  return `${JSON.stringify({ ...head, decisions }, null, 1)}\n`;
+}
+
+function policyCsv(problem, run) {
+  const quoted = (x) => (/[",\r\n]|^\s|\s$|^#/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+  const rows = run.policy.flatMap((step, h) => step.flatMap((choice, s) =>
+    taken(choice).map(([a, p]) => [h + 1, quoted(problem.states[s]), quoted(problem.actions[a]), p].join(","))));
+  const head = { horizon: run.policy.length, states: names(problem, 0), actions: names(problem, 1), rows: rows.length };
+  const lines = Object.entries(head).map(([key, value]) => `# ${key} = ${JSON.stringify(value)}`);
+  return `${[...lines, "step,state,action,probability", ...rows].join("\n")}\n`;
+}
+
+const names = (problem, which) => {
+  const list = which === 0 ? problem.states : problem.actions;
+  return problem.numbered[which] ? list.length : list;
+};

@@ -1,0 +1,87 @@
+"""Runs that are kept: one run in a folder, never made twice, and several seeds of one request side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cmdpkit.learning import Progress, learn_in, request
+from cmdpkit.policy_files import write_policy
+from cmdpkit.record import Run, RunRecord, Scalar
+from cmdpkit.simulate import Noise
+from cmdpkit.sources import load
+from cmdpkit.store import has_record, load_record, save_record
+from cmdpkit.worlds import ModelWorld
+
+Report = Callable[[Progress], None]
+
+
+def ensure(run: Run, folder: Path, world: Callable[[], ModelWorld], progress: Report | None = None) -> None:
+    """Make sure that a folder holds the record of a run: a finished one is left alone, a saved one is continued.
+
+    ``world`` gives a world in which nothing is counted yet. The policy is written first and the record last, so that a
+    record means that everything is there. Several processes may ensure the same run at once: all of them come to the
+    same bits, and the first record stays.
+    """
+    saved = checkpoint(folder, run.key)
+    if not has_record(folder, run.key):
+        record = learn_in(world(), run, checkpoint=saved, progress=progress)
+        write_policy(record.policy, folder / f"{run.key}.policy.json", overwrite=True)
+        save_record(record, folder)
+    saved.unlink(missing_ok=True)
+
+
+def checkpoint(folder: Path, key: str) -> Path:
+    """Where an unfinished run is saved."""
+    return folder / f"{key}.run.npz"
+
+
+def named(env: str, bounds: Mapping[str, float]) -> str:
+    """What a record calls an environment, with the bounds that were changed.
+
+    >>> named("queue", {"energy": 20.0}), named("queue", {})
+    ('queue with energy = 20', 'queue')
+    """
+    return env + "".join(f" with {name} = {str(float(value)).removesuffix('.0')}" for name, value in bounds.items())
+
+
+def learn_many(
+    env: str,
+    algo: str,
+    *,
+    episodes: int,
+    seeds: Iterable[int],
+    preset: str | None = None,
+    bounds: Mapping[str, float] | None = None,
+    noise: Noise = "none",
+    out: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: Report | None = None,
+    **params: Scalar,
+) -> list[RunRecord]:
+    """One record a seed, in the order of the seeds, several at a time (compiled code lets go of the interpreter lock).
+
+    With a folder ``out``, finished runs are read from it instead of being made again, and unfinished ones continue from
+    where they were saved last; the policy of each is written there too.
+
+    >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
+    >>> [record.run.seed for record in records]
+    [0, 1]
+    """
+    world = ModelWorld(load(env).with_bounds(**(bounds or {})), named(env, bounds or {}), noise)
+    runs = [request(world, algo, episodes=episodes, seed=s, preset=preset, noise=noise, **params) for s in seeds]
+
+    def one(run: Run) -> RunRecord:
+        if out is None:
+            return learn_in(world.fresh(), run, progress=progress)
+        ensure(run, Path(out), world.fresh, progress)
+        return load_record(out, run.key)
+
+    with ThreadPoolExecutor(threads or min(len(runs), os.cpu_count() or 1)) as pool:
+        try:
+            return list(pool.map(one, runs))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,200 @@
+"""Intervals, slopes and comparisons against SciPy and against curves whose answer is known."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cmdpkit import analyse, store
+from cmdpkit.analyse import Study, compare, curve, groups, slope
+from cmdpkit.intervals import estimate, sign_flip_p, t_central, t_p, t_quantile
+from records import make_record, study, two_bounds
+
+
+@pytest.fixture(scope="module")
+def records():
+    return study("two", 5, two_bounds())
+
+
+def shaped(record, **curves):
+    """The record with other curves."""
+    return replace(record, curves={name: np.asarray(x, dtype=float) for name, x in curves.items()})
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 4, 5, 9, 10, 19, 30, 99, 1000])
+def test_students_t_is_scipys(df):
+    for level in (0.5, 0.9, 0.95, 0.99, 0.9999):
+        assert t_quantile(level, df) == pytest.approx(stats.t.ppf((1 + level) / 2, df), rel=1e-10)
+    for t in (0.0, 0.1, 1.0, 2.5, 30.0):
+        assert t_central(t, df) == pytest.approx(1 - 2 * stats.t.sf(t, df), abs=1e-13)
+
+
+def test_the_interval_is_scipys_and_absent_with_one_seed():
+    values = np.random.default_rng(0).normal(size=(7, 4))
+    found = estimate(values, level=0.9)
+    low, high = stats.t.interval(0.9, 6, values.mean(axis=0), stats.sem(values, axis=0))
+    np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-10)
+    alone = estimate(values[:1])
+    assert alone.low is None and alone.high is None and alone.n == 1
+    np.testing.assert_array_equal(alone.mean, values[0])
+
+
+def test_the_t_interval_covers_as_often_as_it_says():
+    """2,000 intervals from 5 normal numbers: the share that covers is within 4 standard errors of 95 % (p < 1e-4)."""
+    values = np.random.default_rng(1).normal(3.0, 2.0, size=(5, 2000))
+    found = estimate(values)
+    share = np.mean((found.low <= 3) & (found.high >= 3))
+    assert abs(share - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
+
+
+def test_the_bootstrap_is_seeded_and_close_to_the_large_sample_interval():
+    values = np.random.default_rng(2).normal(size=(400, 2))
+    first, again, other = (estimate(values, method="bootstrap", seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.low, again.low)
+    assert not np.array_equal(first.low, other.low)
+    by_t = estimate(values)
+    np.testing.assert_allclose([first.low, first.high], [by_t.low, by_t.high], atol=0.02)
+    with pytest.raises(ValueError, match="method is 'bayes'"):
+        estimate(values, method="bayes")
+    with pytest.raises(ValueError, match=r"level is 1\.5"):
+        estimate(values, level=1.5)
+
+
+def test_the_tests_agree_with_scipy_and_with_counting():
+    d = np.random.default_rng(3).normal(0.5, 1, size=9)
+    assert t_p(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, rel=1e-9)
+    expected = stats.permutation_test((d,), lambda x: abs(x.mean()), permutation_type="samples", alternative="greater")
+    assert sign_flip_p(d) == pytest.approx(expected.pvalue, abs=1e-12)
+    many = np.random.default_rng(4).normal(0.3, 1, size=40)
+    assert sign_flip_p(many) == pytest.approx(t_p(many), abs=0.02)  # 20,000 flips: standard error below 0.0035
+    assert sign_flip_p(np.zeros(3)) == 1.0 and t_p(np.zeros(3)) == 1.0 and t_p(np.ones(3)) == 0.0
+
+
+# -- groups and curves -------------------------------------------------------------------------------------------------
+
+
+def test_groups_differ_in_the_seed_alone_and_labels_say_what_tells_them_apart(records):
+    cmdp = two_bounds()
+    more = [
+        make_record("two", "pri", 0, cmdp, preset="paper"),
+        make_record("two", "pri", 1, cmdp, params={"eta": 0.5}),
+        make_record("two", "pri", 0, cmdp, episodes=5000),
+        make_record("other", "pri", 0, cmdp),
+    ]
+    found = groups([*reversed(records), *more])
+    assert [(g.run.env, g.label, g.seeds) for g in found] == [
+        ("two", "opt-cmdp", (0, 1, 2, 3, 4)),
+        ("two", "triple-q", (0, 1, 2, 3, 4)),
+        ("two", "pri (practical, 1,000,000 episodes)", (0, 1, 2, 3, 4)),
+        ("two", "pri (paper, 1,000,000 episodes)", (0,)),
+        ("two", "pri (practical, eta=0.5, 1,000,000 episodes)", (1,)),
+        ("two", "pri (practical, 5,000 episodes)", (0,)),
+        ("other", "pri", (0,)),
+    ]
+    with pytest.raises(ValueError, match="pri on two: seed 0 is given twice"):
+        groups([records[0], records[0]])
+
+
+def test_a_curve_is_the_mean_over_seeds_with_its_band(records):
+    group = groups(records)[0]
+    line = curve(group, "violation", 1)
+    raw = np.array([r.curves["violation"][1] for r in records[:5]])
+    np.testing.assert_array_equal(line.raw, raw)
+    np.testing.assert_allclose(line.mean, raw.mean(axis=0), rtol=1e-14)
+    half = stats.t.ppf(0.975, 4) * stats.sem(raw, axis=0)
+    np.testing.assert_allclose(line.high - line.mean, half, rtol=1e-9)
+    assert curve(groups(records[:1])[0], "regret").low is None
+    with pytest.raises(ValueError, match=r"pri on two has no curve 'speed'; there are episode, multiplier"):
+        curve(group, "speed")
+    with pytest.raises(ValueError, match="has 2 rows, there is no row 2"):
+        curve(group, "violation", 2)
+
+
+def test_runs_with_different_checkpoints_meet_on_a_common_grid(records):
+    a = shaped(records[0], episode=[1, 2, 4, 8], regret=[1, 2, 4, 8])
+    b = shaped(records[1], episode=[2, 3, 6], regret=[4, 6, 12])
+    line = curve(groups([a, b])[0], "regret")
+    assert line.episode.tolist() == [2, 3, 4, 6]  # from where the last begins to where the first ends
+    assert line.raw.tolist() == [[2, 3, 4, 6], [4, 6, 8, 12]]
+
+
+def test_the_slope_of_a_power_is_its_exponent_whatever_the_checkpoints(records):
+    k = np.unique(np.concatenate((np.geomspace(1, 1e6, 30), np.linspace(1, 1e6, 200))))
+    bent = np.where(k < 1e5, 3 * k**0.9, 3 * 1e5**0.4 * k**0.5)  # only the last part counts
+    same = [shaped(r, episode=k, regret=bent * (1 + 0.1 * i)) for i, r in enumerate(records[:3])]
+    found = slope(groups(same)[0], "regret")
+    assert found.mean == pytest.approx(0.5, abs=1e-6) and found.high - found.low < 1e-6
+    assert slope(groups([shaped(records[0], episode=k, regret=-bent)])[0], "regret") is None
+    assert slope(groups([shaped(records[0], episode=k[-2:], regret=bent[-2:])])[0], "regret") is None
+
+
+def test_comparisons_are_paired_by_seed(records):
+    pri, triple = groups(records)[:2]
+    fewer = groups([r for r in triple.records if r.run.seed != 3])[0]
+    found = compare(pri, fewer, test="t")
+    a = np.array([r.regret for r in pri.records if r.run.seed != 3])
+    b = np.array([r.regret for r in fewer.records])
+    assert found.seeds == (0, 1, 2, 4)
+    assert found.difference.mean == pytest.approx((a - b).mean(), rel=1e-12)
+    assert found.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert compare(pri, fewer).p == 2 / 2**4
+    alone = groups(records[:1])[0]
+    assert compare(alone, triple).p is None and compare(alone, triple).difference.low is None
+    with pytest.raises(ValueError, match=r"no seed in common: \[0\] and \[4\]"):
+        compare(alone, groups(records[4:5])[0])
+
+
+def test_the_table_has_every_form_and_what_became_of_the_policies(records):
+    rows = {row["algo"]: row for row in analyse.table(records)}
+    pri = rows["pri"]
+    mine = [r for r in records if r.run.algo == "pri"]
+    for name in ("regret", "strong_regret", "realised_regret"):
+        assert pri[name] == pytest.approx(np.mean([r.final(name) for r in mine]), rel=1e-12)
+        assert pri[f"{name}_low"] < pri[name] < pri[f"{name}_high"]
+    assert pri["strong_violation_2"] == pytest.approx(
+        np.mean([r.final("strong_violation")[1] for r in mine]), rel=1e-12
+    )
+    assert pri["policies_within_bounds"] == 5 and abs(pri["policy_gap"]) < 1e-9
+    assert rows["triple-q"]["policy_gap"] > 0.01
+    assert rows["triple-q"]["policies_within_bounds"] == sum(
+        r.policy_utilities[0] <= 0.6 and r.policy_utilities[1] >= 1.0 for r in records if r.run.algo == "triple-q"
+    )
+    assert 0.4 < pri["slope"] < 0.6 and 0.7 < rows["triple-q"]["slope"] < 0.9
+    blind = analyse.table([make_record("two", "pri", 0, two_bounds(), blind=True)])[0]
+    assert "regret" not in blind and "violation_1" not in blind and blind["policies_within_bounds"] is None
+    assert blind["realised_violation_2_low"] is None and not any(x != x for x in blind.values())
+
+
+# -- studies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_is_what_was_saved_and_frames_have_every_checkpoint(records, tmp_path):
+    mixed = [*records[:6], make_record("paper/grid", "pri", 0)]
+    for record in mixed:
+        store.save_record(record, tmp_path)
+    loaded = Study.load(tmp_path)
+    assert len(loaded) == 7 and loaded.failures == ()
+    frame, arrow = loaded.to_pandas(), loaded.to_arrow()
+    assert len(frame) == arrow.num_rows == sum(len(r.curves["episode"]) for r in mixed)
+    for record in mixed:
+        rows = frame[frame["run"] == record.run.key]
+        np.testing.assert_array_equal(rows["regret"], record.curves["regret"])
+        np.testing.assert_array_equal(rows["violation_1"], record.curves["violation"][0])
+    assert frame["violation_2"].isna().sum() == arrow["violation_2"].null_count > 0
+    assert set(frame["seed"]) == {0, 1, 2, 3, 4}
+
+
+def test_a_missing_library_and_an_empty_folder_are_explained(records, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"there is no finished run in"):
+        Study.load(tmp_path)
+    for name, method in (("pandas", "to_pandas"), ("pyarrow", "to_arrow")):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ValueError, match=f"this needs {name}, which is not installed: pip install {name}"):
+            getattr(Study(tuple(records)), method)()

@@ -1,0 +1,148 @@
+"""Figures draw what was computed: their lines, bands and arrows are read back and compared."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import cmdpkit as ck
+from cmdpkit import plot, plot_boards
+from cmdpkit.analyse import Study, curve, groups
+from records import make_record, study, two_bounds
+
+
+@pytest.fixture(scope="module")
+def grid():
+    return study("paper/grid", 3)
+
+
+@pytest.fixture(scope="module")
+def two():
+    return Study(tuple(study("two", 3, two_bounds())), {"two": two_bounds()})
+
+
+def lines(axis, label):
+    return [line for line in axis.get_lines() if line.get_label() == label]
+
+
+def test_the_overview_has_a_row_a_problem_and_draws_means_bands_and_phases(grid, two):
+    figure = plot.overview([*grid, *two.records])
+    axes = np.array(figure.axes).reshape(2, 3)  # regret and two violations; the grid has one
+    assert not axes[0, 2].axison and axes[1, 2].axison
+    for group in groups(two.records):
+        for axis, name, n in ((axes[1, 0], "regret", 0), (axes[1, 1], "violation", 0), (axes[1, 2], "violation", 1)):
+            (line,) = lines(axis, group.label)
+            expected = curve(group, name, n)
+            np.testing.assert_array_equal(line.get_xydata(), np.array([expected.episode, expected.mean]).T)
+            edges = np.concatenate([band.get_paths()[0].vertices[:, 1] for band in axis.collections])
+            assert expected.low.min() >= edges.min() and np.isin(expected.high, edges).all()
+    assert [text.get_text() for text in axes[0, 0].texts] == ["identification", "refinement"]
+    assert axes[1, 2].get_ylabel() == "violation of rest ≥ 1"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["pri", "triple-q", "opt-cmdp"]
+
+
+def test_colours_stay_with_the_algorithm_in_every_figure(grid, two):
+    colours = {}
+    for figure in (plot.regret(grid), plot.violation(grid), plot.multiplier(grid)):
+        for axis in figure.axes:
+            for label in ("pri", "triple-q"):
+                colours.setdefault(label, set()).add(lines(axis, label)[0].get_color())
+    assert all(len(used) == 1 for used in colours.values()) and colours["pri"] != colours["triple-q"]
+
+
+def test_scales_kinds_and_raw_curves_are_what_was_asked(grid, two):
+    axis = plot.regret(grid, kind="strong", scale="log", raw=True).axes[0]
+    assert (axis.get_xscale(), axis.get_yscale(), axis.get_ylabel()) == ("log", "log", "strong regret")
+    assert len(axis.get_lines()) >= 9 + 3  # a line a seed and three means
+    assert plot.violation(grid).axes[0].get_yscale() == "symlog"
+    assert plot.violation(two.records, kind="realised", scale="linear").axes[0].get_yscale() == "linear"
+    blind = [make_record("two", "pri", 0, two_bounds(), blind=True)]
+    assert len(plot.violation(blind, kind="realised").axes[0].collections) == 0  # one seed, no band
+    with pytest.raises(ValueError, match=r"no run on two has a curve 'regret'; try kind='realised'"):
+        plot.regret(blind)
+    with pytest.raises(ValueError, match="scale is 'loglog'"):
+        plot.regret(grid, scale="loglog")
+    with pytest.raises(ValueError, match="kind is 'wek'"):
+        plot.regret(grid, kind="wek")
+
+
+def test_multipliers_stand_beside_the_exact_price(two):
+    figure = two.plot("multiplier")
+    prices = ck.solve(two_bounds()).shadow_prices
+    for axis, price in zip(figure.axes, prices, strict=True):
+        (exact,) = lines(axis, "exact price")
+        assert set(exact.get_ydata()) == {price}
+        assert lines(axis, "pri") and not lines(axis, "opt-cmdp")  # it has no multiplier
+    unknown = Study(two.records).plot("multiplier")  # the model is not at hand
+    assert not lines(unknown.axes[0], "exact price")
+    with pytest.raises(ValueError, match="no run has a curve 'multiplier'"):
+        plot.multiplier([r for r in two.records if r.run.algo == "opt-cmdp"])
+
+
+def test_the_price_curve_is_the_tradeoff(two):
+    value, price = two.plot("price", constraint="rest", points=5).axes
+    expected = ck.tradeoff(two_bounds(), "rest", 5)
+    np.testing.assert_allclose(value.get_lines()[0].get_xydata(), np.array([expected.bounds, expected.values]).T)
+    np.testing.assert_allclose(price.get_lines()[0].get_ydata(), expected.prices)
+
+
+def test_policy_boards_show_reached_decisions_and_tint_those_left_to_chance():
+    cmdp = ck.load("paper/grid")
+    best = ck.solve(cmdp)
+    figure = plot_boards.policy_boards(cmdp, best.policy, steps=[1, 2])
+    assert [axis.get_title() for axis in figure.axes] == ["step 1", "step 2"]
+    tinted = [
+        [p.get_xy() for p in axis.patches if p.get_edgecolor()[0] > 0.8 and p.get_zorder() == 2] for axis in figure.axes
+    ]
+    row, column = cmdp.grid.cells[cmdp.state_index("r1c3")]
+    assert tinted == [[(column - 0.5, row - 0.5)], []]
+    first, second = figure.axes
+    assert any("50 %" in text.get_text() for text in first.texts)
+    reached = (ck.occupancy(cmdp, best.policy)[1].sum(axis=-1) > 1e-12).sum()
+    assert len([text for text in second.texts if getattr(text, "arrow_patch", None)]) == reached == 2
+
+
+def test_occupancy_maps_show_the_probabilities():
+    cmdp = ck.load("paper/grid")
+    policy = ck.Policy.uniform(cmdp)
+    figure = plot_boards.occupancy_maps(cmdp, policy, steps=[3])
+    heat = figure.axes[0].images[0].get_array()
+    reach = ck.occupancy(cmdp, policy)[2].sum(axis=-1)
+    for s, (row, column) in enumerate(cmdp.grid.cells):
+        assert heat[row, column] == reach[s]
+
+
+@pytest.mark.parametrize("name", ["overview", "regret", "violation", "multiplier", "price", "policy", "occupancy"])
+def test_every_figure_renders_without_a_window_and_without_warnings(name, grid, tmp_path):
+    figure = Study(tuple(grid)).plot(name)
+    assert isinstance(figure, Figure)
+    for suffix in ("png", "pdf", "svg"):
+        figure.savefig(tmp_path / f"figure.{suffix}")
+        assert (tmp_path / f"figure.{suffix}").stat().st_size > 5000
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_what_cannot_be_drawn_is_explained(grid, two, monkeypatch):
+    study_ = Study(tuple(grid))
+    with pytest.raises(ValueError, match="there is no figure 'regrets'; there are overview, regret"):
+        study_.plot("regrets")
+    with pytest.raises(ValueError, match="there is no run of conrl"):
+        study_.plot("policy", algo="conrl")
+    with pytest.raises(ValueError, match=r"there is no step 7, expected 1\.\.6"):
+        study_.plot("policy", steps=[7])
+    with pytest.raises(ValueError, match="the model has no grid to draw on"):
+        two.plot("policy")
+    with pytest.raises(ValueError, match="the model of two is not at hand"):
+        Study(two.records).plot("price")
+    changed = two_bounds().with_bounds(rest=0.5)  # a model of that name, but another one
+    with pytest.raises(ValueError, match="the model of two is not at hand"):
+        Study(two.records, {"two": changed}).plot("price")
+    with pytest.raises(ValueError, match="there is no finished run to draw"):
+        Study(()).plot("regret")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ValueError, match=r"figures need matplotlib.*pip install 'cmdpkit\[plot\]'"):
+        study_.plot("regret")
