@@ -47,6 +47,7 @@ def test_without_constraints_it_is_plain_q_learning():
     assert values.v > solve(cmdp).value - 0.02
 
 
+@pytest.mark.compiled
 def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
     cmdp, K = envs.build("paper/grid"), 300
     whole, returns = played(cmdp, K)

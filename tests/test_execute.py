@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -134,6 +135,20 @@ def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
         assert len(bench(["paper/grid"], ["triple-q"], **asked).failures) == 1
     study = bench(["paper/grid"], ["triple-q"], **asked)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
+
+
+def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, monkeypatch):
+    def swallow(*args, **kwargs):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError("query interrupted") from None
+
+    monkeypatch.setattr("cmdpkit.runs.learn_in", swallow)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+    assert not store.load_failures(tmp_path) and signal.getsignal(signal.SIGINT) is handler
 
 
 def test_models_of_your_own_travel_to_other_processes_and_are_kept(tmp_path):

@@ -44,6 +44,7 @@ def sampled(cmdp, pi, explore, coin, n, known, seed=5):
     return learner, learner.run(source, stream(seed), n)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("known", [False, True])
 def test_samples_of_actions_values_and_starts_are_unbiased_whatever_is_tried_and_known(known):
     """Deviations only at one step, from which the values of states differ: 5 standard errors, about 150 comparisons,
@@ -112,6 +113,22 @@ def test_standard_errors_of_advantages_are_those_of_repeated_experiments():
     truth = Q @ np.append(1.0, lam)
     truth -= truth[..., :1]
     assert np.abs(np.mean(found, axis=0) - truth[:2]).max() < 0.02
+
+
+def test_the_error_of_the_price_enters_every_advantage_by_its_effect_on_the_utility():
+    """One price, fixed by one extra action: to first order its error is that action's, over that action's effect."""
+    cmdp, lam = synthetic(), np.array([0.7])
+    pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
+    tables = sampled(cmdp, pi, pi == 0, 0.3, 3000, True)[0].tables
+    base, extra = pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool)
+    alone = evidence(tables, base, extra, lam)
+    np.testing.assert_array_equal(alone.own, alone.se)
+    extra[0, 1, 2] = True
+    found = evidence(tables, base, extra, lam)
+    C = means(tables.rows, 2).reshape(3, 3, 3, 2)[..., 1]
+    ratio = np.clip((C - C[..., :1]) / (C[0, 1, 2] - C[0, 1, 0]), -5, 5)
+    np.testing.assert_allclose(found.se**2, found.own**2 + ratio**2 * found.own[0, 1, 2] ** 2, rtol=1e-9)
+    np.testing.assert_array_equal(found.own, alone.own)
 
 
 # -- improvement -------------------------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ def assert_same(left, right):
         np.testing.assert_array_equal(array, right[name], err_msg=name)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("env", ["paper/synthetic", "random"])
 def test_a_run_cut_inside_blocks_epochs_and_phases_is_the_whole_run_to_the_bit_meter_included(env):
     cmdp = _model(env)
@@ -122,6 +123,7 @@ def test_a_run_resumed_from_its_arrays_is_the_whole_run_to_the_bit(cut):
     assert_same(everything(whole, source), everything(second, there))
 
 
+@pytest.mark.compiled
 def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
     cmdp = envs.build("paper/synthetic")
     whole, _ = finished(cmdp, 2000)

@@ -62,7 +62,7 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
             yield client
         return
     with without_main():
-        cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+        cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield client
 

@@ -8,12 +8,15 @@ not at all, so the same command continues after a crash, and several may work on
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 from cmdpkit.analyse import Study
@@ -96,13 +99,15 @@ def execute(
     folder = Path(folder)
     todo = [run for run in runs if not has_record(folder, run.key)]
     failed: dict[str, str] = {}
+    _tidy(folder)
     if observer is not None:
         observer.begin(len(runs), len(runs) - len(todo))
     if todo:
-        _tidy(folder)
         jobs = _jobs(todo, models, folder.absolute())
-        with _explaining(folder, runs), closing(_spread(jobs, executor, workers, address, observer)) as done:
-            for job, reason in done:
+        ends = _spread(jobs, executor, workers, address, observer)
+        with _explaining(folder, runs), _interruptible() as heed, closing(ends):
+            for job, reason in ends:
+                heed()
                 if reason is None and not has_record(folder, job.run.key):
                     raise ValueError(
                         f"a worker is done with {job.run.key}, but not in {job.folder}: it sees another disk"
@@ -177,10 +182,37 @@ def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
         raise ValueError(f"{error}. {safe}") from None
 
 
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """A function to call between two runs: it heeds a Ctrl-C that compiled code has swallowed inside of one."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield lambda: None  # nobody listens to Ctrl-C
+        return
+    pressed = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        before(number, frame)
+
+    def heed() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield heed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _tidy(folder: Path) -> None:
-    """Remove what killed processes left half written long ago."""
-    for path in folder.glob(".*.tmp"):
-        with suppress(OSError):
+    """Remove what killed processes left behind: saved states of finished runs, and files half written long ago."""
+    with suppress(OSError):  # removed by somebody else, or nobody may remove anything here
+        for path in folder.glob("*.run.npz"):
+            if has_record(folder, path.name.partition(".")[0]):
+                path.unlink()
+        for path in folder.glob(".*.tmp"):
             if time.time() - path.stat().st_mtime > LEFT_OVER:
                 path.unlink()
 

@@ -40,7 +40,7 @@ class Book(NamedTuple):
     base: IntArray  # [H, S]: the likeliest action of pi
     core: BoolArray  # [H, S, A]: actions in use when exploration ended
     decided: BoolArray  # [H, S, A]: actions ruled out
-    explore: BoolArray  # [H, S, A]: actions worth deviating to
+    explore: BoolArray  # [H, S, A]: actions not in use that are worth deviating to
     lam: FloatArray  # [N]
     sd: FloatArray  # [N]: of an episode's utilities
     short: FloatArray  # [N]: what the last improvement missed of its target
@@ -52,7 +52,6 @@ class Book(NamedTuple):
     known: BoolArray  # [(H+1)*S]
     played: FloatArray  # [H, S, A]: policies summed over the episodes of `Tables.start`
     advantage: FloatArray  # [H, S, A]: at the last improvement
-    own: FloatArray  # [H, S, A]
     se: FloatArray  # [H, S, A]
     clock: NDArray[np.int64]  # [6], see EPISODE ..: NEW, has the block not begun? CERTIFY, does it play `final`?
     history: FloatArray  # [epochs, 6 + 5 N], see LOG_EPISODE ..
@@ -69,7 +68,7 @@ def new_book(spec: Spec, table: Timetable) -> Book:
         base=np.zeros((H, S), dtype=np.int64),
         core=np.zeros(cells, dtype=bool),
         decided=~spec.allowed,
-        explore=spec.allowed.copy(),
+        explore=np.zeros(cells, dtype=bool),
         lam=np.zeros(N),
         sd=np.full(N, H / 4),
         short=np.zeros(N),
@@ -80,7 +79,6 @@ def new_book(spec: Spec, table: Timetable) -> Book:
         known=np.zeros((H + 1) * S, dtype=bool),
         played=np.zeros(cells),
         advantage=np.zeros(cells),
-        own=np.zeros(cells),
         se=np.full(cells, np.inf),
         clock=np.array([0, table.warm, 0, 0, 0, 0]),
         history=np.zeros((len(table.ends), LOG_FIRST + 5 * N)),

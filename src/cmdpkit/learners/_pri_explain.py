@@ -23,7 +23,7 @@ def account(task: Task, book: Book, tables: Tables) -> dict[str, Any]:
     """Everything worth telling, bounded in size: at most a line per epoch and LISTED cells of each kind."""
     spec, used = task.spec, book.pi > 0
     reached = (book.reach > 0)[..., None]
-    open_ = undecided(spec, book)
+    open_ = undecided(book)
     stochastic = used & reached & (used.sum(axis=-1, keepdims=True) > 1)
     return {
         "error budget": {
@@ -44,32 +44,38 @@ def account(task: Task, book: Book, tables: Tables) -> dict[str, Any]:
         "stochastic decisions": _cells(book, tables, stochastic, -book.pi),
         "undecided": _cells(book, tables, open_, _doubt(book)),
         "closest decisions": _cells(book, tables, book.decided & spec.allowed & reached, _doubt(book)),
-        "ambiguous": ambiguous(task, book),
+        "ambiguous": ambiguous(book),
         "epochs": [_epoch(line, task) for line in book.history[: book.clock[at.EPOCH]]],
     }
 
 
-def ambiguous(task: Task, book: Book) -> list[str]:
+def ambiguous(book: Book) -> list[str]:
     """Sentences about what the data did not settle."""
     said = []
-    open_ = undecided(task.spec, book)
+    open_ = undecided(book)
     if open_.any():
         where = f"{int(open_.any(axis=-1).sum())} decision(s)"
         said.append(f"{int(open_.sum())} action(s) in {where} were neither ruled out nor taken into use")
-    if (book.lam > PRICED).any() and not (extra_actions(book) & (book.reach > 0)[..., None]).any():
-        said.append("a bound has a price, but no stochastic decision was found that meets it exactly")
-    return said
+    return [*said, *_unmixed(book)]
+
+
+def _unmixed(book: Book) -> list[str]:
+    """An optimum whose bound has a price meets it exactly, and needs a stochastic decision for that."""
+    if not (book.lam > PRICED).any() or (extra_actions(book) & (book.reach > 0)[..., None]).any():
+        return []
+    return ["a bound has a price, but no stochastic decision was found that meets it exactly"]
 
 
 def warnings_of(task: Task, book: Book) -> tuple[str, ...]:
-    """Bounds that look out of reach."""
+    """Bounds that look out of reach, and a policy that cannot be quite the optimum."""
+    k = book.clock[at.EPISODE]
     said = [
         f"constraint {n + 1} is short by {short:.3g} per episode (unit scale) at a multiplier of {lam:.3g}: its bound "
         "may be impossible"
         for n, (lam, short) in enumerate(zip(book.lam, book.short, strict=True))
-        if short > PRICED and book.clock[at.EPISODE] >= task.table.freeze
+        if short > PRICED and k >= task.table.freeze
     ]
-    return tuple(said)
+    return (*said, *_unmixed(book)) if k >= task.table.hand and not said else tuple(said)
 
 
 def _doubt(book: Book) -> FloatArray:

@@ -24,7 +24,7 @@ SLACK = 0.05  # by which a price may change beside the factor `trust`
 STEEPEST = 0.02  # of H: largest utility asked for beyond the bound to repay a debt
 PRECISE = 10  # samples below which a row is always worth more
 SURE = 5  # samples without which nothing is ruled out
-
+MILD = 0.02  # of the noise: losses smaller than this count as this
 
 Goal = tuple[FloatArray, FloatArray, FloatArray]  # target, lowest and highest prices, each [N]
 
@@ -43,27 +43,32 @@ def begin_epoch(task: Task, book: Book, tables: Tables) -> None:
 
 def improve(task: Task, book: Book, tables: Tables) -> None:
     """The end of an epoch: a new policy and new prices."""
-    k = int(book.clock[at.EPISODE])
-    frozen = k >= task.table.freeze
-    if tables.start[0] >= FEW:
+    seen = tables.start.copy()
+    changed: list[int] = []  # steps with another support
+    if seen[0] >= FEW:
         _measure(book, tables)
-        goal = _goal(task, book, tables, k)
-        answer, found = _best(task, book, tables, goal, frozen)
-        plain, _ = _best(task, book, tables, (task.spec.rho, *goal[1:]), frozen)  # if there were nothing to repay
-        p = answer.p if frozen else _repaired(task, book, answer.p, found)
-        changed = np.flatnonzero(((p > 0) != (book.pi > 0)).any(axis=(1, 2)))
+        p, answer = _next_policy(task, book, tables)
+        changed = np.flatnonzero(((p > 0) != (book.pi > 0)).any(axis=(1, 2))).tolist()
         book.pi[...], book.base[...] = p, p.argmax(axis=-1)
         book.lam[...], book.short[...] = answer.lam, answer.short
-        if not frozen:
-            book.core[...] = (p > 0) | (plain.p > 0)
-        if len(changed):
+        if changed:
             book.clock[at.CHANGES] += 1
-        _log(book, tables, bool(len(changed)))
-        if len(changed):
-            _forget(task, book, tables, int(changed[-1]))
+            _forget(task, book, tables, changed[-1])
         decide(task, book, tables)
-    else:
-        _log(book, tables, False)
+    _log(book, seen, bool(changed))
+
+
+def _next_policy(task: Task, book: Book, tables: Tables) -> tuple[FloatArray, Answer]:
+    """The policy to play now, with the answer it comes from; until exploration ends, also what may be used later."""
+    k = int(book.clock[at.EPISODE])
+    frozen, goal = k >= task.table.freeze, _goal(task, book, tables, k)
+    answer, found = _best(task, book, tables, goal, frozen)
+    if frozen:
+        return answer.p, answer
+    unburdened, _ = _best(task, book, tables, (task.spec.rho, *goal[1:]), frozen)  # if there were nothing to repay
+    p = _repaired(task, book, answer.p, found)
+    book.core[...] = (p > 0) | (unburdened.p > 0)
+    return p, answer
 
 
 def _row_means(spec: Spec, tables: Tables) -> FloatArray:
@@ -141,40 +146,30 @@ def _forget(task: Task, book: Book, tables: Tables, h: int) -> None:
 
 def decide(task: Task, book: Book, tables: Tables) -> None:
     """Which actions are ruled out at the new prices, and which are worth deviating to."""
-    spec, used = task.spec, book.pi > 0
+    used = book.pi > 0
     counts = tables.rows[:, 0].reshape(used.shape)
     found = evidence(tables, book.base, extra_actions(book), book.lam)
     worse = found.ok & (counts >= SURE) & (found.advantage + task.z_out * found.se < 0)
-    book.decided[...] = (worse & ~used) | ~spec.allowed
+    book.decided[...] = (worse & ~used) | ~task.spec.allowed
     useful = (found.own**2 >= task.params.share * found.se**2) | (counts < PRECISE)
     book.explore[...] = ~book.decided & useful & ~used
     weight = book.reach[..., None] * (book.explore & found.ok)
     loss = float((weight * np.maximum(-found.advantage, 0.0)).sum()) / max(float(weight.sum()), 1e-12)
-    book.scales[at.LOSS] = max(loss, 0.02 * book.scales[at.SIGMA])
-    for name in ("advantage", "own", "se"):
-        getattr(book, name)[...] = getattr(found, name)
-    book.se[~found.ok] = np.inf
+    book.scales[at.LOSS] = max(loss, MILD * book.scales[at.SIGMA])
+    book.advantage[...], book.se[...] = found.advantage, np.where(found.ok, found.se, np.inf)
 
 
-def undecided(spec: Spec, book: Book) -> BoolArray:
-    """[H, S, A]: reached, allowed, not in use, and not ruled out."""
-    return spec.allowed & ~book.decided & ~(book.pi > 0) & (book.reach > 0)[..., None]
+def undecided(book: Book) -> BoolArray:
+    """[H, S, A]: reached, not in use, and not ruled out."""
+    return ~book.decided & ~(book.pi > 0) & (book.reach > 0)[..., None]
 
 
-def _log(book: Book, tables: Tables, changed: bool) -> None:
-    """One line of history: before the samples fade, so that means are of what was played."""
-    N, M = len(book.lam), len(tables.totals)
-    line = book.history[book.clock[at.EPOCH]]
-    mean = means(tables.start, M)
-    open_ = ~book.decided & ~(book.pi > 0) & (book.reach > 0)[..., None]
-    line[: at.LOG_FIRST] = (
-        book.clock[at.EPISODE],
-        tables.start[0],
-        changed,
-        open_.sum(),
-        (book.explore & ~(book.pi > 0)).sum(),
-        mean[0],
-    )
+def _log(book: Book, start: FloatArray, changed: bool) -> None:
+    """One line of history; `start` is the record of the epoch's episodes, before it has faded."""
+    N = len(book.lam)
+    line, mean = book.history[book.clock[at.EPOCH]], means(start, 1 + N)
+    counts = undecided(book).sum(), book.explore.sum()
+    line[: at.LOG_FIRST] = book.clock[at.EPISODE], start[0], changed, *counts, mean[0]
     extras = np.flatnonzero(extra_actions(book))[:N]
     padded = np.full(2 * N, -1.0)
     padded[: len(extras)], padded[N : N + len(extras)] = extras, book.pi.ravel()[extras]

@@ -34,6 +34,9 @@ from cmdpkit.learners._pri_play import Plan, act, episodes, finish
 from cmdpkit.learners._pri_steer import steered
 from cmdpkit.stream import Stream
 
+WORTH = 20.0  # noise over loss counts at most this much
+MOST = 0.5  # deviations per episode
+
 
 class PracticalPRI:
     """The learner behind preset "practical" of `cmdpkit.learners.pri`."""
@@ -134,6 +137,7 @@ class PracticalPRI:
         book.base[...] = self.warm.greedy_at(book.lam)
         book.pi[...] = np.eye(self.spec.A)[book.base]
         book.core[...] = book.pi > 0
+        book.explore[...] = self.spec.allowed & ~book.core
         begin_epoch(self.task, book, self.tables)
 
     def _begin_block(self, k: int) -> None:
@@ -152,11 +156,11 @@ class PracticalPRI:
     def _coin(self, k: int) -> float:
         """Chance of a deviation per step: more while losses are small beside the noise, less and less in time."""
         book = self.book
-        if k >= self.task.table.freeze or not (book.explore & ~(book.pi > 0)).any():
+        if k >= self.task.table.freeze or not book.explore.any():
             return 0.0
-        ratio = min(max(book.scales[at.SIGMA] / max(book.scales[at.LOSS], 1e-9), 1.0), 20.0)
-        pairs = self.spec.allowed.sum()
-        return float(min(0.5, self.params.explore * ratio * np.sqrt(pairs / k)) / self.spec.H)
+        worth = min(max(book.scales[at.SIGMA] / max(book.scales[at.LOSS], 1e-9), 1.0), WORTH)
+        per_episode = self.params.explore * worth * np.sqrt(self.spec.allowed.sum() / k)
+        return float(min(MOST, per_episode) / self.spec.H)
 
     def _block(self) -> Plan:
         """What the running block plays, in the kernels' form."""
@@ -164,7 +168,7 @@ class PracticalPRI:
             return self._plan
         spec, book = self.spec, self.book
         H, S, A, n = spec.H, spec.S, spec.A, spec.H * spec.S
-        options = (book.explore & ~(book.pi > 0)).reshape(n, A)
+        options = book.explore.reshape(n, A)
         choices, coin = options.sum(axis=-1), float(book.scales[at.COIN])
         pi = book.playing.reshape(n, A)
         cdf = np.cumsum(pi, axis=-1)

@@ -28,7 +28,7 @@ def debt(task: Task, book: Book, tables: Tables, k: int) -> FloatArray:
     """
     spec, table = task.spec, task.table
     late = min(1.0, 4 * k / table.K)
-    wander = late * np.maximum(2 * book.sd * np.sqrt(REPAY * table.longest), _helpless(book, table.K - k))
+    wander = late * np.maximum(2 * book.sd * np.sqrt(REPAY * table.block(k)), _helpless(book, table.K - k))
     owed: FloatArray = k * spec.rho - tables.totals[1:] + wander + 8 * book.sd * np.sqrt(table.block(k))
     return owed
 
