@@ -164,3 +164,12 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
     v, w = ck.evaluate(lifted, run.policy)
     assert run.policy_value == v and run.policy_utilities == pytest.approx(w)
     assert run.policy_utilities[0] == pytest.approx(24 - 7 * ck.evaluate(plain, run.policy).w[0], abs=1e-9)
+
+
+def test_the_account_of_a_run_takes_a_line_an_entry():
+    run = learn("paper/synthetic", "pri", episodes=20_000, seed=1)
+    text = run.explain()
+    assert text.startswith("pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
+    epochs = text.split("epochs:\n")[1].splitlines()
+    assert sum(line.startswith("  until episode") for line in epochs) == len(run.explanation["epochs"])
+    assert "00000000" not in text, "numbers have six digits"

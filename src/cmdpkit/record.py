@@ -140,17 +140,29 @@ class RunRecord:
 
 
 def _listed(value: Any, indent: str) -> list[str]:
-    """Nested plain values as indented lines."""
+    """Nested plain values as indented lines; an entry of a list that holds single values only takes one line."""
     if isinstance(value, Mapping):
         lines = []
         for key, inner in value.items():
             nested = isinstance(inner, (Mapping, list, tuple)) and len(inner) > 0
-            lines += [f"{indent}{key}:", *_listed(inner, indent + "  ")] if nested else [f"{indent}{key}: {inner}"]
+            lines.append(f"{indent}{key}:" if nested else f"{indent}{key}: {_word(inner)}")
+            lines += _listed(inner, indent + "  ") if nested else []
         return lines
     if isinstance(value, (list, tuple)):
-        return [
-            line
-            for inner in value
-            for line in (_listed(inner, indent) if isinstance(inner, (Mapping, list)) else [f"{indent}{inner}"])
-        ]
-    return [f"{indent}{value}"]
+        return [line for inner in value for line in _entry(inner, indent)]
+    return [f"{indent}{_word(value)}"]
+
+
+def _entry(value: Any, indent: str) -> list[str]:
+    if isinstance(value, Mapping) and not any(isinstance(inner, Mapping) for inner in value.values()):
+        return [indent + ", ".join(f"{key} {_word(inner)}" for key, inner in value.items())]
+    return _listed(value, indent) if isinstance(value, (Mapping, list)) else [f"{indent}{_word(value)}"]
+
+
+def _word(value: Any) -> str:
+    """Numbers as people read them: six digits."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_word(inner)}" for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(_word(x) for x in value) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
