@@ -117,10 +117,10 @@ def test_the_command_prints_the_table_writes_the_report_and_resumes(tmp_path, mo
         "68,900",
         "169,000",
         "3 seeds",
-        "without triple-q (authors)",
+        "3 seeds instead of 10",
     ):
         assert word in text.stdout, word
     assert "pri" in (tmp_path / "runs/paper/report.html").read_text()
     again = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)
-    assert again["seeds"] == 3 and len(again["paper"]) == 23
+    assert again["seeds"] == 3 and len(again["paper"]) == 27
     assert all(row["interval"] is None or row["interval"][0] <= row["measured"] for row in again["paper"])

@@ -84,8 +84,8 @@ class Reproduction:
     seconds: float
 
 
-def paper_experiments(seeds: int = SEEDS, quick: bool = False) -> tuple[Experiment, ...]:
-    """Both experiments of the paper; in full they are experiments/paper-synthetic.toml and experiments/paper-grid.toml.
+def paper_experiments(seeds: int = SEEDS) -> tuple[Experiment, ...]:
+    """Both experiments of the paper, which are also experiments/paper-synthetic.toml and experiments/paper-grid.toml.
 
     >>> [len(experiment.runs()) for experiment in paper_experiments(10)]
     [40, 40]
@@ -95,11 +95,13 @@ def paper_experiments(seeds: int = SEEDS, quick: bool = False) -> tuple[Experime
         SYNTHETIC: {"episodes": 15_000_000},
         GRID: {"episodes": 10_800_000, "params": {**pruning, "K": 5_000_000, "eps_rho": 0.001}},
     }
-    presets = ["practical"] if quick else ["practical", "authors"]
     made = []
     for env, details in published.items():
         paper = {"name": "pri", "preset": "paper", **details}
-        document = {"algorithms": [paper, "pri", {"name": "triple-q", "preset": presets}], "environments": [env]}
+        document = {
+            "algorithms": [paper, "pri", {"name": "triple-q", "preset": ["practical", "authors"]}],
+            "environments": [env],
+        }
         sizes = {"episodes": READ_AT[env], "seeds": seeds}
         made.append(Experiment.of({"name": env.replace("/", "-"), **document, **sizes}, "reproduce"))
     return tuple(made)
@@ -109,17 +111,13 @@ def reproduce_paper(
     out: str | os.PathLike[str],
     *,
     seeds: int = SEEDS,
-    quick: bool = False,
     executor: Executor = "processes",
     workers: int | None = None,
     address: str | None = None,
     observer: Observer | None = None,
 ) -> Reproduction:
-    """Run both experiments, or what the folder lacks of them, compare, and write report.html into the folder.
-
-    ``quick`` leaves out the slowest, Triple-Q with the constants of its authors.
-    """
-    experiments = paper_experiments(seeds, quick)
+    """Run both experiments, or what the folder lacks of them, compare, and write report.html into the folder."""
+    experiments = paper_experiments(seeds)
     models = {name: cmdp for experiment in experiments for name, cmdp in experiment.problems}
     runs = [run for experiment in experiments for run in experiment.runs()]
     done = execute(runs, models, out, executor=executor, workers=workers, address=address, observer=observer)
