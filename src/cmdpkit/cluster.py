@@ -19,7 +19,7 @@ TOPIC = "cmdpkit"  # of the reports
 ANSWER = "10s"  # a scheduler that takes longer is not there
 
 
-def dask(jobs: Sequence[Job], report: Report, workers: int, address: str | None) -> Generator[Done, None, None]:
+def dask(jobs: Sequence[Job], report: Report | None, workers: int, address: str | None) -> Generator[Done, None, None]:
     """Every job, as it ends, done by the cluster at an address or by one of this machine.
 
     A worker that dies is replaced by another. Without its scheduler a cluster is lost: a ValueError, but no run is.
@@ -28,8 +28,10 @@ def dask(jobs: Sequence[Job], report: Report, workers: int, address: str | None)
     runs = {job.run.key: job.run for job in jobs}
     call = uuid.uuid4().hex[:8]  # tells apart two that ask for the same run at once: each takes its own answer
     with _calm(), _client(distributed, workers, address) as client:
-        client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
-        flying = {client.submit(_work, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
+        if report is not None:
+            client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
+        task = work if report is None else _work
+        flying = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
         try:
             for future in distributed.as_completed(list(flying), loop=client.loop):
                 try:
@@ -80,7 +82,7 @@ def _calm() -> Iterator[None]:
 
 
 def _work(job: Job) -> str | None:
-    """Do a run in a worker."""
+    """Do a run in a worker and report on it."""
     worker = _distributed().get_worker()
     return work(job, now_and_then(lambda figures: worker.log_event(TOPIC, figures)))
 

@@ -134,7 +134,7 @@ def _spread(
     jobs: Sequence[Job], executor: Executor, workers: int | None, address: str | None, observer: Observer | None
 ) -> Generator[Done, None, None]:
     """Every job, as it ends."""
-    report = observer.report if observer is not None else _nobody
+    report = None if observer is None else observer.report
     n = min(workers or os.cpu_count() or 1, len(jobs))
     if executor == "serial":
         return ((job, work(job, report)) for job in jobs)
@@ -145,10 +145,6 @@ def _spread(
     from cmdpkit.cluster import dask
 
     return dask(jobs, report, n, address)
-
-
-def _nobody(_at: Progress) -> None:
-    """Nobody watches."""
 
 
 def _jobs(runs: Iterable[Run], models: Mapping[str, CMDP], folder: Path) -> list[Job]:

@@ -10,8 +10,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -267,9 +268,14 @@ def _record(sitting: _Sitting) -> RunRecord:
         explanation=explained,
         notes=(*world.notes, *learner.notes, *learner.warnings()),
         seconds=sitting.seconds,
-        versions={"python": platform.python_version()}
-        | {x: version(x) for x in ("cmdpkit", "numpy", "numba", "highspy")},
+        versions=dict(_versions()),
     )
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    """What a result was obtained with; looked up once, as reading package metadata takes milliseconds."""
+    return {"python": platform.python_version()} | {x: version(x) for x in ("cmdpkit", "numpy", "numba", "highspy")}
 
 
 def _certificate(sitting: _Sitting) -> Certificate | None:

@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 DIED = "the process that did this run died, and again when it was the only one (out of memory?)"
 
 
-def processes(jobs: Sequence[Job], report: Report, workers: int) -> Generator[Done, None, None]:
+def processes(jobs: Sequence[Job], report: Report | None, workers: int) -> Generator[Done, None, None]:
     """Every job, as it ends.
 
     If a process dies, all runs that were under way are done again, each alone: one that takes its process with it a
@@ -92,6 +92,8 @@ def _begin(lifeline: Connection, port: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit.register(os._exit, 0)  # there is nothing to clean up, though DuckDB would complain about what it finds
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    if not port:
+        return
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def send(figures: Figures) -> None:
@@ -115,11 +117,14 @@ def _work(job: Job) -> str | None:
 
 
 @contextmanager
-def _listening(runs: Mapping[str, Run], report: Report) -> Iterator[int]:
-    """The port of this machine where the workers' reports are taken in and passed on.
+def _listening(runs: Mapping[str, Run], report: Report | None) -> Iterator[int]:
+    """The port of this machine where the workers' reports are taken in and passed on; 0 if nobody wants them.
 
     By datagrams, as a worker that is killed in the middle of one leaves no lock behind for the others to wait for.
     """
+    if report is None:
+        yield 0
+        return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         channel.bind((LOOPBACK, 0))
 
