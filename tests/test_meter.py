@@ -51,6 +51,8 @@ def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     assert tally.strong.regret == pytest.approx(np.maximum(gaps[:, 0], 0).sum(), abs=1e-8)
     np.testing.assert_allclose(tally.weak.violation, gaps[:, 1:].sum(axis=0), rtol=0, atol=1e-8)
     np.testing.assert_allclose(tally.strong.violation, np.maximum(gaps[:, 1:], 0).sum(axis=0), rtol=0, atol=1e-8)
+    assert tally.unsafe == (gaps[:, 1:] > 1e-9).any(axis=1).sum() > 0
+    assert tally.unsafe < n or preset == "authors"
 
 
 def test_realised_sums_are_the_returns_in_the_user_s_units_and_violations_are_positive_when_bad():
@@ -69,7 +71,8 @@ def test_exact_and_realised_sums_agree_within_sampling_error():
     cmdp, n = envs.build("paper/synthetic"), 40_000
     source = Source.of(cmdp, solve(cmdp).value)
     TripleQ(Spec.of(cmdp, n)).run(source, stream(3), n)
-    weak, _, realised = source.meter.tally()[1:]
+    tally = source.meter.tally()
+    weak, realised = tally.weak, tally.realised
     bound = 5 * cmdp.H / 2 * np.sqrt(n)  # five standard deviations at least: returns lie in [0, H]
     assert abs(weak.regret - realised.regret) < bound
     assert abs(weak.violation[0] - realised.violation[0]) < bound
@@ -126,6 +129,7 @@ def test_without_a_model_only_what_was_realised_is_known():
     tally = source.meter.tally()
     assert tally.weak is None
     assert tally.strong is None
+    assert tally.unsafe is None
     assert tally.realised.regret is None
     use = cmdp.utility_scales[1].total_from_unit(returns.utilities[1], cmdp.H).sum()
     assert tally.realised.violation[1] == pytest.approx(n - use)
@@ -141,6 +145,7 @@ def test_a_block_of_episodes_of_one_policy_is_added_at_once():
     assert tally.weak.regret == pytest.approx(7 * (3 - v))
     np.testing.assert_allclose(tally.weak.violation, [7 * (w[0] - 12), 7 * (1 - w[1])])
     np.testing.assert_allclose(tally.strong.violation, np.maximum(tally.weak.violation, 0))
+    assert tally.unsafe == (7 if (tally.weak.violation > 0).any() else 0)
     scale = cmdp.reward_scale
     assert tally.realised.regret == pytest.approx(21 - (10 * scale.span + 7 * cmdp.H * scale.low))
 

@@ -221,6 +221,8 @@ def _table_row(group: Group, method: Method) -> dict[str, Any]:
         name = curve_name("violation", kind)
         for n in range(len(first.constraints) if group.has(name) else 0):
             row |= _spread(f"{name}_{n + 1}", finals(group, name, n), method)
+    if group.has("unsafe_episodes"):
+        row |= _spread("unsafe_episodes", finals(group, "unsafe_episodes"), method)
     growth = slope(group, "regret") if group.has("regret") else None
     row |= dict(zip(("slope", "slope_low", "slope_high"), _three(growth), strict=True))
     gaps = policy_gaps(group)

@@ -107,5 +107,5 @@ def packed(at: Progress) -> Figures:
 def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
     """The report behind the figures; KeyError, TypeError or ValueError if they are none of ours."""
     sums = Sums(figures["regret"], np.array(figures["violation"], dtype=float))
-    tally = Tally(int(figures["done"]), sums, None, sums)
+    tally = Tally(int(figures["done"]), sums, None, sums, None)
     return Progress(runs[figures["key"]], tally.episodes, str(figures["phase"]), tally, float(figures["seconds"]))

@@ -35,7 +35,7 @@ from cmdpkit.worlds import ModelWorld, World
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
 CHUNK_SECONDS = 0.25  # between two reports of progress
 DEFAULT_PRESET = "practical"
-SAVED_FORMAT = 1  # of the checkpoint file
+SAVED_FORMAT = 2  # of the checkpoint file
 
 
 class Progress(NamedTuple):
@@ -213,11 +213,12 @@ def _phases(learner: Learner) -> list[tuple[str, int]]:
 
 
 def _row(sitting: _Sitting) -> FloatArray:
-    """The tally as numbers: episode, then regret and violations of each kind, then multipliers; see `_curves`."""
+    """The tally as numbers, in the order of `_curves`: episodes, regret and violations of each kind, and so on."""
     tally = sitting.world.tally()
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
-    return np.concatenate(([float(tally.episodes)], *numbers, _multipliers(sitting)))
+    unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
+    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _multipliers(sitting)))
 
 
 def _multipliers(sitting: _Sitting) -> FloatArray:
@@ -244,6 +245,9 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
             i += 1
         curves[f"{prefix}violation"] = table[i : i + N]
         i += N
+    if tally.unsafe is not None:
+        curves["unsafe_episodes"] = table[i]
+        i += 1
     if len(table) > i:
         curves["multiplier"] = table[i:]
     return curves

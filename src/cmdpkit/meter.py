@@ -21,7 +21,8 @@ from cmdpkit.model import CMDP, Scale
 from cmdpkit.simulate import stacked, stride
 
 AFFORDABLE = 2048  # transitions per episode spent on exact values, a few microseconds
-EPISODES, EVALUATIONS, STALE = 0, 1, 2  # clock
+ROUNDING = 1e-9  # a bound that is missed by no more, relative to its size or to 1, is met
+EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4  # clock
 EXACT, SHORT, REALISED = 0, 1, 2  # sums: of values, of their positive shortfalls, of realised totals in unit scale
 
 
@@ -39,6 +40,7 @@ class Tally(NamedTuple):
     weak: Sums | None  # of v* - v(pi_k) and rho_n - w_n(pi_k); None without a model
     strong: Sums | None  # of their positive parts
     realised: Sums  # weak, with the returns that were drawn
+    unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
 
 
 class Meter(NamedTuple):
@@ -57,7 +59,7 @@ class Meter(NamedTuple):
     scale: Any  # [1+N, 2]: an episode's total in unit scale, times the first, plus the second, is in the user's units
     values: Any  # [1+N]: v, w of the policy evaluated last
     sums: Any  # [3, 1+N], see EXACT, SHORT, REALISED
-    clock: Any  # [3], see EPISODES, EVALUATIONS, STALE
+    clock: Any  # [5], see EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE
 
     @classmethod
     def of(cls, cmdp: CMDP, optimum: float | None = None) -> Meter:
@@ -94,7 +96,7 @@ class Meter(NamedTuple):
             scale=np.array([(scale.span, H * scale.low) for scale in scales], dtype=float),
             values=np.zeros(len(scales)),
             sums=np.zeros((3, len(scales))),
-            clock=np.array([0, 0, 1]),
+            clock=np.array([0, 0, 1, 0, 0]),
         )
 
     def add(self, n: int, values: FloatArray, totals: FloatArray) -> None:
@@ -102,9 +104,16 @@ class Meter(NamedTuple):
         self.clock[EPISODES] += n
         self.clock[EVALUATIONS] += 1
         self.clock[STALE] = 1
+        self.clock[UNSAFE] += n * _unsafe(self.target, values)
         self.sums[EXACT] += n * values
         self.sums[SHORT] += n * np.maximum(self.target - values, 0.0)
         self.sums[REALISED] += totals
+
+    def hold(self, values: FloatArray) -> None:
+        """Take these for the values of the policy in use, until another is watched."""
+        self.values[:] = values
+        self.clock[STALE] = 0
+        self.clock[UNSAFE_NOW] = _unsafe(self.target, self.values)
 
     def tally(self) -> Tally:
         """Regret and violations so far."""
@@ -115,7 +124,9 @@ class Meter(NamedTuple):
             Sums(float(x[0]) if known else None, x[1:].copy())
             for x in (n * self.target - self.sums[EXACT], self.sums[SHORT], n * self.target - earned)
         )
-        return Tally(n, weak, strong, realised) if self.every else Tally(n, None, None, realised)
+        if not self.every:
+            return Tally(n, None, None, realised, None)
+        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, for a checkpoint."""
@@ -144,9 +155,7 @@ def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def
     if meter.clock[STALE] and meter.clock[EPISODES] % meter.every == 0:
         _evaluate(meter, best, explore, usable)
         meter.clock[STALE] = 0
-    for n in range(len(meter.values)):
-        meter.sums[EXACT, n] += meter.values[n]
-        meter.sums[SHORT, n] += max(meter.target[n] - meter.values[n], 0.0)
+    _count(meter)
 
 
 @inlined
@@ -160,6 +169,13 @@ def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]  # pragma:
     if meter.clock[STALE] or changed:
         _evaluate_policy(meter, pi)
         meter.clock[STALE] = 0
+    _count(meter)
+
+
+@inlined
+def _count(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the values of the policy in use to the sums."""
+    meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
     for n in range(len(meter.values)):
         meter.sums[EXACT, n] += meter.values[n]
         meter.sums[SHORT, n] += max(meter.target[n] - meter.values[n], 0.0)
@@ -200,6 +216,7 @@ def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]  # 
                 for a in range(A):
                     if usable[i, a]:
                         _push(meter, h, s * A + a, mass * explore / choices, then, h + ONE == H)
+    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
 
 
 @compiled
@@ -222,6 +239,16 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no c
             for a in range(A):
                 if pi[h * S + s, a] > 0.0:
                     _push(meter, h, s * A + a, meter.reach[now, s] * pi[h * S + s, a], then, h + ONE == H)
+    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+
+
+@compiled
+def _unsafe(target, values):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether a policy with these values misses a bound."""
+    missed = False
+    for n in range(1, len(values)):
+        missed |= target[n] - values[n] > ROUNDING * max(1.0, abs(target[n]))
+    return missed
 
 
 @inlined

@@ -2,7 +2,8 @@
 
 A record can be analysed without the model: it carries the optimum, the bounds, curves at checkpoints and the policy.
 Curves are totals up to and including an episode. "regret" and "violation" are expectations under the policies played
-(exact, where a model exists), the "strong" ones add up positive parts only, the "realised" ones what was observed.
+(exact, where a model exists), the "strong" ones add up positive parts only, the "realised" ones what was observed;
+"unsafe_episodes" counts the episodes whose policy misses a bound in expectation.
 Regret and violation are positive when bad. All figures are in the user's units; violations are oriented so that a
 positive number means a bound was missed, whether it is an "at least" or an "at most".
 """
@@ -124,6 +125,7 @@ class RunRecord:
             "strong_violation",
             "realised_regret",
             "realised_violation",
+            "unsafe_episodes",
         ):
             if name in self.curves:
                 out[name] = np.asarray(self.final(name)).tolist()

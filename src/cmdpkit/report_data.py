@@ -152,6 +152,11 @@ def _verdicts(found: Sequence[Group]) -> tuple[list[tuple[str, str]], list[list[
         heading = f"{_words('violation', kind)} of {label(found[0].records[0].constraints[n].name)}"
         columns.append((heading, _meaning(kind), [_total(g, name, n) for g in found]))
     columns += [
+        (
+            "unsafe episodes",
+            "episodes whose policy misses a bound in expectation",
+            [_total(g, "unsafe_episodes") for g in found],
+        ),
         ("growth", "b in regret ~ episodes^b, over the last nine tenths", [_growth(g) for g in found]),
         ("policy below optimum", "optimal value minus that of the final policy", [_gap(g) for g in found]),
         (

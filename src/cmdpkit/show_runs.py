@@ -78,7 +78,7 @@ def _columns(record: RunRecord) -> list[Column]:
 
         return get
 
-    names = ("regret", "violation", "strong_regret", "strong_violation", "realised_violation")
+    names = ("regret", "violation", "strong_regret", "strong_violation", "realised_violation", "unsafe_episodes")
     listed: list[Column] = [(name.replace("_", "\n"), final(name)) for name in names]
     listed.append(("policy\nvalue", lambda r: None if r.policy_value is None else [r.policy_value]))
     totals = "\n".join(label(c.name) for c in record.constraints) or "utilities"

@@ -36,7 +36,7 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 
 def _tables(study: Study) -> list[RenderableType]:
     """A table an environment: means over seeds, and half the width of their 95 % intervals."""
-    columns = ("regret", "violation", "strong\nregret", "policy below\noptimum", "policies\nwithin")
+    columns = ("regret", "violation", "strong\nregret", "unsafe\nepisodes", "policy below\noptimum", "policies\nwithin")
     tables: dict[str, Table] = {}
     for group, row in zip(study.groups(), study.table(), strict=True):
         table = tables.setdefault(row["env"], plain_table("algorithm", *(right(x) for x in columns)))
@@ -47,6 +47,7 @@ def _tables(study: Study) -> list[RenderableType]:
             _spread(row, "regret"),
             "\n".join(violations) or "-",
             _spread(row, "strong_regret"),
+            _spread(row, "unsafe_episodes"),
             _spread(row, "policy_gap"),
             f"- of {row['seeds']}" if within is None else f"{within} of {row['seeds']}",
         )

@@ -28,7 +28,7 @@ from cmdpkit.learners._pri_decompose import DecompositionOpt, whole_plays
 from cmdpkit.learners._pri_drive import total
 from cmdpkit.learners._pri_paper_presets import Params, rad
 from cmdpkit.learners._pri_prune import conditional
-from cmdpkit.meter import STALE, Meter, collect, watch
+from cmdpkit.meter import Meter, collect, watch
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import Stream, uniform
 
@@ -257,8 +257,7 @@ def _show_mixture(meter: Meter, choices: NDArray[np.uint64], alpha: FloatArray, 
         )
         _show(part, choice, usable)
         values += weight * part.values
-    meter.values[:] = values
-    meter.clock[STALE] = 0
+    meter.hold(values)
 
 
 @compiled
