@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cmdpkit.analyse import Study
@@ -16,6 +16,9 @@ from cmdpkit.policy_view import QUIET, plain_table, right
 from cmdpkit.reproduce import ASSUMPTIONS, Reproduction, Row
 from cmdpkit.show import GAP
 from cmdpkit.wording import counted, duration, label
+
+NAME = 18  # characters of a name that stay on one line
+WHOLE = 1e4  # from here on numbers are written in thousands
 
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
@@ -35,30 +38,47 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 
 
 def _tables(study: Study) -> list[RenderableType]:
-    """A table an environment: means over seeds, and half the width of their 95 % intervals."""
+    """A table an environment: means over seeds, the first two with half the width of their 95 % intervals."""
     columns = ("regret", "violation", "strong\nregret", "unsafe\nepisodes", "policy below\noptimum", "policies\nwithin")
     tables: dict[str, Table] = {}
     for group, row in zip(study.groups(), study.table(), strict=True):
-        table = tables.setdefault(row["env"], plain_table("algorithm", *(right(x) for x in columns)))
+        table = tables.setdefault(row["env"], plain_table(_names("algorithm", study), *(right(x) for x in columns)))
         violations = [_spread(row, f"violation_{n + 1}") for n in range(len(group.records[0].constraints))]
         within = row["policies_within_bounds"]
         table.add_row(
             group.label,
             _spread(row, "regret"),
             "\n".join(violations) or "-",
-            _spread(row, "strong_regret"),
-            _spread(row, "unsafe_episodes"),
-            _spread(row, "policy_gap"),
+            *(_mean(row, name) for name in ("strong_regret", "unsafe_episodes", "policy_gap")),
             f"- of {row['seeds']}" if within is None else f"{within} of {row['seeds']}",
         )
     return [part for env, table in tables.items() for part in (GAP, Text(label(env), style="bold"), table)]
 
 
 def _spread(row: dict[str, Any], name: str) -> str:
-    if row.get(name) is None:
-        return "-"
     high = row.get(f"{name}_high")
-    return _short(row[name], 4) + ("" if high is None else f" ± {_short(high - row[name], 2)}")
+    return _mean(row, name) + ("" if high is None else f" ± {_compact(high - row[name], 2)}")
+
+
+def _mean(row: dict[str, Any], name: str) -> str:
+    return "-" if row.get(name) is None else _compact(row[name], 3)
+
+
+def _names(heading: str, study: Study) -> Column:
+    """A column for names, which are folded only when they are long."""
+    return Column(Text(heading), min_width=min(NAME, max(len(group.label) for group in study.groups())))
+
+
+def _compact(x: float, digits: int) -> str:
+    """So many significant digits; thousands and millions by their letter, as a row has many numbers.
+
+    >>> [_compact(x, 3) for x in (0.01234, 271.8, -62420.0, 1234567.0)]
+    ['0.0123', '272', '-62.4k', '1.23M']
+    """
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= max(unit, WHOLE):
+            return _short(x / unit, digits) + letter
+    return _short(x, digits)
 
 
 def _short(x: float, digits: int) -> str:
@@ -89,7 +109,7 @@ def _used(rows: tuple[Row, ...]) -> list[str]:
 
 def _paper_table(rows: list[Row], numbers: dict[str, int]) -> RenderableType:
     columns = (right("published"), right("measured"), right("95 % interval"), "verdict", "assuming")
-    table = plain_table("", *columns)
+    table = plain_table(Column(no_wrap=True), *columns)
     algo = ""
     for row in rows:
         if row.algo != algo:
