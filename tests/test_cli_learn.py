@@ -9,7 +9,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from cmdpkit import cli, learners
+from cmdpkit import cli, envs, learners, solve
+from cmdpkit.policy_files import write_policy
 
 pytestmark = pytest.mark.compiled
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")
@@ -120,3 +121,12 @@ def test_every_algorithm_says_what_is_proved_what_it_needs_and_where_it_is_from(
     for entry in answer("algos"):
         assert entry["reference"].startswith("arXiv "), entry["name"]
         assert entry["guarantee"] and entry["needs"], entry["name"]
+
+
+def test_a_baseline_file_is_the_policy_that_a_safe_algorithm_begins_with(tmp_path):
+    safe = solve(envs.build("paper/synthetic").with_bounds(utility=2.05))
+    file = write_policy(safe.policy, tmp_path / "safe.json")
+    asked = ("learn", "paper/synthetic", "--algo", "dope", "--preset", "theory", "--episodes", "200")
+    run = answer(*asked, "--baseline", str(file))["runs"][0]
+    assert run["policy_value"] == pytest.approx(safe.value, abs=1e-9)
+    assert run["unsafe_episodes"] == 0

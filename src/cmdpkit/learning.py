@@ -19,14 +19,17 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cmdpkit.arguments import is_int
 from cmdpkit.atomic import writing
+from cmdpkit.baselines import Baseline, known_safe
 from cmdpkit.constraints import Constraint
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Learner, load
 from cmdpkit.meter import Tally
 from cmdpkit.model import CMDP
+from cmdpkit.policy import Policy
 from cmdpkit.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.simulate import Noise
 from cmdpkit.stream import Stream, stream
@@ -70,6 +73,8 @@ def learn(
     preset: str | None = None,
     noise: Noise = "none",
     constraints: Iterable[Constraint] | None = None,
+    baseline: Policy | None = None,
+    baseline_utility: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     **params: Scalar,
@@ -78,8 +83,10 @@ def learn(
 
     ``env`` is a CMDP, a name or file that `cmdpkit.load` knows, or a Gymnasium environment whose ``info["cost"]`` is
     bounded by ``constraints``. ``preset`` and ``params`` choose the algorithm's constants; ``noise="bernoulli"`` draws
-    rewards and utilities of a model as 0 or 1. With ``checkpoint`` the run is saved there every few seconds, and the
-    same call continues from it after a crash, to the same bits.
+    rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy take it as ``baseline``, and its
+    totals, one a constraint, as ``baseline_utility``; where there is a model, what is not given is computed. With
+    ``checkpoint`` the run is saved there every few seconds, and the same call continues from it after a crash, to the
+    same bits.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
@@ -87,8 +94,10 @@ def learn(
     ((3, 3, 3), 1)
     """
     world = world_of(env, constraints, noise)
-    run = request(world, algo, episodes=episodes, seed=seed, preset=preset, noise=noise, **params)
-    return learn_in(world, run, checkpoint=checkpoint, progress=progress)
+    given = baseline is not None or baseline_utility is not None
+    safe = known_safe(world, baseline, baseline_utility) if given else None
+    run = request(world, algo, episodes=episodes, seed=seed, preset=preset, noise=noise, baseline=safe, **params)
+    return learn_in(world, run, baseline=safe, checkpoint=checkpoint, progress=progress)
 
 
 def request(
@@ -99,12 +108,16 @@ def request(
     seed: int = 0,
     preset: str | None = None,
     noise: Noise = "none",
+    baseline: Baseline | None = None,
     **params: Scalar,
 ) -> Run:
     """What is asked, checked: its key addresses the result."""
+    if baseline is not None and not _needs(load(algo)):
+        raise ValueError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise ValueError(f"episodes is {episodes!r}, expected a whole number, at least 1")
     asked = dict(params) | ({"noise": noise} if noise != "none" else {})
+    asked |= {} if baseline is None else {"baseline": baseline.digest()}
     return Run(world.name, algo, int(episodes), int(seed), preset or DEFAULT_PRESET, asked, world.fingerprint)
 
 
@@ -112,13 +125,14 @@ def learn_in(
     world: World,
     run: Run,
     *,
+    baseline: Baseline | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a request in a world in which nothing has been counted yet."""
-    params = {name: value for name, value in run.params.items() if name != "noise"}
+    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for."""
+    params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
     kind = load(run.algo)
-    given, said = _given(world, kind)
+    given, said = _given(world, kind, baseline)
     learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)  # type: ignore[call-arg]
     learner.notes = (*said, *learner.notes)
     sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
@@ -129,17 +143,23 @@ def learn_in(
     return _record(sitting)
 
 
-def _given(world: World, kind: type[Learner]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an algorithm needs beside the spec (its module's NEEDS) and only the owner of a model can give."""
-    needs = getattr(sys.modules[kind.__module__], "NEEDS", ())
+def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What an algorithm needs beside the spec and cannot find out."""
+    needs = _needs(kind)
     if not needs:
         return {}, ()
-    if not isinstance(world, ModelWorld):
-        raise ValueError(f"this algorithm needs {', '.join(needs)}, which takes a model; {world.name} has none")
-    found = world.baseline()
+    found = known_safe(world) if baseline is None else baseline
     offered = {"baseline": found.pi, "baseline_utility": found.utility, "slack": found.slack}
-    note = f"given from the model: {', '.join(needs)} of the policy farthest from all bounds (slack {found.slack:.4g})"
-    return {name: offered[name] for name in needs}, (note,)
+    if "baseline" in needs and found.pi is None:
+        raise ValueError("this algorithm plays the safe policy itself: give it as baseline=, beside baseline_utility=")
+    return {name: offered[name] for name in needs}, (
+        f"told: {', '.join(needs)} of {found.of} (slack {found.slack:.4g})",
+    )
+
+
+def _needs(kind: type[Learner]) -> tuple[str, ...]:
+    """Names of what an algorithm must be told, NEEDS of its module."""
+    return tuple(getattr(sys.modules[kind.__module__], "NEEDS", ()))
 
 
 def world_of(env: Any, constraints: Iterable[Constraint] | None = None, noise: Noise = "none") -> World:

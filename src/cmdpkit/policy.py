@@ -70,7 +70,7 @@ class Policy:
     def of(cls, cmdp: CMDP, pi: ArrayLike) -> Policy:
         """A policy that carries the model's names and uses only actions the model has."""
         policy = cls(pi, cmdp.states, cmdp.action_names)  # type: ignore[arg-type]  # made an array there
-        _check_fits(cmdp, policy)
+        check_fits(cmdp, policy)
         return policy
 
     @classmethod
@@ -160,7 +160,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         parts = [evaluate(cmdp, p) for p in policy.policies]
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
-    _check_fits(cmdp, policy)
+    check_fits(cmdp, policy)
     v, w = start_values(cmdp, policy.pi)
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
 
@@ -174,7 +174,7 @@ def start_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi; Q is 0 where no action exists."""
-    _check_fits(cmdp, pi)
+    check_fits(cmdp, pi)
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
@@ -189,7 +189,7 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
         for weight, part in zip(policy.weights, policy.policies, strict=True):
             total += weight * occupancy(cmdp, part)
         return total
-    _check_fits(cmdp, policy)
+    check_fits(cmdp, policy)
     return flow(cmdp, policy.pi, np.zeros((cmdp.H, cmdp.S)), cmdp.mu)
 
 
@@ -266,7 +266,8 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
             raise ValueError(f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}")
 
 
-def _check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
+def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
+    """Raise a ValueError unless a policy has the sizes, the names and only the actions of a model."""
     pi = policy.pi if isinstance(policy, Policy) else policy
     if pi.shape != (cmdp.H, cmdp.S, cmdp.A):
         raise ValueError(f"the policy has shape {pi.shape}, the model (H, S, A) = {(cmdp.H, cmdp.S, cmdp.A)}")

@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from cmdpkit.baselines import Baseline, known_safe
 from cmdpkit.learning import Progress, learn_in, request
+from cmdpkit.policy import Policy
 from cmdpkit.policy_files import write_policy
 from cmdpkit.record import Run, RunRecord, Scalar
 from cmdpkit.simulate import Noise
@@ -18,7 +21,13 @@ from cmdpkit.worlds import ModelWorld
 Report = Callable[[Progress], None]
 
 
-def ensure(run: Run, folder: Path, world: Callable[[], ModelWorld], progress: Report | None = None) -> None:
+def ensure(
+    run: Run,
+    folder: Path,
+    world: Callable[[], ModelWorld],
+    progress: Report | None = None,
+    baseline: Baseline | None = None,
+) -> None:
     """Make sure that a folder holds the record of a run: a finished one is left alone, a saved one is continued.
 
     ``world`` gives a world in which nothing is counted yet. The policy is written first and the record last, so that a
@@ -27,7 +36,7 @@ def ensure(run: Run, folder: Path, world: Callable[[], ModelWorld], progress: Re
     """
     saved = checkpoint(folder, run.key)
     if not has_record(folder, run.key):
-        record = learn_in(world(), run, checkpoint=saved, progress=progress)
+        record = learn_in(world(), run, baseline=baseline, checkpoint=saved, progress=progress)
         write_policy(record.policy, folder / f"{run.key}.policy.json", overwrite=True)
         save_record(record, folder)
     saved.unlink(missing_ok=True)
@@ -56,6 +65,7 @@ def learn_many(
     preset: str | None = None,
     bounds: Mapping[str, float] | None = None,
     noise: Noise = "none",
+    baseline: Policy | None = None,
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     progress: Report | None = None,
@@ -71,12 +81,14 @@ def learn_many(
     [0, 1]
     """
     world = ModelWorld(load(env).with_bounds(**(bounds or {})), named(env, bounds or {}), noise)
-    runs = [request(world, algo, episodes=episodes, seed=s, preset=preset, noise=noise, **params) for s in seeds]
+    safe = None if baseline is None else known_safe(world, baseline)
+    asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "noise": noise, "baseline": safe, **params}
+    runs = [request(world, algo, seed=seed, **asked) for seed in seeds]
 
     def one(run: Run) -> RunRecord:
         if out is None:
-            return learn_in(world.fresh(), run, progress=progress)
-        ensure(run, Path(out), world.fresh, progress)
+            return learn_in(world.fresh(), run, baseline=safe, progress=progress)
+        ensure(run, Path(out), world.fresh, progress, safe)
         return load_record(out, run.key)
 
     with ThreadPoolExecutor(threads or min(len(runs), os.cpu_count() or 1)) as pool:

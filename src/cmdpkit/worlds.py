@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.columns import Pool
 from cmdpkit.constraints import Constraint
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.meter import Meter, Tally
 from cmdpkit.model import CMDP, Scale
-from cmdpkit.policy import Decision, Mixture, Policy, Values, evaluate, markov, occupancy, one_hot
+from cmdpkit.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
 from cmdpkit.simulate import Noise
 from cmdpkit.solver import Infeasible, solve
 from cmdpkit.stream import Stream
@@ -30,6 +28,10 @@ class World(Protocol):
     scales: tuple[Scale, ...]  # [1 + N]: of reward and utilities
     notes: tuple[str, ...]
 
+    @property
+    def cmdp(self) -> CMDP | None:
+        """The model, where there is one."""
+
     def spec(self, K: int) -> Spec:
         """What the learner is told."""
 
@@ -42,6 +44,9 @@ class World(Protocol):
     def policy(self, pi: FloatArray) -> Policy:
         """A policy in the user's names."""
 
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S, A] for a learner, of a policy in the user's names."""
+
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values and reached stochastic decisions of a policy, where a model exists."""
 
@@ -50,14 +55,6 @@ class World(Protocol):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
-
-
-class Baseline(NamedTuple):
-    """A safe policy that some algorithms must be given, in the learner's units."""
-
-    pi: FloatArray  # [H, S, A]
-    utility: FloatArray  # [N]
-    slack: float  # min_n (utility_n - rho_n)
 
 
 class ModelWorld:
@@ -82,19 +79,6 @@ class ModelWorld:
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
 
-    def baseline(self) -> Baseline:
-        """The policy that keeps the largest distance from all bounds at once: for one bound, the utility maximiser."""
-        cmdp, pool = self.cmdp, Pool(self.cmdp)
-        spans = np.array([scale.span for scale in cmdp.utility_scales])
-        _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
-        parts = [(w, Policy(one_hot(c.choice, cmdp.A))) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
-        mixture = Mixture(tuple(policy for _, policy in parts), np.array([w for w, _ in parts]) / weights.sum())
-        policy = markov(cmdp, mixture)
-        w = cmdp.signs * evaluate(cmdp, policy).w
-        spec = self.spec(1)
-        unit = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, w, strict=True)]
-        return Baseline(policy.pi, np.array(unit), float((np.array(unit) - spec.rho).min(initial=np.inf)))
-
     def spec(self, K: int) -> Spec:
         """What the learner is told: sizes, thresholds, which actions exist."""
         return Spec.of(self.cmdp, K)
@@ -110,6 +94,11 @@ class ModelWorld:
     def policy(self, pi: FloatArray) -> Policy:
         """A policy in the model's names."""
         return Policy.of(self.cmdp, pi)
+
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S, A] of a policy that fits the model."""
+        check_fits(self.cmdp, policy)
+        return policy.pi
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values, and the stochastic decisions that are ever reached."""

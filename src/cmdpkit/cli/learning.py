@@ -58,6 +58,10 @@ def learn(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
     ] = None,
     noise: Annotated[Noise, typer.Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A policy known to be safe, for algorithms that need one; else the safest."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
@@ -71,6 +75,7 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit import answers, show_runs
+    from cmdpkit.policy_files import read_policy
     from cmdpkit.progress import Watch
     from cmdpkit.runs import learn_many
 
@@ -83,6 +88,7 @@ def learn(
             preset=preset,
             bounds=bounds_of(bound or []),
             noise=noise.value,
+            baseline=None if baseline is None else read_policy(baseline),
             out=out,
             threads=threads,
             progress=watch,

@@ -20,7 +20,7 @@ from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Episodic, Learner, Spec, load, names
 from cmdpkit.meter import EPISODES, REALISED, Meter, Tally
 from cmdpkit.model import CMDP
-from cmdpkit.policy import Decision, Policy, Values, evaluate, occupancy
+from cmdpkit.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
 from cmdpkit.solver import Infeasible, solve
 from cmdpkit.stream import Stream
 
@@ -114,6 +114,17 @@ class GymWorld:
             [states.first + s for s in range(states.size)],
             [actions.first + a for a in range(actions.size)],
         )
+
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S+1, A] of a policy for the environment's observations; in the extra state there is one action."""
+        S, shape = self.problem.states.size, self.allowed.shape
+        if policy.pi.shape != (shape[0], S, shape[2]):
+            raise ValueError(f"the policy has shape {policy.pi.shape}, expected (H, S, A) = {(shape[0], S, shape[2])}")
+        if self.cmdp is not None:
+            check_fits(self.cmdp, policy)
+        pi = self.allowed.astype(float)
+        pi[:, :S] = policy.pi
+        return pi
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values and reached stochastic decisions, where there is a model."""
