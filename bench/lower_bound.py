@@ -15,8 +15,8 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._pri_paper_presets import params
-from cmdpkit.learners._pri_refine import Refinement
+from cmdpkit.learners.pri.paper.presets import params
+from cmdpkit.learners.pri.paper.refine import Refinement
 from cmdpkit.rollout import counts
 from cmdpkit.stream import stream
 

@@ -10,11 +10,11 @@ from scipy.stats import binom
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._pri_base import BaseRun, _book, means, radius, within
-from cmdpkit.learners._pri_decompose import DecompositionOpt, whole_plays
-from cmdpkit.learners._pri_paper import PaperPRI
-from cmdpkit.learners._pri_paper_presets import params, pruning_episodes, rad
-from cmdpkit.learners._pri_prune import (
+from cmdpkit.learners.pri.paper import PaperPRI
+from cmdpkit.learners.pri.paper.base import BaseRun, _book, means, radius, within
+from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
+from cmdpkit.learners.pri.paper.presets import params, pruning_episodes, rad
+from cmdpkit.learners.pri.paper.prune import (
     ALONE,
     DROP,
     Rule,
@@ -26,7 +26,7 @@ from cmdpkit.learners._pri_prune import (
     underused,
     verdict,
 )
-from cmdpkit.learners._pri_refine import IDENTIFY, REFINE, Refinement, likeliest, policies_in
+from cmdpkit.learners.pri.paper.refine import IDENTIFY, REFINE, Refinement, likeliest, policies_in
 from cmdpkit.meter import Meter
 from cmdpkit.policy import one_hot
 from cmdpkit.stream import stream

@@ -6,13 +6,13 @@ from scipy.optimize import linprog
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners import _pri_book as at
-from cmdpkit.learners._pri_improve import decide
-from cmdpkit.learners._pri_master import allocate, linear, solve_master
-from cmdpkit.learners._pri_moments import covariance, evidence, means, record_size, spread
-from cmdpkit.learners._pri_plan import error_quantile
-from cmdpkit.learners._pri_practical import PracticalPRI
-from cmdpkit.learners._pri_steer import debt, steered
+from cmdpkit.learners.pri.practical import PracticalPRI
+from cmdpkit.learners.pri.practical import book as at
+from cmdpkit.learners.pri.practical.improve import decide
+from cmdpkit.learners.pri.practical.master import allocate, linear, solve_master
+from cmdpkit.learners.pri.practical.moments import covariance, evidence, means, record_size, spread
+from cmdpkit.learners.pri.practical.plan import error_quantile
+from cmdpkit.learners.pri.practical.steer import debt, steered
 from cmdpkit.stream import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum

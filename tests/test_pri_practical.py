@@ -8,8 +8,8 @@ import pytest
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
 from cmdpkit.certificate import simultaneous
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners import _pri_book as at
-from cmdpkit.learners._pri_plan import Params, error_quantile, timetable
+from cmdpkit.learners.pri.practical import book as at
+from cmdpkit.learners.pri.practical.plan import Params, error_quantile, timetable
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import stream
 from instances import synthetic, tiny, with_rho

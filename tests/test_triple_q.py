@@ -12,7 +12,7 @@ import pytest
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._triple_q_presets import PRESETS
+from cmdpkit.learners.triple_q.presets import PRESETS
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import stream, uniform
 

@@ -1,15 +1,14 @@
-"""Algorithms that learn a constrained MDP by acting in it, and what they have in common.
+"""Algorithms that learn a constrained MDP by acting in it.
 
-The folder is the registry: a file ``learners/triple_q.py`` with a class ``Learner`` *is* the algorithm ``triple-q``,
-and the first line of its docstring is what lists say about it. There is nothing else to edit.
+The folder is the registry. The algorithm ``opt-dual`` is the file ``opt_dual.py``; one that takes several modules is a
+folder, as ``triple-q`` is ``triple_q/`` with an ``__init__.py``. Either has a class ``Learner``, and the first line of
+its docstring is what lists say about it. There is nothing else to edit. What begins with an underscore is no algorithm:
+``_protocol.py`` says what a learner is, ``_model_based/`` is what those that plan in an estimated model share.
 
 >>> "triple-q" in names()
 True
 >>> about("triple-q")
 'Triple-Q: model-free learning with a virtual queue per constraint.'
-
-A learner is made from a `Spec`, which is all it knows, and lives in a `Source`: a `Simulator` to act in and a `Meter`
-that keeps the books. It works in unit scale, every reward and utility in [0, 1] and every constraint "at least rho".
 """
 
 from __future__ import annotations
@@ -17,135 +16,27 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
-import numpy as np
-from numpy.typing import NDArray
+from cmdpkit.arguments import index_of
+from cmdpkit.learners._protocol import Episodic, Learner, Returns, Source, Spec, State, Stepwise
 
-from cmdpkit.arguments import index_of, is_int
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
-from cmdpkit.meter import Meter
-from cmdpkit.model import CMDP
-from cmdpkit.simulate import Noise, Simulator
-from cmdpkit.stream import Stream
-
-State = Mapping[str, NDArray[Any]]  # a learner's arrays by name, as a checkpoint keeps them
-
-
-@dataclass(frozen=True, eq=False)
-class Spec:
-    """All that a learner knows: sizes, episodes to come, thresholds in unit scale, and the actions it may use.
-
-    >>> from cmdpkit import envs
-    >>> Spec.of(envs.build("paper/grid"), K=1000).rho.tolist()
-    [5.5]
-    """
-
-    H: int
-    S: int
-    A: int
-    K: int  # episodes of the whole run
-    rho: FloatArray  # [N], W_n >= rho_n with utilities in [0, 1] per step
-    allowed: BoolArray  # [H, S, A]
-
-    def __post_init__(self) -> None:
-        if not is_int(self.K) or self.K < 1:
-            raise ValueError(f"K is {self.K!r}, expected a whole number of episodes, at least 1")
-        allowed = np.asarray(self.allowed)
-        if allowed.shape != (self.H, self.S, self.A) or allowed.dtype != bool:
-            expected = f"{(self.H, self.S, self.A)} and bool"
-            raise ValueError(f"allowed has shape {allowed.shape} and dtype {allowed.dtype}, expected {expected}")
-        empty = np.argwhere(~allowed.any(axis=-1))
-        if len(empty):
-            h, s = (int(i) for i in empty[0])
-            raise ValueError(f"allowed[h={h}, s={s}] is empty: every state needs at least one action")
-        object.__setattr__(self, "rho", np.array(self.rho, dtype=float))
-
-    @property
-    def N(self) -> int:
-        """Number of constraints."""
-        return len(self.rho)
-
-    @classmethod
-    def of(cls, cmdp: CMDP, K: int, allowed: BoolArray | None = None) -> Spec:
-        """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
-        rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
-        usable = cmdp.actions if allowed is None else allowed & cmdp.actions
-        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable)
-
-
-class Source(NamedTuple):
-    """A world to learn in: what a learner acts on, and the meter that it shows its policies to."""
-
-    simulator: Simulator
-    meter: Meter
-
-    @classmethod
-    def of(cls, cmdp: CMDP, optimum: float | None = None, noise: Noise = "none") -> Source:
-        """The world of a model; regret is measured against `optimum` (user's units), if given."""
-        return cls(Simulator.of(cmdp, noise), Meter.of(cmdp, optimum))
-
-
-class Returns(NamedTuple):
-    """What each episode has realised, in unit scale."""
-
-    reward: FloatArray  # [n]
-    utilities: FloatArray  # [N, n]
-
-
-class Learner(Protocol):
-    """An algorithm at work; a module in this folder has a class of this kind, called as ``Learner(spec, **params)``."""
-
-    spec: Spec
-    notes: tuple[str, ...]  # what a user should know about these parameters at this K
-
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes. Two runs of n are one of 2 n, to the bit."""
-
-    def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays."""
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now, e.g. a bound that cannot be met."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all arrays that change."""
-
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same spec and parameters."""
-
-
-class Stepwise(Learner, Protocol):
-    """A learner that can also be driven step by step, by whatever owns the environment."""
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-
-    def last(self, signals: FloatArray) -> None:
-        """Learn from the last, H-th step's reward and utilities [1+N], and end the episode."""
-
-
-class Episodic(Protocol):
-    """What ``learner.episodic()`` returns, if learning can wait for the end of an episode: decisions are cheap then."""
-
-    def begin(self, rng: Stream) -> None:
-        """A new episode, with its source of random actions."""
-
-    def act(self, h: int, s: int) -> int:
-        """The action to take at step h in state s."""
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+__all__ = [
+    "Episodic",
+    "Facts",
+    "Learner",
+    "Returns",
+    "Source",
+    "Spec",
+    "State",
+    "Stepwise",
+    "about",
+    "facts",
+    "load",
+    "names",
+]
 
 
 def names() -> list[str]:
@@ -201,10 +92,10 @@ def _known(name: str) -> str:
 
 @cache
 def _sources() -> dict[str, str]:
-    """Source text of every module here that does not begin with an underscore, by the algorithm's name."""
-    found = (entry for entry in files(__name__).iterdir() if entry.name.endswith(".py"))
-    return {
-        entry.name.removesuffix(".py").replace("_", "-"): entry.read_text(encoding="utf-8")
-        for entry in found
-        if not entry.name.startswith("_")
-    }
+    """Source text of every algorithm, by its name: files are read, nothing is imported."""
+    found = {}
+    for entry in files(__name__).iterdir():
+        module = entry / "__init__.py" if entry.is_dir() else entry
+        if not entry.name.startswith("_") and module.name.endswith(".py") and module.is_file():
+            found[entry.name.removesuffix(".py").replace("_", "-")] = module.read_text(encoding="utf-8")
+    return found

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._notes import even_visits, on_bonus
-from cmdpkit.learners._planner import Decided, Planner
-from cmdpkit.learners._settings import Planning, chosen
+from cmdpkit.learners._model_based.notes import even_visits, on_bonus
+from cmdpkit.learners._model_based.planner import Decided, Planner
+from cmdpkit.learners._model_based.settings import Planning, chosen
 from cmdpkit.planning.confidence import hoeffding, mean_radius, point
 from cmdpkit.planning.empirical import Estimate
 from cmdpkit.planning.extended import plan

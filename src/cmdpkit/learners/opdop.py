@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._baseline import slack_of
-from cmdpkit.learners._counting import play
-from cmdpkit.learners._iterating import Bench, Iterating, evaluate, mirror, mix, use
-from cmdpkit.learners._notes import even_visits, on_bonus
-from cmdpkit.learners._settings import Steps, chosen
+from cmdpkit.learners._model_based.baseline import slack_of
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import Bench, Iterating, evaluate, mirror, mix, use
+from cmdpkit.learners._model_based.notes import even_visits, on_bonus
+from cmdpkit.learners._model_based.settings import Steps, chosen
 from cmdpkit.planning.empirical import estimate, update_estimate
 from cmdpkit.stream import Stream
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._doubly import Doubly, DoublyPlanner
-from cmdpkit.learners._settings import chosen
+from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
+from cmdpkit.learners._model_based.settings import chosen
 
 NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
 PRESETS = {"theory": Doubly(), "practical": Doubly(c=1e-3, warm_up=0.0)}

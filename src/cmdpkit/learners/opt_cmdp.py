@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._notes import even_visits, on_radius
-from cmdpkit.learners._planner import Decided, Planner
-from cmdpkit.learners._settings import Radii, chosen, logs
+from cmdpkit.learners._model_based.notes import even_visits, on_radius
+from cmdpkit.learners._model_based.planner import Decided, Planner
+from cmdpkit.learners._model_based.settings import Radii, chosen, logs
 from cmdpkit.planning.confidence import confidence_box, hoeffding, mean_radius
 from cmdpkit.planning.empirical import Estimate
 from cmdpkit.planning.extended import plan

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._notes import on_bonus, transition_and_signal
-from cmdpkit.learners._planner import Decided, Planner
-from cmdpkit.learners._settings import Radii, chosen, logs
+from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.planner import Decided, Planner
+from cmdpkit.learners._model_based.settings import Radii, chosen, logs
 from cmdpkit.planning.confidence import mean_radius, point, start_bonus, transition_bonus
 from cmdpkit.planning.empirical import Estimate
 from cmdpkit.planning.extended import plan

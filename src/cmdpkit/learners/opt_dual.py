@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._baseline import slack_of
-from cmdpkit.learners._counting import play
-from cmdpkit.learners._iterating import Iterating, use
-from cmdpkit.learners._notes import even_visits, on_radius
-from cmdpkit.learners._settings import Settings, chosen, logs
+from cmdpkit.learners._model_based.baseline import slack_of
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import Iterating, use
+from cmdpkit.learners._model_based.notes import even_visits, on_radius
+from cmdpkit.learners._model_based.settings import Settings, chosen, logs
 from cmdpkit.planning.confidence import Box, confidence_box, hoeffding, update_box
 from cmdpkit.planning.empirical import Estimate, estimate, update_estimate
 from cmdpkit.planning.induction import Optimistic, extended_induction

@@ -27,9 +27,9 @@ import numpy as np
 
 from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Spec
-from cmdpkit.learners._planner import Decided
-from cmdpkit.learners._safe import SafePlanner
-from cmdpkit.learners._settings import Radii, chosen
+from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.safe_planner import SafePlanner
+from cmdpkit.learners._model_based.settings import Radii, chosen
 from cmdpkit.planning.confidence import hoeffding, mean_radius, point
 from cmdpkit.planning.empirical import Estimate
 from cmdpkit.planning.evaluation import policy_values

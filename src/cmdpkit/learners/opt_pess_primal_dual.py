@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._baseline import utilities_of
-from cmdpkit.learners._counting import EPISODES, play
-from cmdpkit.learners._iterating import Bench, Iterating, evaluate, use
-from cmdpkit.learners._settings import Settings, chosen
+from cmdpkit.learners._model_based.baseline import utilities_of
+from cmdpkit.learners._model_based.counting import EPISODES, play
+from cmdpkit.learners._model_based.iterating import Bench, Iterating, evaluate, use
+from cmdpkit.learners._model_based.settings import Settings, chosen
 from cmdpkit.planning.confidence import Box, hoeffding
 from cmdpkit.planning.empirical import estimate, update_estimate
 from cmdpkit.planning.induction import Optimistic, extended_induction

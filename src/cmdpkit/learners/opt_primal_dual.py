@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._baseline import slack_of
-from cmdpkit.learners._counting import play
-from cmdpkit.learners._iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
-from cmdpkit.learners._notes import on_bonus, transition_and_signal
-from cmdpkit.learners._settings import Steps, chosen, logs
+from cmdpkit.learners._model_based.baseline import slack_of
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.settings import Steps, chosen, logs
 from cmdpkit.planning.empirical import estimate, update_estimate
 from cmdpkit.stream import Stream
 

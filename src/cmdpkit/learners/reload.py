@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counting import play
-from cmdpkit.learners._iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
-from cmdpkit.learners._notes import on_bonus, transition_and_signal
-from cmdpkit.learners._settings import Settings, chosen, logs
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.settings import Settings, chosen, logs
 from cmdpkit.model import CMDP
 from cmdpkit.planning.confidence import point
 from cmdpkit.planning.empirical import Estimate, estimate, update_estimate

@@ -6,8 +6,8 @@ last the mixture is written as one Markov policy with at most N stochastic decis
 "theory"), for well separated problems and K beyond any that can be run: regret of order H sqrt K, zero weak violation,
 and a policy within order 1 / sqrt K of the optimum.
 
-Everything solves the problem with tightened thresholds rho + eps_rho. The phases are in `_pri_prune` and `_pri_refine`,
-where their departures are listed; constants and schedules are in `_pri_paper_presets`. Preset "paper" is what the
+Everything solves the problem with tightened thresholds rho + eps_rho. The phases are in `prune` and `refine`,
+where their departures are listed; constants and schedules are in `presets`. Preset "paper" is what the
 published runs are consistent with: long base runs judged by usage, an unrelaxed one-sided Decomposition-Opt, all plays
 used for estimates.
 """
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._pri_base import under
-from cmdpkit.learners._pri_paper_presets import notes, params
-from cmdpkit.learners._pri_prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
-from cmdpkit.learners._pri_refine import IDENTIFY, Refinement, policies_in
+from cmdpkit.learners.pri.paper.base import under
+from cmdpkit.learners.pri.paper.presets import notes, params
+from cmdpkit.learners.pri.paper.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
+from cmdpkit.learners.pri.paper.refine import IDENTIFY, Refinement, policies_in
 from cmdpkit.stream import Stream
 
 PHASES = ("slack", "pruning by usage", "pruning by comparison", "refinement", "identification")

@@ -1,7 +1,7 @@
 """What model-based learners have in common: they play a policy, count what they see, and can be stopped anywhere.
 
-A subclass says how the policy comes about: by planning now and then (`_planner`) or by an update after every episode
-(`_iterating`). All arrays that change are in `Counting.arrays`, so that saving and resuming needs no further thought.
+A subclass says how the policy comes about: by planning now and then (`planner`) or by an update after every episode
+(`iterating`). All arrays that change are in `Counting.arrays`, so that saving and resuming needs no further thought.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import inlined
 from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._settings import Settings
+from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.meter import collect, watch_policy
 from cmdpkit.planning.empirical import count_move, count_start, count_step, no_counts
 from cmdpkit.simulate import reset, step

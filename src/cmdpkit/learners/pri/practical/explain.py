@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.kernel import BoolArray, FloatArray
-from cmdpkit.learners import _pri_book as at
-from cmdpkit.learners._pri_book import Book, Task, extra_actions
-from cmdpkit.learners._pri_improve import undecided
-from cmdpkit.learners._pri_moments import PRICED
-from cmdpkit.learners._pri_play import Tables
+from cmdpkit.learners.pri.practical import book as at
+from cmdpkit.learners.pri.practical.book import Book, Task, extra_actions
+from cmdpkit.learners.pri.practical.improve import undecided
+from cmdpkit.learners.pri.practical.moments import PRICED
+from cmdpkit.learners.pri.practical.play import Tables
 
 LISTED = 40  # at most so many cells are listed of a kind
 

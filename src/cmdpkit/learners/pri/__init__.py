@@ -1,8 +1,8 @@
 """PRI: prune, refine and identify one policy, with at most as many stochastic decisions as there are constraints.
 
-Presets: "practical" (default) is our own, constrained policy iteration on data in a closed loop (`_pri_practical`);
+Presets: "practical" (default) is our own, constrained policy iteration on data in a closed loop (`practical`);
 "paper" and "theory" are the algorithm of arXiv 2309.15395 with the schedules of its experiments and with its literal
-constants (`_pri_paper`).
+constants (`paper`).
 
 Guarantee ("theory", if the optimum is well separated): regret of order H sqrt(K), zero weak violation, and one policy
 within order 1/sqrt(K) of the optimum; for "practical" see docs/theory/pri.md. Needs: nothing beside K. Output: one
@@ -40,11 +40,11 @@ class Learner:
         self.spec = spec
         self.inner: Any
         if PRESETS[index_of("preset", PRESETS, preset)] == "practical":
-            from cmdpkit.learners._pri_practical import PracticalPRI
+            from cmdpkit.learners.pri.practical import PracticalPRI
 
             self.inner = PracticalPRI(spec, **changes)
         else:
-            from cmdpkit.learners._pri_paper import PaperPRI
+            from cmdpkit.learners.pri.paper import PaperPRI
 
             self.inner = PaperPRI(spec, preset, **changes)
         self.notes: tuple[str, ...] = self.inner.notes

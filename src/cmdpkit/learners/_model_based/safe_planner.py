@@ -8,9 +8,9 @@ import numpy as np
 
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Spec
-from cmdpkit.learners._baseline import policy_of, utilities_of
-from cmdpkit.learners._planner import Decided, Planner
-from cmdpkit.learners._settings import Planning
+from cmdpkit.learners._model_based.baseline import policy_of, utilities_of
+from cmdpkit.learners._model_based.planner import Decided, Planner
+from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.planning.empirical import estimate
 
 

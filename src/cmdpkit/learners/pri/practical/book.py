@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Spec
-from cmdpkit.learners._pri_moments import record_size
-from cmdpkit.learners._pri_plan import Params, Timetable
-from cmdpkit.learners._pri_play import Tables, Tape
+from cmdpkit.learners.pri.practical.moments import record_size
+from cmdpkit.learners.pri.practical.plan import Params, Timetable
+from cmdpkit.learners.pri.practical.play import Tables, Tape
 
 # clock
 EPISODE, BLOCK_END, EPOCH, NEW, CERTIFY, CHANGES = range(6)

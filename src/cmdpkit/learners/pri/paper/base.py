@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Learner, Source, Spec, State, load
-from cmdpkit.learners._pri_drive import Driven
+from cmdpkit.learners.pri.paper.drive import Driven
 from cmdpkit.stream import Stream
 
 COUNT, SUM, SQUARES = 0, 1, 2  # rows of a tally [3, 1+N]; squares are about the mean of what came before

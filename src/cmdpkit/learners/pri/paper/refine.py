@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import ONE, compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners._pri_decompose import DecompositionOpt, whole_plays
-from cmdpkit.learners._pri_drive import total
-from cmdpkit.learners._pri_paper_presets import Params, rad
-from cmdpkit.learners._pri_prune import conditional
+from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
+from cmdpkit.learners.pri.paper.drive import total
+from cmdpkit.learners.pri.paper.presets import Params, rad
+from cmdpkit.learners.pri.paper.prune import conditional
 from cmdpkit.meter import Meter, collect, watch
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import Stream, uniform

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._planner import Decided
-from cmdpkit.learners._safe import SafePlanner
-from cmdpkit.learners._settings import Radii
+from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.safe_planner import SafePlanner
+from cmdpkit.learners._model_based.settings import Radii
 from cmdpkit.planning.confidence import (
     confidence_box,
     mean_log,

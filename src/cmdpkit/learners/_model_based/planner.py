@@ -10,7 +10,7 @@ import numpy as np
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Source
-from cmdpkit.learners._counting import (
+from cmdpkit.learners._model_based.counting import (
     BASELINE,
     CHANGED,
     INFEASIBLE,
@@ -21,7 +21,7 @@ from cmdpkit.learners._counting import (
     end_episode,
     play,
 )
-from cmdpkit.learners._settings import Planning
+from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.planning.confidence import point
 from cmdpkit.planning.empirical import Estimate, estimate, mark_planned
 from cmdpkit.planning.extended import Plan, plan

@@ -1,13 +1,13 @@
 """Practical PRI: constrained policy iteration on data, in a closed loop, with a certificate at the end.
 
-Pruning, refinement and identification of arXiv 2309.15395 (see `_pri_paper`) rest on fixed votes and an open loop. This
+Pruning, refinement and identification of arXiv 2309.15395 (see `pri.paper`) rest on fixed votes and an open loop. This
 is what we recommend instead; the argument is in docs/theory/pri.md. Memory grows with H*S*A, no transition is ever
 counted.
 
 1. Warm-up: a short run of Dual-Q gives a first policy and first prices.
-2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`_pri_play`).
-   After each, an LP over measured effects finds the next policy and prices (`_pri_master`), and tests with an error
-   budget rule actions out (`_pri_improve`). The stochastic decisions are steered, block by block, so that what was
+2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
+   After each, an LP over measured effects finds the next policy and prices (`master`), and tests with an error
+   budget rule actions out (`improve`). The stochastic decisions are steered, block by block, so that what was
    realised stays just above the bounds: inside the right support, regret is then bounded too.
 3. Settling: no more deviations, no newcomers; the loop goes on.
 4. Certification: the policy to hand over is fixed. Every other block plays it, unchanged, for the certificate; the
@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from cmdpkit.certificate import Intervals, simultaneous
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State, dual_q
-from cmdpkit.learners import _pri_book as at
-from cmdpkit.learners._pri_book import Task, new_book, new_tables, new_tape
-from cmdpkit.learners._pri_explain import account, warnings_of
-from cmdpkit.learners._pri_improve import begin_epoch, improve
-from cmdpkit.learners._pri_moments import covariance, means
-from cmdpkit.learners._pri_plan import error_quantile, params, timetable
-from cmdpkit.learners._pri_play import Plan, act, episodes, finish
-from cmdpkit.learners._pri_steer import steered
+from cmdpkit.learners.pri.practical import book as at
+from cmdpkit.learners.pri.practical.book import Task, new_book, new_tables, new_tape
+from cmdpkit.learners.pri.practical.explain import account, warnings_of
+from cmdpkit.learners.pri.practical.improve import begin_epoch, improve
+from cmdpkit.learners.pri.practical.moments import covariance, means
+from cmdpkit.learners.pri.practical.plan import error_quantile, params, timetable
+from cmdpkit.learners.pri.practical.play import Plan, act, episodes, finish
+from cmdpkit.learners.pri.practical.steer import steered
 from cmdpkit.stream import Stream
 
 WORTH = 20.0  # noise over loss counts at most this much
@@ -232,7 +232,7 @@ class PracticalPRI:
         return () if self.warming else warnings_of(self.task, self.book)
 
     def explain(self) -> dict[str, Any]:
-        """The run's account as plain values; see `_pri_explain`."""
+        """The run's account as plain values; see `explain`."""
         return account(self.task, self.book, self.tables)
 
     def state(self) -> dict[str, NDArray[Any]]:

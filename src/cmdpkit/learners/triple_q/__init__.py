@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._triple_q_kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
-from cmdpkit.learners._triple_q_presets import Params, notes, params
+from cmdpkit.learners.triple_q.kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
+from cmdpkit.learners.triple_q.presets import Params, notes, params
 from cmdpkit.stream import Stream
 
 MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in

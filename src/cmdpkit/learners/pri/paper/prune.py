@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners._pri_base import COUNT, BaseRun, means, radius, under, within
-from cmdpkit.learners._pri_paper_presets import Params, tightening
+from cmdpkit.learners.pri.paper.base import COUNT, BaseRun, means, radius, under, within
+from cmdpkit.learners.pri.paper.presets import Params, tightening
 from cmdpkit.stream import Stream
 
 DROP, ALONE = 0, 1  # kinds of test

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.kernel import BoolArray, FloatArray, IntArray
-from cmdpkit.learners._pri_play import Tables
+from cmdpkit.learners.pri.practical.play import Tables
 
 PSEUDO = 5.0  # samples of the step's pooled variance that every row's own is mixed with
 PRICED = 1e-9  # a price below this is none

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from cmdpkit.compiled import compiled
 from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Spec
-from cmdpkit.learners._counting import CHANGED, EPISODES, Counting, end_episode
-from cmdpkit.learners._settings import Settings
+from cmdpkit.learners._model_based.counting import CHANGED, EPISODES, Counting, end_episode
+from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.planning.confidence import total_radius, update_mean_radius, update_transition_bonus
 from cmdpkit.planning.empirical import Estimate
 from cmdpkit.planning.evaluation import update_truncated_values

@@ -12,7 +12,7 @@ utilities):
 - a start: the return of a whole episode without coins, with its visits.
 
 Coins are thrown whether or not a state has anything to try, so "no coin" says nothing about the path: samples are fair.
-All samples go into records of moments (`_pri_moments`), n, sums and products, side by side in memory.
+All samples go into records of moments (`moments`), n, sums and products, side by side in memory.
 """
 
 from __future__ import annotations
