@@ -5,7 +5,8 @@ import pytest
 
 from cmdpkit import Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.dual_q import CHANGED, Learner
+from cmdpkit.learners.dual_q import Learner
+from cmdpkit.learners.dual_q.kernel import CHANGED
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import stream
 

@@ -1,10 +1,14 @@
 """What every learner promises, checked for each file in the folder: a new one is tested the day it lands."""
 
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cmdpkit.learners
 from cmdpkit import CMDP, Policy, envs
 from cmdpkit.learners import Source, Spec, about, load, names
 from cmdpkit.stream import stream
@@ -164,6 +168,49 @@ def test_the_seed_decides_the_run(name):
     first, same, other = (begin(name, cmdp).run(Source.of(cmdp), stream(seed), 60).reward for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
+
+
+@every
+def test_a_source_of_another_size_is_refused(name):
+    cmdp, other = PROBLEMS["paper/synthetic"](), PROBLEMS["two constraints"]()
+    learner = begin(name, cmdp)
+    before = learner.state()
+    with pytest.raises(ValueError, match=r"the source has \(H, S, A, N\) = \(3, 5, 3, 2\)"):
+        learner.run(Source.of(other), stream(1), 1)
+    for key, array in learner.state().items():
+        np.testing.assert_array_equal(array, before[key], err_msg=key)
+
+
+@every
+def test_a_state_that_does_not_fit_is_refused_before_anything_changes(name):
+    cmdp = PROBLEMS["paper/synthetic"]()
+    learner, fresh = begin(name, cmdp), begin(name, cmdp)
+    learner.run(Source.of(cmdp), stream(1), 50)
+    state = learner.state()
+    last = list(state)[-1]
+    for bad, shape in (({}, "missing"), ({last: np.zeros((1, 2, 3, 4, 5))}, r"\(1, 2, 3, 4, 5\)")):
+        with pytest.raises(ValueError, match=rf"state\['{re.escape(last)}'\] has shape {shape}"):
+            fresh.restore({key: x for key, x in state.items() if key != last} | bad)
+    same_state(fresh, begin(name, cmdp))
+
+
+def test_an_algorithm_is_a_file_or_a_folder_and_all_of_them_are_listed():
+    folder = Path(cmdpkit.learners.__file__).parent
+    modules = {path.stem for path in folder.glob("[!_]*.py")}
+    packages = {path.parent.name for path in folder.glob("[!_]*/__init__.py")}
+    assert {"dope", "opt_dual"} <= modules and {"pri", "triple_q"} <= packages
+    assert {name.replace("-", "_") for name in names()} == modules | packages
+    for name in names():
+        assert load(name).__module__ == f"cmdpkit.learners.{name.replace('-', '_')}"
+
+
+def test_facts_are_read_and_nothing_is_imported():
+    code = (
+        "import sys; from cmdpkit import learners; before = set(sys.modules);"
+        "assert all(learners.facts(name).line for name in learners.names());"
+        "assert set(sys.modules) == before, set(sys.modules) - before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_names_are_those_of_the_files_and_unknown_ones_are_answered_with_the_nearest():

@@ -1,4 +1,4 @@
-"""How kernels are compiled: two decorators over Numba, so that the reasons stand in one place.
+"""How kernels are compiled and handed arrays, so that the reasons stand in one place.
 
 A kernel is a plain function of arrays, numbers and NamedTuples of them. It allocates nothing, and here it cannot: with
 ``_nrt=False`` Numba counts no references and refuses to compile an allocation. That is what makes handing on a
@@ -12,6 +12,8 @@ delete ``__pycache__``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -19,3 +21,10 @@ compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type
 inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
+
+
+def readonly(x: Any) -> Any:
+    """A contiguous read-only view: one array type for the compiled code, hence one compilation."""
+    view = np.ascontiguousarray(x).view()
+    view.flags.writeable = False
+    return view

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cmdpkit.arguments import Name, frozen, index_of, names_of, numbers
+from cmdpkit.compiled import readonly
 from cmdpkit.kernel import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model import CMDP
 
@@ -178,7 +179,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
-    _backward(c.indptr, c.successors, c.prob, _readonly(signal), c.allowed, _readonly(pi), Q, V)
+    _backward(c.indptr, c.successors, c.prob, readonly(signal), c.allowed, readonly(pi), Q, V)
     return Q, V
 
 
@@ -197,7 +198,7 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
     """q [H, S, A] of mass mu at the first step plus inflow[h, s] joining at step h, all of it following pi."""
     q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     c = cmdp.compact
-    _forward(c.indptr, c.successors, c.prob, _readonly(pi), _readonly(mu), _readonly(inflow), q)
+    _forward(c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)
     return q
 
 
@@ -249,12 +250,6 @@ def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
     """pi [H, S, A] of the deterministic policy choice [H, S]."""
     hot: FloatArray = (choice[..., None] == np.arange(A)).astype(float)
     return hot
-
-
-def _readonly(x: FloatArray) -> FloatArray:
-    """A contiguous read-only view: one array type for the compiled code, hence one compilation."""
-    view: FloatArray = frozen(np.ascontiguousarray(x).view())
-    return view
 
 
 def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:

@@ -6,10 +6,10 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from cmdpkit.learning import Progress
@@ -19,27 +19,16 @@ from cmdpkit.wording import duration, label, number
 LINE_SECONDS = 10.0  # between two plain lines of one run
 
 
-class Watch:
-    """Shows where every run stands; call it with each report. Use it as a context manager."""
+class _Board:
+    """Bars that stand on a terminal, if there is one and nobody asked for quiet, while the context is open."""
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool, *columns: ProgressColumn) -> None:
         self.quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self.lock = threading.Lock()
-        self.tasks: dict[str, Any] = {}
-        self.spoke: dict[str, float] = {}
-        self.bars = Bars(
-            SpinnerColumn(),
-            TextColumn("seed {task.fields[seed]}  {task.fields[phase]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
-            TextColumn("violation {task.fields[violation]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        self.bars = Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         if self.live:
             self.bars.start()
         return self
@@ -49,6 +38,22 @@ class Watch:
     ) -> None:
         if self.live:
             self.bars.stop()
+
+
+class Watch(_Board):
+    """Shows where every run stands; call it with each report. Use it as a context manager."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__(
+            quiet,
+            SpinnerColumn(),
+            TextColumn("seed {task.fields[seed]}  {task.fields[phase]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
+            TextColumn("violation {task.fields[violation]}"),
+        )
+        self.tasks: dict[str, Any] = {}
+        self.spoke: dict[str, float] = {}
 
     def __call__(self, at: Progress) -> None:
         """Take in where one run stands."""
@@ -87,37 +92,21 @@ def _figures(at: Progress) -> dict[str, str]:
     }
 
 
-class Overview:
+class Overview(_Board):
     """Shows where an experiment stands: all of its runs, those under way, and at once what fails. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
-        self.live = sys.stderr.isatty() and not quiet
-        self.lock = threading.Lock()
+        super().__init__(
+            quiet,
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[figures]}"),
+        )
         self.total = self.done = self.failed = 0
         self.reasons: set[str] = set()
         self.rows: dict[str, Any] = {}
         self.gone: set[str] = set()  # runs that ended; a report of one may still be on its way
         self.began = self.spoke = time.monotonic()
-        self.bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[figures]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-
-    def __enter__(self) -> Overview:
-        if self.live:
-            self.bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.live:
-            self.bars.stop()
 
     def begin(self, total: int, done: int) -> None:
         """Take in how many runs there are, and how many were done before."""

@@ -75,6 +75,13 @@ class Source(NamedTuple):
         """The world of a model; regret is measured against `optimum` (user's units), if given."""
         return cls(Simulator.of(cmdp, noise), Meter.of(cmdp, optimum))
 
+    def check(self, spec: Spec) -> None:
+        """Refuse a learner that was made for another size: compiled code would not notice."""
+        sim = self.simulator
+        sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
+        if sizes != (spec.H, spec.S, spec.A, spec.N):
+            raise ValueError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+
 
 class Returns(NamedTuple):
     """What each episode has realised, in unit scale."""

@@ -22,11 +22,9 @@ from __future__ import annotations
 from typing import Any
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
-from cmdpkit.learners._model_based.settings import chosen
+from cmdpkit.learners._model_based.doubly_planner import DoublyPlanner
 
 NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
-PRESETS = {"theory": Doubly(), "practical": Doubly(c=1e-3, warm_up=0.0)}
 
 
 class Learner(DoublyPlanner):
@@ -43,14 +41,5 @@ class Learner(DoublyPlanner):
     500
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        preset: str = "practical",
-        *,
-        baseline: Any = None,
-        baseline_utility: Any = None,
-        **changes: Any,
-    ) -> None:
-        settings = chosen(PRESETS, preset, changes)
-        super().__init__(spec, settings, baseline, baseline_utility, reward_weights=(0.0, 0.0))
+    def __init__(self, spec: Spec, preset: str = "practical", **given: Any) -> None:
+        super().__init__(spec, preset, (0.0, 0.0), **given)

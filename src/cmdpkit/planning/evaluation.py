@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.compiled import compiled
+from cmdpkit.compiled import compiled, readonly
 from cmdpkit.kernel import FloatArray
-from cmdpkit.planning.arrays import readonly
 
 
 def policy_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.columns import FEASIBLE, Choice, Columns
-from cmdpkit.compiled import compiled
+from cmdpkit.compiled import compiled, readonly
 from cmdpkit.kernel import BoolArray, FloatArray
-from cmdpkit.planning.arrays import readonly
 from cmdpkit.planning.confidence import Box
 from cmdpkit.planning.evaluation import policy_values
 from cmdpkit.planning.induction import Optimistic, extended_induction

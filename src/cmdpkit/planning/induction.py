@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.columns import Choice
-from cmdpkit.compiled import compiled
+from cmdpkit.compiled import compiled, readonly
 from cmdpkit.kernel import BoolArray, FloatArray, IntArray
-from cmdpkit.planning.arrays import readonly
 from cmdpkit.planning.confidence import Box
 
 

@@ -1,15 +1,13 @@
-"""What the learners share that estimate a model: they play a policy, count what they see, and reckon with the counts.
+"""What learners share that estimate the model: play a policy, count what happens, and find the next policy from that.
 
-| module | what it is for |
-|---|---|
-| `counting` | the base class of all of them: play, count, save and restore |
-| `planner` | those that plan in the estimated model now and then |
-| `safe_planner` | those that play a known safe policy until they can prove another one safe |
-| `doubly_planner` | what OPSRL and DOPE add to that |
-| `iterating` | those that move policy and prices a little after every episode |
-| `settings` | their settings, and how a preset and single changes become one |
-| `baseline` | what some must be told about the problem, checked |
-| `notes` | what a user is told where the constants of a theory are vacuous |
+    counting        the base class of all of them: play and count, save and restore
+    planner         those that plan in the estimated model now and then
+    safe_planner    planners that play a known safe policy until they can prove another one safe
+    doubly_planner  of these, what OPSRL and DOPE have in common
+    iterating       those that move policy and prices a little after every episode
+    settings        numbers that do not change during a run, and how a preset and single changes become one
+    baseline        what some must be told about the problem
+    notes           what a user is told where the constants of a theory are vacuous
 
 Estimates, confidence boxes and planning itself are in `cmdpkit.planning`.
 """

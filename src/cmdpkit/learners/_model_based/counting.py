@@ -16,6 +16,7 @@ from cmdpkit.compiled import inlined
 from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._model_based.settings import Settings
+from cmdpkit.learners._state import copies, put_back
 from cmdpkit.meter import collect, watch_policy
 from cmdpkit.planning.empirical import count_move, count_start, count_step, no_counts
 from cmdpkit.simulate import reset, step
@@ -77,11 +78,8 @@ class Counting(ABC):
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
-        sim, spec = source.simulator, self.spec
-        sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
-        if sizes != (spec.H, spec.S, spec.A, spec.N):
-            raise ValueError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
-        out = np.empty((1 + spec.N, n))
+        source.check(self.spec)
+        out = np.empty((1 + self.spec.N, n))
         self._play(source, rng, out)
         return Returns(out[0], out[1:])
 
@@ -133,16 +131,11 @@ class Counting(ABC):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change, between two episodes."""
-        return {name: array.copy() for name, array in self.arrays.items()}
+        return copies(self.arrays)
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
-        for name, array in self.arrays.items():
-            if name not in state or state[name].shape != array.shape:
-                shape = state[name].shape if name in state else "missing"
-                raise ValueError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
-        for name, array in self.arrays.items():
-            array[...] = state[name]
+        put_back(self.arrays, state)
 
 
 @inlined

@@ -11,7 +11,7 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
-from cmdpkit.learners._model_based.settings import Radii
+from cmdpkit.learners._model_based.settings import Radii, chosen
 from cmdpkit.planning.confidence import (
     confidence_box,
     mean_log,
@@ -35,6 +35,9 @@ class Doubly(Radii):
         self._expect("warm_up", 0 <= self.warm_up < math.inf, "a finite number, at least 0")
 
 
+PRESETS = {"theory": Doubly(), "practical": Doubly(c=1e-3, warm_up=0.0)}
+
+
 class DoublyPlanner(SafePlanner):
     """Plans in a box of kernels with utilities lowered by H sum beta_p; what the reward gets is up to the algorithm."""
 
@@ -43,13 +46,16 @@ class DoublyPlanner(SafePlanner):
     def __init__(
         self,
         spec: Spec,
-        settings: Doubly,
-        baseline: Any,
-        baseline_utility: Any,
+        preset: str,
         reward_weights: tuple[float, float],  # of beta_l and of sum beta_p, both times H / slack_b
+        /,
+        *,
+        baseline: Any = None,
+        baseline_utility: Any = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(spec, settings, baseline, baseline_utility)
-        p, (S, A, H, K) = settings, (spec.S, spec.A, spec.H, spec.K)
+        super().__init__(spec, chosen(PRESETS, preset, changes), baseline, baseline_utility)
+        p, (S, A, H, K) = self.params, (spec.S, spec.A, spec.H, spec.K)
         self.kernel_log = p.c * math.log(2 * S * A * H * K / p.delta)
         self.mean_log = 0.0 if p.deterministic else mean_log(S, A, H, spec.N, K, p.delta, p.c)
         self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2

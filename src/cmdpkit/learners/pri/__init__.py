@@ -51,6 +51,7 @@ class Learner:
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
+        source.check(self.spec)
         returns: Returns = self.inner.run(source, rng, n)
         return returns
 

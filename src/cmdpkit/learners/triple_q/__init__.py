@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 
 from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
+from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.triple_q.kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
 from cmdpkit.learners.triple_q.presets import Params, notes, params
+from cmdpkit.policy import one_hot
 from cmdpkit.stream import Stream
 
 MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in
@@ -59,12 +61,9 @@ class Learner:
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in the compiled loop."""
-        sim = source.simulator
-        sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
-        if sizes != (self.spec.H, self.spec.S, self.spec.A, self.spec.N):
-            raise ValueError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+        source.check(self.spec)
         out = np.empty((1 + self.spec.N, n))
-        play(sim, source.meter, self.tables, self.constants, rng, out)
+        play(source.simulator, source.meter, self.tables, self.constants, rng, out)
         return Returns(out[0], out[1:])
 
     def episodic(self) -> Episodes:
@@ -112,21 +111,15 @@ class Learner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change, between two episodes."""
-        return {name: array.copy() for name, array in self.tables._asdict().items()}
+        return copies(self.tables._asdict())
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
-        for name, array in self.tables._asdict().items():
-            if name not in state or state[name].shape != array.shape:
-                shape = state[name].shape if name in state else "missing"
-                raise ValueError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
-            array[...] = state[name]
+        put_back(self.tables._asdict(), state)
 
     def _greedy(self) -> FloatArray:
         spec = self.spec
-        best = self.tables.best[: spec.H * spec.S].reshape(spec.H, spec.S, 1)
-        hot: FloatArray = (best == np.arange(spec.A, dtype=np.uint64)).astype(float)
-        return hot
+        return one_hot(self.tables.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
 
 
 class Episodes:

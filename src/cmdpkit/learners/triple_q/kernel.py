@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.compiled import ONE, ZERO, compiled, inlined
 from cmdpkit.kernel import FloatArray
+from cmdpkit.learners._exploration import random_action
 from cmdpkit.meter import collect, watch
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import uniform
@@ -115,7 +116,7 @@ def choose(tables, c, h, s, rng):  # type: ignore[no-untyped-def]  # pragma: no 
     """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
     i = np.uint64(h) * c.S + np.uint64(s)
     if c.explores is not None and h < c.H and uniform(rng) < tables.explore[0]:
-        return _any(c, i, rng)
+        return random_action(c.usable, i, rng)
     return tables.best[i]
 
 
@@ -263,18 +264,3 @@ def _value(tables, c, j):  # type: ignore[no-untyped-def]  # pragma: no cover
     for n in range(1, len(c.bonus)):
         value += tables.weight[n - 1] * tables.cells[j, n]
     return value
-
-
-@inlined
-def _any(c, i, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """A usable action of row i, each equally likely."""
-    left = 0
-    for a in range(c.A):
-        left += c.usable[i, a]
-    draw = np.int64(uniform(rng) * left)
-    for a in range(c.A):
-        if c.usable[i, a]:
-            if draw == 0:
-                return a
-            draw -= 1
-    return ZERO

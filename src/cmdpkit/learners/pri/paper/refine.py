@@ -29,6 +29,7 @@ from cmdpkit.learners.pri.paper.drive import total
 from cmdpkit.learners.pri.paper.presets import Params, rad
 from cmdpkit.learners.pri.paper.prune import conditional
 from cmdpkit.meter import Meter, collect, watch
+from cmdpkit.policy import one_hot
 from cmdpkit.simulate import reset, step
 from cmdpkit.stream import Stream, uniform
 
@@ -226,9 +227,7 @@ class Refinement:
         return np.where(total > 0, q / np.where(total > 0, total, 1.0), default)
 
     def _one_hot(self, choice: NDArray[np.uint64]) -> FloatArray:
-        H, S, A = self.spec.H, self.spec.S, self.spec.A
-        hot: FloatArray = (choice.reshape(H, S, 1) == np.arange(A, dtype=np.uint64)).astype(float)
-        return hot
+        return one_hot(choice.reshape(self.spec.H, self.spec.S), self.spec.A)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes, as arrays."""

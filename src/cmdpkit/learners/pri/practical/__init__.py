@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from cmdpkit.certificate import Intervals, simultaneous
 from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State, dual_q
+from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.book import Task, new_book, new_tables, new_tape
 from cmdpkit.learners.pri.practical.explain import account, warnings_of
@@ -237,15 +238,11 @@ class PracticalPRI:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change, between two episodes."""
-        return {name: array.copy() for name, array in self._arrays().items()}
+        return copies(self._arrays())
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
-        for name, array in self._arrays().items():
-            if name not in state or state[name].shape != array.shape:
-                shape = state[name].shape if name in state else "missing"
-                raise ValueError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
-            array[...] = state[name]
+        put_back(self._arrays(), state)
         self._plan = None
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,23 @@
+"""Random actions of learners that are greedy otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cmdpkit.compiled import ZERO, inlined
+from cmdpkit.stream import uniform
+
+
+@inlined
+def random_action(usable, i, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
+    A, left = np.uint64(usable.shape[1]), 0
+    for a in range(A):
+        left += usable[i, a]
+    draw = np.int64(uniform(rng) * left)
+    for a in range(A):
+        if usable[i, a]:
+            if draw == 0:
+                return a
+            draw -= 1
+    return ZERO
