@@ -1,15 +1,13 @@
-"""Learning in Gymnasium environments: the same bits as the compiled loop, resumed at any point, and honest errors."""
+"""Learning in Gymnasium environments: the same bits as the compiled loop, and resumed at any point."""
 
 from __future__ import annotations
 
-import re
 import sys
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import TimeLimit
+from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
 from cmdpkit.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
@@ -18,95 +16,13 @@ from cmdpkit.learners import load, names
 from cmdpkit.learning import learn
 from cmdpkit.stream import stream
 from cmdpkit.worlds import ModelWorld
+from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
 
 pytestmark = pytest.mark.compiled
 
 
-class Line(gymnasium.Env):
-    """Three cells in a row; action 1 goes right, with a chance, and beyond the last cell the episode ends."""
-
-    observation_space, action_space = Discrete(3), Discrete(2)
-
-    def __init__(self, rewards=(1.0, 1.0, 1.0), costs=(0.0, 1.0, 0.0), chance=1.0):
-        self.rewards, self.costs, self.chance = rewards, costs, chance
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.s = 0
-        return 0, {}
-
-    def step(self, action):
-        s = self.s
-        moves = action == 1 and self.np_random.random() < self.chance
-        self.s += moves
-        return min(self.s, 2), self.rewards[s], self.s == 3, False, {"cost": self.costs[s]}
-
-
-class Watched:
-    """A learner that always goes right and keeps what it is told, by episode or by step."""
-
-    def __init__(self, H):
-        self.H, self.told = H, []
-
-    def episodic(self):
-        return self
-
-    def begin(self, rng):
-        self.rng = rng
-
-    def act(self, h, s):
-        return 1
-
-    def end(self, states, actions, signals):
-        self.told.append((states[: self.H].tolist(), actions.tolist(), signals.tolist()))
-
-
-class WatchedByStep:
-    def __init__(self):
-        self.told = []
-
-    def first(self, s, rng):
-        self.states, self.signals = [s], []
-        return 1
-
-    def next(self, signals, s, rng):
-        self.states.append(s)
-        self.signals.append(signals.tolist())
-        return 1
-
-    def last(self, signals):
-        self.told.append((self.states, [*self.signals, signals.tolist()]))
-
-
-class Recorder(gymnasium.Wrapper):
-    """Adds up what passes, and may break down at a step."""
-
-    def __init__(self, env, breaks=None):
-        super().__init__(env)
-        self.reward = self.cost = self.steps = 0
-        self.breaks, self.seeds = breaks, []
-
-    def reset(self, *, seed=None, options=None):
-        self.seeds.append(seed)
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == self.breaks:
-            raise RuntimeError("power cut")
-        result = self.env.step(action)
-        self.reward += result[1]
-        self.cost += np.array(result[4].get("cost", 0.0))
-        return result
-
-
 def module_of(cls):
     return sys.modules[cls.__module__]
-
-
-def lake(**params):
-    """The frozen lake, its model left behind."""
-    return Recorder(make_env("gym/frozen-lake", **params))
 
 
 def same(a, b):
@@ -117,7 +33,6 @@ def same(a, b):
     assert a.policy == b.policy and a.policy_value == b.policy_value
 
 
-FALLS = [ck.at_most("falls", 0.05)]
 # All that can be driven from outside and need nothing that only a model can tell.
 DRIVEN = [x for x in names() if {"episodic", "next"} & set(dir(load(x))) and not hasattr(module_of(load(x)), "NEEDS")]
 
@@ -173,13 +88,6 @@ def test_the_learned_policy_comes_close_to_the_optimum():
 
 
 # -- what a learner is told --------------------------------------------------------------------------------------------
-
-
-def told(env, learner, n=1, **options):
-    world = GymWorld(env, [ck.at_most("cost", 1)], horizon=5, **options)
-    world.spec(n)
-    world.play(learner, stream(1), n)
-    return learner.told, world
 
 
 def test_after_an_early_end_an_extra_state_goes_on_for_nothing():
@@ -371,154 +279,7 @@ def test_an_environment_that_does_not_repeat_itself_is_found_out():
 # -- other conventions -------------------------------------------------------------------------------------------------
 
 
-class SixValues(gymnasium.Wrapper):
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, info.pop("cost"), terminated, truncated, info
-
-
-class Vector(gymnasium.Wrapper):
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, np.array([reward, info.pop("cost")]), terminated, truncated, info
-
-
 @pytest.mark.parametrize("adapted", [lambda env: CostFromStep(SixValues(env)), lambda env: CostFromReward(Vector(env))])
 def test_adapted_environments_are_learned_alike(adapted):
     plain = learn(lake(), "triple-q", constraints=FALLS, episodes=100, seed=2)
     same(plain, learn(adapted(lake()), "triple-q", constraints=FALLS, episodes=100, seed=2))
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_horizon_is_the_time_limit_or_less():
-    assert GymWorld(lake(H=30), FALLS).spec(1).H == 30
-    assert GymWorld(TimeLimit(lake(H=30), 7), FALLS).spec(1).H == 7
-    assert GymWorld(gymnasium.make("FrozenLake-v1"), []).spec(1).H == 100
-    assert GymWorld(gymnasium.make("FrozenLake-v1", max_episode_steps=12), [], horizon=9).spec(1).H == 9
-    with pytest.raises(ValueError, match="horizon is 31, but the time limit of the environment is 30 steps"):
-        GymWorld(lake(H=30), FALLS, horizon=31)
-    with pytest.raises(ValueError, match=r"horizon is 0, expected a whole number of steps"):
-        GymWorld(lake(H=30), FALLS, horizon=0)
-    with pytest.raises(
-        ValueError, match=r"no time limit: give a horizon, .* or wrap it in gymnasium.wrappers.TimeLimit"
-    ):
-        GymWorld(Line(), FALLS)
-
-
-def test_spaces_that_are_not_discrete_are_refused_with_advice():
-    class Continuous(Line):
-        observation_space = Box(0, 1, (2,))
-
-    class Steering(Line):
-        action_space = Box(0, 1, (2,))
-
-    with pytest.raises(
-        ValueError, match=r"^observation_space is Box.* expected Discrete.*gymnasium.ObservationWrapper"
-    ):
-        GymWorld(Continuous(), FALLS, horizon=5)
-    with pytest.raises(ValueError, match=r"^action_space is Box.* expected Discrete.*gymnasium.ActionWrapper"):
-        GymWorld(Steering(), FALLS, horizon=5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "the range of the reward is not known: give it"),
-        ({"reward_range": 3}, "reward_range is 3, expected a pair"),
-        ({"reward_range": (1, 0)}, "reward_range is (1, 0), expected two finite numbers, the smaller one first"),
-        ({"reward_range": (0, np.inf)}, "reward_range is (0, inf), expected two finite numbers"),
-        ({"reward_range": (0, 1), "cost_ranges": []}, "cost_ranges is [], expected a pair (low, high) for each of 1"),
-        ({"reward_range": (0, 1), "cost_ranges": [4]}, "cost range of 'falls' is 4, expected a pair"),
-        ({"reward_range": (0, 1), "allowed": np.ones((3, 3), bool)}, "actions has shape (3, 3), expected (3, 2)"),
-        ({"reward_range": (0, 1), "allowed": np.ones((4, 3, 2), bool)}, "allowed has 4 steps, expected 1 or 5"),
-        (
-            {"reward_range": (0, 1), "model": ck.load("paper/grid")},
-            "the model does not fit: it has (H, S, A) = (6, 25, 5)",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        GymWorld(Line(), FALLS, horizon=5, **options)
-
-
-def test_a_range_may_be_declared_by_the_environment():
-    env = Line()
-    env.metadata = {"reward_range": (0, 3), "cost_ranges": [(0, 2)]}
-    assert [scale.span for scale in GymWorld(env, FALLS, horizon=5).scales] == [3, 2]
-    assert [scale.span for scale in GymWorld(env, FALLS, horizon=5, reward_range=(0, 4)).scales] == [4, 2]
-
-
-@pytest.mark.parametrize("learner", [Watched(5), WatchedByStep()], ids=["by episode", "by step"])
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (
-            Line(rewards=(0, 7, 0)),
-            "episode 1, step 2: the reward is 7, outside its range 0 .. 1; give GymWorld the right",
-        ),
-        (Line(rewards=(0, np.nan, 0)), "episode 1, step 2: the reward is nan, outside its range"),
-        (Line(costs=(0, 0, -2)), "episode 1, step 3: the cost 'cost' is -2, outside its range 0 .. 1; give GymWorld"),
-        (
-            Line(costs=(0, None, 0)),
-            'episode 1, step 2: reward 1.0 and info["cost"] = None, expected a number and 1 num',
-        ),
-        (
-            Line(costs=(0, [0, 1], 0)),
-            'episode 1, step 2: reward 1.0 and info["cost"] = [0, 1], expected a number and 1',
-        ),
-        (Line(rewards=(0, "x", 0)), "episode 1, step 2: reward 'x' and info"),
-        (
-            SixValues(Line()),
-            "step 1: expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostF",
-        ),
-        (
-            Vector(Line()),
-            "the reward is array([1., 0.]), expected a number; cmdpkit.gym.CostFromReward splits a vector",
-        ),
-    ],
-)
-def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        told(env, learner, reward_range=(0, 1))
-
-
-def test_a_missing_cost_is_named():
-    world = GymWorld(gymnasium.make("FrozenLake-v1"), FALLS)
-    with pytest.raises(ValueError, match=r'info has no "cost" for 1 constraints; cmdpkit.gym.WithCost adds one'):
-        world.play(Watched(100), stream(1), 1)
-
-
-def test_an_observation_outside_its_space_is_named():
-    env = Line()
-    env.observation_space = Discrete(2)
-    with pytest.raises(ValueError, match="episode 1, step 2: observation 2 is not in the observation space"):
-        told(env, Watched(5), reward_range=(0, 1))
-
-
-def test_a_missing_constraint_is_asked_for():
-    with pytest.raises(ValueError, match=r'constraints are missing: which bounds hold for info\["cost"\]\?'):
-        learn(lake(), "triple-q", episodes=5)
-
-
-def test_two_constraints_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="two constraints have the same name: falls, falls"):
-        GymWorld(lake(), FALLS + FALLS)
-
-
-def test_something_that_is_no_environment_is_named():
-    with pytest.raises(ValueError, match=r"env is a int, expected a gymnasium.Env, a CMDP or its name"):
-        learn(7, "triple-q", episodes=5)
-
-
-def test_a_learner_that_needs_a_simulator_is_refused_with_those_that_do_not():
-    class Learner:
-        __module__ = "cmdpkit.learners.opt_something"
-
-    world = GymWorld(lake(), FALLS)
-    with pytest.raises(
-        ValueError, match=r"'opt-something' cannot learn in a Gymnasium environment; these can: .*triple-q"
-    ):
-        world.play(Learner(), stream(1), 1)
