@@ -1,5 +1,6 @@
 """What every learner promises, checked for each file in the folder: a new one is tested the day it lands."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -202,6 +203,17 @@ def test_an_algorithm_is_a_file_or_a_folder_and_all_of_them_are_listed():
     assert {name.replace("-", "_") for name in names()} == modules | packages
     for name in names():
         assert load(name).__module__ == f"cmdpkit.learners.{name.replace('-', '_')}"
+
+
+def test_algorithms_stand_apart_and_what_they_share_knows_none_of_them():
+    folder = Path(cmdpkit.learners.__file__).parent
+    listed = {name.replace("-", "_") for name in names()}
+    for path in folder.rglob("*.py"):
+        owner = path.relative_to(folder).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cmdpkit.learners"):
+                named = {*node.module.split("."), *(alias.name for alias in node.names)}
+                assert named & listed <= {owner} | {"pri": {"dual_q"}}.get(owner, set()), path  # PRI begins with Dual-Q
 
 
 def test_facts_are_read_and_nothing_is_imported():
