@@ -93,8 +93,8 @@ def test_groups_differ_in_the_seed_alone_and_labels_say_what_tells_them_apart(re
         ("two", "opt-cmdp", (0, 1, 2, 3, 4)),
         ("two", "triple-q", (0, 1, 2, 3, 4)),
         ("two", "pri (practical, 1,000,000 episodes)", (0, 1, 2, 3, 4)),
-        ("two", "pri (paper, 1,000,000 episodes)", (0,)),
-        ("two", "pri (practical, eta=0.5, 1,000,000 episodes)", (1,)),
+        ("two", "pri (paper)", (0,)),
+        ("two", "pri (practical, eta=0.5)", (1,)),
         ("two", "pri (practical, 5,000 episodes)", (0,)),
         ("other", "pri", (0,)),
     ]

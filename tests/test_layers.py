@@ -26,22 +26,24 @@ ORDER = [
     {"learners"},
     {"record"},
     {"worlds"},
+    {"baselines"},
     {"gym"},
     {"learning"},
     {"manifest"},
     {"store"},
     {"runs", "models"},
+    {"wording"},
+    {"published"},
     {"analyse"},
     {"experiment_errors", "jobs"},
     {"experiment", "pool"},
     {"cluster"},
     {"execute"},
-    {"reproduce"},
-    {"wording"},
     {"plot_style"},
     {"plot_boards"},
     {"plot", "report_data"},
-    {"report"},
+    {"report", "paper_figures", "tensorboard"},
+    {"reproduce"},
     {"policy_view"},
     {"show"},
     {"show_runs", "show_study", "answers", "progress"},
@@ -50,7 +52,7 @@ ORDER = [
     {"__main__"},
 ]
 # Imported when called: a model offers its shapes, a study its pictures, without everybody loading them.
-LATE = {("model", "functions"), ("model", "gym"), ("analyse", "plot"), ("analyse", "report")}
+LATE = {("model", "functions"), ("model", "gym")} | {("analyse", x) for x in ("plot", "report", "tensorboard")}
 
 
 def imported(path: Path) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -81,6 +82,37 @@ def test_multipliers_stand_beside_the_exact_price(two):
     assert not lines(unknown.axes[0], "exact price")
     with pytest.raises(ValueError, match="no run has a curve 'multiplier'"):
         plot.multiplier([r for r in two.records if r.run.algo == "opt-cmdp"])
+
+
+def test_a_multiplier_keeps_the_name_its_algorithm_has_among_all_runs():
+    """One preset of two has a multiplier: its line is not called after the algorithm alone."""
+    silent = make_record("paper/grid", "pri", 0, preset="paper")
+    del silent.curves["multiplier"]
+    records = [silent, make_record("paper/grid", "pri", 0, preset="practical")]
+    (axis,) = plot.multiplier(records).axes
+    assert [line.get_label() for line in axis.get_lines()] == ["pri (practical)", "exact price"]
+    assert (
+        lines(axis, "pri (practical)")[0].get_color()
+        == lines(plot.regret(records).axes[0], "pri (practical)")[0].get_color()
+    )
+
+
+@pytest.mark.parametrize("top", [556_000.0, 1e6, 0.02])
+def test_marks_of_an_axis_do_not_run_into_each_other(top):
+    """In pixels, between the boxes of neighbouring labels, on linear and on symmetric log axes."""
+    records = [make_record("paper/grid", "pri", 0, episodes=15_000_000)]
+    k = records[0].curves["episode"]
+    records[0].curves["regret"] = top * np.cos(np.log(k)) * k / k[-1]
+    for scale in ("linear", "symlog"):
+        figure = plot.regret(records, scale=scale)
+        figure.draw_without_rendering()
+        axis = figure.axes[0]
+        for ticks, side in ((axis.get_xticklabels(), 0), (axis.get_yticklabels(), 1)):
+            boxes = sorted(tuple(t.get_window_extent().get_points()[:, side]) for t in ticks if t.get_text())
+            low, high = axis.get_window_extent().get_points()[:, side]
+            boxes = [box for box in boxes if low - 1 <= sum(box) / 2 <= high + 1]
+            assert len(boxes) >= 3
+            assert all(first[1] < second[0] for first, second in pairwise(boxes)), (scale, side, boxes)
 
 
 def test_the_price_curve_is_the_tradeoff(two):

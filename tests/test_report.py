@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from browser import Browser, chromium
 from cmdpkit.analyse import Study, finals, groups
 from cmdpkit.manifest import Failure
 from cmdpkit.models import model_of
@@ -40,15 +39,6 @@ def shown():
 @pytest.fixture(scope="module")
 def page(shown, tmp_path_factory):
     return shown.to_html(tmp_path_factory.mktemp("report") / "report.html", title="A <b>study</b> & more")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if chromium() is None:
-        pytest.skip("no Chromium on this machine (Debian: apt install chromium): the page is not looked at")
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 # -- without a browser -------------------------------------------------------------------------------------------------

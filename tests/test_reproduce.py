@@ -1,20 +1,25 @@
 """The comparison with the paper: every published figure has its row, read where the paper read it, judged by rule."""
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli, reproduce
-from cmdpkit.analyse import groups
+from cmdpkit.analyse import Study, groups
 from cmdpkit.intervals import estimate
-from cmdpkit.reproduce import ASSUMPTIONS, READ_AT, compared, paper_experiments
+from cmdpkit.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
+from cmdpkit.show_study import reproduction
 from records import make_record
 
 SPREAD = {0: 0.9, 1: 1.0, 2: 1.1}
+REALISED = {0: -50.0, 1: 0.0, 2: -20.0}
 
 
 def slope(env, regret, violation):
@@ -28,6 +33,7 @@ def slope(env, regret, violation):
             record = make_record(env, run.algo, run.seed, cmdp, episodes=run.episodes, optimum=optimum)
             k = record.curves["episode"] / READ_AT[env] * SPREAD[run.seed]
             curves = record.curves | {"regret": regret * k, "violation": violation * k[None]}
+            curves["realised_violation"] = (REALISED[run.seed] * k / SPREAD[run.seed])[None]
             actions = {"to begin with": 630, "after usage": 200, "now": 151}
             yield replace(record, run=run, curves=curves, policy=optimum.policy, explanation={"actions": actions})
 
@@ -43,6 +49,7 @@ def test_every_published_figure_has_a_row(env):
     for algo in ("pri (paper)", "pri (practical)"):
         assert found.pop((algo, "regret")) == (1.69e5 if grid else 6.89e4)
         assert found.pop((algo, "violation")) == (-6.51e3 if grid else -8e4)
+    assert found.pop(("pri (practical)", "realised violation")) == (-6.51e3 if grid else -8e4)
     for algo in ("triple-q (practical)", "triple-q (authors)"):
         assert found.pop((algo, "regret")) == (3.19e6 if grid else 1.57e6)
         assert found.pop((algo, "violation")) == (-5.27e5 if grid else -4.17e5)
@@ -73,28 +80,61 @@ def test_verdicts_follow_the_interval(regret, violation, verdicts):
     found = {
         row.quantity: row.verdict for row in rows("paper/synthetic", regret, violation) if row.algo == "pri (paper)"
     }
-    assert (found["regret"], found["violation"]) == verdicts
+    assert (found["regret"].text, found["violation"].text) == verdicts
+    assert found["regret"].agrees == (not verdicts[0].startswith("worse"))
+    assert found["violation"].agrees == (verdicts[1] == "bound kept")
 
 
-def test_a_violation_around_zero_is_not_judged():
-    assert reproduce._violation_verdict(-1.0, estimate(np.array([-1.0, 2.0, 0.5])), 0.0) == "undecided"
+def test_a_realised_violation_is_judged_run_by_run(monkeypatch):
+    """The mean has no say: one run above zero is a bound missed, however far the others are below."""
+    (kept,) = (row for row in rows("paper/grid", 1.0, 1.0) if row.quantity == "realised violation")
+    assert kept.verdict == ("kept in 3 of 3 runs", True)
+    assert kept.measured.mean == pytest.approx((-50 - 20) / 3)
+    monkeypatch.setitem(REALISED, 1, 0.5)
+    (missed,) = (row for row in rows("paper/grid", 1.0, 1.0) if row.quantity == "realised violation")
+    assert missed.measured.mean < 0 and missed.verdict == ("kept in 2 of 3 runs", False)
 
 
 def test_the_exact_figures_of_the_paper_are_those_of_the_instance():
     found = {row.quantity: row for row in rows("paper/synthetic", 1.0, 1.0) if row.algo == "pri (paper)"}
-    assert found["optimum"].verdict == "as published"
+    assert found["optimum"].verdict.text == "as published"
     assert found["action 2 at (1, 1)"].measured.mean == pytest.approx(0.2738, abs=1e-4)
-    assert found["action 2 at (1, 1)"].verdict == "differs by +0.21"
+    assert found["action 2 at (1, 1)"].verdict.text == "differs by +0.21"
 
 
 def test_every_row_says_what_it_assumes():
     for env, key in (("paper/synthetic", "start"), ("paper/grid", "board")):
         for row in rows(env, 1.0, 1.0):
-            assert key in row.assumptions and set(row.assumptions) <= set(ASSUMPTIONS)
-            assert row.to_dict()["assumptions"] == [ASSUMPTIONS[name] for name in row.assumptions]
+            assert ASSUMPTIONS[key] in row.assumptions and set(row.assumptions) <= set(ASSUMPTIONS.values())
+            assert (ASSUMPTIONS["practical"] in row.assumptions) == (row.algo == "pri (practical)")
+            assert (ASSUMPTIONS["constants"] in row.assumptions) == row.algo.startswith("triple-q")
 
 
-def test_the_command_prints_the_table_writes_the_report_and_resumes(tmp_path, monkeypatch):
+def test_the_numbers_on_the_terminal_are_those_of_the_rows():
+    """Four digits of the paper's and ours; the assumptions are numbered as they are met, and listed in that order."""
+    found = [*rows("paper/synthetic", 7e4, -5e4), *rows("paper/grid", 1.0, 2.0)]
+    done = Reproduction(tuple(found), Study(()), Path("report.html"), (Path("figures/a.png"),), "", 3, 1.0)
+    out = Console(width=120, force_terminal=False)
+    with out.capture() as captured:
+        out.print(reproduction(done))
+    lines = captured.get().splitlines()
+    listed = [line.split(". ", 1) for line in lines if line[:1].isdigit() and ". " in line[:4]]
+    numbers = {text[:40]: int(i) for i, text in listed}
+    assert list(numbers.values()) == [1, 2, 3, 4, 5, 6, 7]
+    places = [i for i, line in enumerate(lines) if line.startswith("  ")]
+    shown = [lines[i] for i in places if lines[i].strip().split("  ")[0] in {row.quantity for row in found}]
+    assert len(shown) == len(found) == 29
+    for line, row in zip(shown, found, strict=True):
+        cells = [cell for cell in line.strip().split("  ") if cell.strip()]
+        published, measured = (float(cell.replace(",", "")) for cell in cells[1:3])
+        assert published == pytest.approx(row.published, rel=5e-4)
+        assert measured == pytest.approx(row.measured.mean, rel=5e-4, abs=1e-9)
+        assert line.split()[-len(row.assumptions) :] == sorted(str(numbers[x[:40]]) for x in row.assumptions)
+    assert "The report is report.html. The figures are in figures." in " ".join(lines)
+
+
+@pytest.fixture
+def shortened(tmp_path, monkeypatch):
     """The published lengths divided by a thousand; the numbers mean nothing then, the way there is the same."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "READ_AT", {env: k // 1000 for env, k in READ_AT.items()})
@@ -107,8 +147,18 @@ def test_the_command_prints_the_table_writes_the_report_and_resumes(tmp_path, mo
         return whole({**document, "algorithms": [paper, *others]}, source)
 
     monkeypatch.setattr(reproduce.Experiment, "of", short)
-    arguments = ["reproduce", "paper", "--quick", "--executor", "serial"]
-    text = CliRunner().invoke(cli.app, arguments)
+
+
+COMMAND = ["reproduce", "paper", "--quick", "--executor", "serial"]
+FIGURES = {
+    *(f"paper-{env}-{what}.png" for env in ("synthetic", "grid") for what in ("regret-violation", "multiplier")),
+    *(f"paper-{env}-regret-violation-log.png" for env in ("synthetic", "grid")),
+    *(f"paper-grid-policy-{whose}.png" for whose in ("optimum", "pri-paper", "pri-practical")),
+}
+
+
+def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(shortened, tmp_path, monkeypatch):
+    text = CliRunner().invoke(cli.app, COMMAND)
     assert text.exit_code == 0, text.output
     for word in (
         "paper/synthetic",
@@ -118,9 +168,31 @@ def test_the_command_prints_the_table_writes_the_report_and_resumes(tmp_path, mo
         "169,000",
         "3 seeds",
         "3 seeds instead of 10",
+        "runs/paper/figures",
     ):
         assert word in text.stdout, word
-    assert "pri" in (tmp_path / "runs/paper/report.html").read_text()
-    again = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)
-    assert again["seeds"] == 3 and len(again["paper"]) == 27
+    folder = tmp_path / "runs/paper/figures"
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(first) == FIGURES
+    assert all(data.startswith(b"\x89PNG") and len(data) > 10_000 for data in first.values())
+    (folder / "mine.png").write_bytes(b"mine")
+    (folder / "paper-grid-multiplier.png").write_bytes(b"old")
+    again = json.loads(CliRunner().invoke(cli.app, [*COMMAND, "--json"]).stdout)
+    assert again["seeds"] == 3 and len(again["paper"]) == 29
     assert all(row["interval"] is None or row["interval"][0] <= row["measured"] for row in again["paper"])
+    assert {str(Path("runs/paper/figures", name)) for name in FIGURES} == set(again["figures"])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first | {"mine.png": b"mine"}
+    page = (tmp_path / "runs/paper/report.html").read_text(encoding="utf-8")
+    for row in again["paper"]:
+        assert f'data-value="{row["published"]}"' in page and f'data-value="{row["measured"]}"' in page
+
+
+def test_without_matplotlib_everything_else_is_done(shortened, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found = CliRunner().invoke(cli.app, [*COMMAND, "--json"])
+    assert found.exit_code == 0, found.output
+    assert "figures need matplotlib, which is not installed: pip install 'cmdpkit[plot]'" in found.stderr
+    answer = json.loads(found.stdout)
+    assert len(answer["paper"]) == 29 and answer["figures"] == []
+    assert not (tmp_path / "runs/paper/figures").exists()
+    assert "Published and measured" in (tmp_path / "runs/paper/report.html").read_text(encoding="utf-8")

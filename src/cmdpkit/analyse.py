@@ -21,6 +21,7 @@ from cmdpkit.intervals import LEVEL, Estimate, Method, estimate, sign_flip_p, t_
 from cmdpkit.kernel import FloatArray
 from cmdpkit.manifest import Failure
 from cmdpkit.model import CMDP
+from cmdpkit.published import Row
 from cmdpkit.record import Run, RunRecord
 
 if TYPE_CHECKING:
@@ -91,17 +92,15 @@ def _params(run: Run) -> str:
 
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The algorithm, with preset, parameters and length where another group of it on the same problem differs there."""
+    """The algorithm, with so much of preset, parameters and length as tells it from others on the same problem."""
     rivals = [other for other in runs if (other.env, other.algo) == (run.env, run.algo)]
-    details = [
-        text
-        for text, part in (
-            (run.preset, lambda r: r.preset),
-            (_params(run), _params),
-            (f"{run.episodes:,} episodes", lambda r: r.episodes),
-        )
-        if text and len({part(rival) for rival in rivals}) > 1
-    ]
+    details = []
+    for part in (lambda r: r.preset, _params, lambda r: f"{r.episodes:,} episodes"):
+        alike = [other for other in rivals if part(other) == part(run)]
+        if len(alike) < len(rivals):
+            details.append(part(run))
+        rivals = alike
+    details = [text for text in details if text]
     return f"{run.algo} ({', '.join(details)})" if details else run.algo
 
 
@@ -306,11 +305,19 @@ class Study:
 
         return draw(self, name, **options)
 
-    def to_html(self, path: str | os.PathLike[str], *, title: str = "", overwrite: bool = False) -> Path:
-        """Write the report, one file that needs no network."""
+    def to_html(
+        self, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
+    ) -> Path:
+        """Write the report, one file that needs no network; ``rows`` are published figures to show beside it."""
         from cmdpkit.report import write_report
 
-        return write_report(self, path, title=title, overwrite=overwrite)
+        return write_report(self, path, title=title, rows=rows, overwrite=overwrite)
+
+    def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
+        """Write all curves for TensorBoard, a folder a run; their paths."""
+        from cmdpkit.tensorboard import write_events
+
+        return write_events(self, folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
         """All curves in one pandas data frame, a row a checkpoint; the columns of the Parquet files."""

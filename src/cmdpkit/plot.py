@@ -6,6 +6,7 @@ global state is involved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,6 +115,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
     if scale != "linear":
         axis.set_xscale("log")
         axis.set_yscale("symlog", linthresh=_threshold(axis)) if scale == "symlog" else axis.set_yscale("log")
+        axis.autoscale_view()  # the margins were those of a linear axis
     else:
         thousands(axis.xaxis)
     if scale != "log":
@@ -124,8 +126,12 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
 
 
 def _threshold(axis: Axes) -> float:
-    """Below a thousandth of the largest value a symmetric log axis is linear."""
-    return max(float(np.abs(axis.get_ylim()).max()) * 1e-3, 1e-9)
+    """Below a power of ten near a thousandth of the largest value a symmetric log axis is linear.
+
+    Between powers of ten, or rounded below one, the tick before it would run into the zero.
+    """
+    top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
+    return float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9)
 
 
 def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
@@ -159,10 +165,10 @@ def multiplier(
     records: Records, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
 ) -> Figure:
     """The multipliers of the learners that have one, against the exact shadow price where the model is known."""
-    with_curve = [record for record in records if "multiplier" in record.curves]
-    if not with_curve:
+    by_env = {env: [g for g in found if g.has("multiplier")] for env, found in _by_env(records).items()}
+    by_env = {env: found for env, found in by_env.items() if found}
+    if not by_env:
         raise ValueError("no run has a curve 'multiplier'")
-    by_env = _by_env(with_curve)
     figure, axes = canvas(len(by_env), max(len(g[0].records[0].constraints) for g in by_env.values()))
     colours = _colours(groups(records))
     for row, (env, found) in zip(axes, by_env.items(), strict=True):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
+
+from cmdpkit.atomic import writing
+from cmdpkit.wording import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +62,13 @@ def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
     return inner
 
 
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure in this style, over one that has the name already."""
+    with writing(path, overwrite=True) as file, matplotlib().rc_context(STYLE):
+        figure.savefig(file, format=path.suffix.removeprefix("."))
+    return path
+
+
 def canvas(rows: int, columns: int, panel: tuple[float, float] = PANEL) -> tuple[Figure, Any]:
     """An empty figure and its axes [rows, columns], without pyplot and hence without anything global."""
     from matplotlib.figure import Figure
@@ -85,11 +96,11 @@ def legend_below(figure: Figure) -> None:
 
 
 def thousands(axis: Any) -> None:
-    """Few ticks, with thousands apart: 1,000,000."""
+    """Few ticks, thousands and millions by their letter, as longer numbers run into each other."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(5))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if float(x).is_integer() else f"{x:,g}"))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: compact(float(x), 4)))
 
 
 def plain_axis(axis: Axes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from cmdpkit import __version__
 from cmdpkit.analyse import Study
 from cmdpkit.atomic import write_text
 from cmdpkit.plot_style import COLOURS
-from cmdpkit.report_data import Detail, failures, problems
+from cmdpkit.published import Row
+from cmdpkit.report_data import Detail, failures, problems, published
 
 LIMIT = 2_000_000  # bytes
 DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
@@ -26,18 +28,27 @@ SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
 
 
 def write_report(
-    study: Study, path: str | os.PathLike[str], *, title: str = "", overwrite: bool = False, limit: int = LIMIT
+    study: Study,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    rows: Sequence[Row] = (),
+    overwrite: bool = False,
+    limit: int = LIMIT,
 ) -> Path:
-    """Write the report of a study; the page of a large study carries fewer points and policies, to stay under limit."""
-    return write_text(path, render(study, title=title, limit=limit), overwrite=overwrite)
+    """Write the report of a study; the page of a large study carries fewer points and policies, to stay under limit.
+
+    ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
+    """
+    return write_text(path, render(study, title=title, rows=rows, limit=limit), overwrite=overwrite)
 
 
-def render(study: Study, *, title: str = "", limit: int = LIMIT) -> str:
+def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = LIMIT) -> str:
     """The report as text."""
     if not study.records and not study.failures:
         raise ValueError("there is nothing to report: no run finished and none failed")
     for detail in DETAILS:
-        page = _page(study, title, detail)
+        page = _page(study, title, rows, detail)
         if len(page.encode()) < limit:
             return page
     raise ValueError(
@@ -45,7 +56,7 @@ def render(study: Study, *, title: str = "", limit: int = LIMIT) -> str:
     )
 
 
-def _page(study: Study, title: str, detail: Detail) -> str:
+def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
     parts = problems(study, detail)
     script = "".join(_asset(name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -57,6 +68,7 @@ def _page(study: Study, title: str, detail: Detail) -> str:
             title=title or "Constrained MDPs: what was learned",
             version=__version__,
             runs=len(study.records),
+            published=published(rows),
             problems=parts,
             failures=failures(study),
             data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},

@@ -15,9 +15,10 @@ from cmdpkit.kernel import FloatArray
 from cmdpkit.model import CMDP
 from cmdpkit.models import model_of, source_of
 from cmdpkit.policy import NEGLIGIBLE, Policy, occupancy
+from cmdpkit.published import Row, numbered
 from cmdpkit.record import RunRecord
 from cmdpkit.solver import Solution, solve
-from cmdpkit.wording import label, number, odds, titled
+from cmdpkit.wording import label, number, odds, short, span, titled
 
 LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25
@@ -82,6 +83,23 @@ def _problem(
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
     }
+
+
+# -- figures published elsewhere ---------------------------------------------------------------------------------------
+
+
+def published(rows: Sequence[Row]) -> Plain | None:
+    """A table a problem, its rows under their algorithms, and below all of them what was assumed."""
+    if not rows:
+        return None
+    numbers = numbered(rows)
+    tables: dict[str, dict[str, list[Plain]]] = {}
+    for row in rows:
+        shown = dict(zip(("published", "measured", "interval"), row.texts(), strict=True))
+        marks = sorted(numbers[text] for text in row.assumptions)
+        tables.setdefault(row.env, {}).setdefault(row.algo, []).append({"row": row, "texts": shown, "marks": marks})
+    agreeing = sum(row.verdict.agrees for row in rows)
+    return {"tables": tables, "assumptions": list(numbers), "agreeing": agreeing, "total": len(rows)}
 
 
 # -- the problem -------------------------------------------------------------------------------------------------------
@@ -188,14 +206,7 @@ def _meaning(kind: str) -> str:
 
 
 def _cell(over: Estimate, digits: int = 4) -> Cell:
-    text = [_short(x, digits) for x in (over.mean, over.low, over.high) if x is not None]
-    return Cell(over.mean, text[0], f"{text[1]} … {text[2]}" if len(text) == 3 else "")
-
-
-def _short(x: float, digits: int) -> str:
-    """A few digits, thousands apart: 1,234,000 and 0.0123."""
-    rounded = float(f"{x:.{digits}g}") + 0.0
-    return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
+    return Cell(over.mean, short(over.mean, digits), "" if over.low is None else span(over.low, over.high, digits))
 
 
 def _total(group: Group, name: str, n: int = 0) -> Cell:
@@ -218,7 +229,7 @@ def _within(group: Group) -> Cell:
         return EMPTY
     met = int((misses <= 0).all(axis=1).sum())
     worst = float(misses.max())
-    return Cell(met / len(misses), f"{met} of {len(misses)}", f"worst miss {_short(worst, 3)}" if worst > 0 else "")
+    return Cell(met / len(misses), f"{met} of {len(misses)}", f"worst miss {short(worst, 3)}" if worst > 0 else "")
 
 
 def _draws(group: Group) -> Cell:

@@ -8,6 +8,8 @@ from itertools import groupby
 
 from cmdpkit.arguments import Name
 
+WHOLE = 1e4  # from here on `compact` counts in thousands
+
 
 def label(name: Name) -> str:
     r"""A name that cannot disturb a terminal: control characters are spelled out.
@@ -44,6 +46,37 @@ def number(x: float) -> str:
     ('1.57306', '0', '∞')
     """
     return f"{x + 0.0:.6g}" if math.isfinite(x) else "∞" if x > 0 else "-∞"
+
+
+def short(x: float, digits: int = 4) -> str:
+    """A few significant digits, thousands apart.
+
+    >>> short(1234567.0), short(-62.4251), short(0.01234, 3), short(-0.0)
+    ('1,235,000', '-62.43', '0.0123', '0')
+    """
+    rounded = float(f"{x:.{digits}g}") + 0.0
+    return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
+
+
+def compact(x: float, digits: int) -> str:
+    """A few significant digits, thousands and millions by their letter, for rows of many numbers.
+
+    >>> [compact(x, 3) for x in (0.01234, 271.8, -62420.0, 1234567.0)]
+    ['0.0123', '272', '-62.4k', '1.23M']
+    """
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= max(unit, WHOLE):
+            return short(x / unit, digits) + letter
+    return short(x, digits)
+
+
+def span(low: float, high: float, digits: int = 4) -> str:
+    """From where to where.
+
+    >>> span(-1228.4, 712.83)
+    '-1,228 … 712.8'
+    """
+    return f"{short(low, digits)} … {short(high, digits)}"
 
 
 def aligned(xs: Iterable[float]) -> list[str]:

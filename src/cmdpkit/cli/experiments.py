@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, app, examples, vacant
+from cmdpkit.cli.app import Json, app, examples, vacant
 from cmdpkit.terminal import say, say_json
 
 
@@ -78,27 +78,43 @@ def bench(
     raise typer.Exit(1 if done.failed else 0)
 
 
-@app.command(epilog=examples("report runs/paper", "report runs/quickstart --out quickstart.html"))
+@app.command(
+    epilog=examples(
+        "report runs/quickstart",
+        "report runs/quickstart --out quickstart.html",
+        "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
+    )
+)
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write here; by default report.html in the folder, replaced.")
     ] = None,
-    force: Force = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what was learned: one HTML file that needs no network."""
     from cmdpkit.analyse import Study
     from cmdpkit.execute import models_of
+    from cmdpkit.wording import counted
 
     vacant(out, force)
     study = Study.load(folder)
     study = Study(study.records, models_of(folder, study.records), study.failures)
+    written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", title=folder.resolve().name, overwrite=force or out is None)
     if as_json:
-        say_json({"report": str(path), "runs": len(study.records), "failures": len(study.failures)})
+        answer = {"report": str(path), "runs": len(study.records), "failures": len(study.failures)}
+        say_json({**answer, "tensorboard": [str(run) for run in written]})
     else:
-        typer.echo(f"{path}: {len(study.records)} runs")
+        typer.echo(f"{path}: {counted(len(study.records), 'run')}")
+        if tensorboard is not None:
+            typer.echo(f"{tensorboard}: to look at it, tensorboard --logdir {shlex.quote(str(tensorboard))}")
 
 
 @app.command(
@@ -108,7 +124,7 @@ def reproduce(
     what: Annotated[Source, typer.Argument(metavar="WHAT", help="paper: both experiments of arXiv 2309.15395.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds only.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Keep records and report.html here.")] = Path("runs/paper"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
@@ -116,7 +132,8 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments again.
 
-    Prints published figure, ours, 95 % interval, verdict, and what had to be assumed; writes the report.
+    Prints published figure, ours, 95 % interval, verdict, and what had to be assumed; writes the same and the curves
+    into report.html, and the paper's figures as PNG files into figures/.
     """
     from cmdpkit import show_study
     from cmdpkit.progress import Overview
@@ -135,11 +152,14 @@ def reproduce(
             observer=watch,
         )
     if as_json:
-        say_json({what.value: [row.to_dict() for row in found.rows], "seeds": found.seeds, "report": str(found.report)})
+        written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}
+        say_json({what.value: [row.to_dict() for row in found.rows], "seeds": found.seeds, **written})
     else:
         say(show_study.reproduction(found))
         if quick:
             typer.echo(f"This was --quick: {number} seeds instead of {SEEDS}; every run has its full length.")
+    if found.hint:
+        typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
 
 

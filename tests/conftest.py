@@ -1,0 +1,16 @@
+"""What several test files share."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser import Browser, chromium
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine (Debian: apt install chromium): the page is not looked at")
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
