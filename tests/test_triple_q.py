@@ -33,6 +33,7 @@ def reference(spec, p, sim, rng, n):
     C = np.array([np.broadcast_to(room, (H, S, A)) for _ in range(N)]).reshape(N, H, S, A)
     visits, Z, debt, returns = np.zeros((H, S, A)), np.zeros(N), np.zeros(N), np.zeros((1 + N, n))
     drive, fading = np.zeros(N), p.explore_start
+    short, swing = np.zeros(N), np.zeros(N)
 
     def weighted():
         value = Q.copy()
@@ -76,7 +77,10 @@ def reference(spec, p, sim, rng, n):
             earned = returns[1:, k - p.frame : k].sum(axis=1)
             debt += p.frame * spec.rho - earned
             eps = np.clip((debt + p.margin) / min(p.window, max(K - k, p.frame)), p.eps_low, p.eps_high)
-            Z = np.maximum(Z + spec.rho + eps - (earned if p.realised else drive) / p.frame, 0.0)
+            short, before = spec.rho + eps - (earned if p.realised else drive) / p.frame, short
+            turned = np.where(np.sign(short) == -np.sign(before), np.abs(short - before) / 2, 0.0)
+            swing = np.maximum(turned, swing * max(1 - p.frame / p.window, 0))
+            Z = np.maximum(Z + short / np.maximum(1, swing / p.steady), 0.0)
             drive, visits = np.zeros(N), visits * p.keep
             share = (k / K) ** p.lift_power - ((k - p.frame) / K) ** p.lift_power
             ceilings = (p.reward_ceiling * room, *N * [room])
@@ -114,6 +118,34 @@ def test_tables_queues_and_returns_are_those_of_a_plain_implementation(preset, N
     for m, table in enumerate((Q, *C)):
         np.testing.assert_allclose(cells[allowed, m], table[allowed], rtol=1e-12, atol=0)
     np.testing.assert_allclose(learner.tables.queue, Z, rtol=1e-11, atol=1e-11)
+
+
+def test_a_damped_queue_is_that_of_the_plain_implementation():
+    cmdp, n = envs.build("streaming"), 400
+    learner = TripleQ(Spec.of(cmdp, n), frame=8)
+    source, rng, same = Source.of(cmdp), stream(4), stream(4)
+    learner.run(source, rng, n)
+    assert learner.tables.swing[0] > 2 * learner.params.steady  # the damping is at work
+    *_, Z, _ = reference(learner.spec, learner.params, source.simulator, same, n)
+    np.testing.assert_array_equal(rng, same)
+    np.testing.assert_allclose(learner.tables.queue, Z, rtol=1e-11)
+
+
+def test_a_queue_that_swings_between_two_extremes_is_damped_until_it_settles():
+    """Fast always or never differs by ten: undamped, one frame pushes the price far beyond the right one.
+
+    Seeds 0 to 2; the regrets of an episode are 0.8 to 0.9 without damping and below 0.06 with it.
+    """
+    cmdp, K = envs.build("streaming"), 300_000
+    optimum = solve(cmdp).value
+
+    def regret(seed, **changes):
+        source = Source.of(cmdp, optimum)
+        TripleQ(Spec.of(cmdp, K), **changes).run(source, stream(seed), K)
+        return source.meter.tally().weak.regret / K
+
+    assert max(regret(seed) for seed in range(3)) < 0.1
+    assert min(regret(seed, steady=math.inf) for seed in range(3)) > 0.5
 
 
 def test_two_frames_by_hand():

@@ -16,7 +16,7 @@ Departures from the paper, all behind `Params` (see docs/algorithms/triple-q.md 
 - Ties are broken at random when a frame begins (not in "practical", nor in the first frame); within a frame they go to
   the action that was best before, else to the first. Optimism resolves them by trying.
 - "practical": queues follow realised utilities; counts fade and tables are lifted at a frame's end instead of being
-  reset; the tightening is what repays the violation so far plus a margin.
+  reset; the tightening is what repays the violation so far plus a margin; queues that swing are damped.
 - "authors": each table is cut at its own ceiling (in their code a C above H also resets Q), and the queue reads C
   before the update of its episode, as in the paper.
 """
@@ -161,6 +161,7 @@ def _constants(spec: Spec, p: Params) -> Constants:
         K=float(spec.K),
         frame=int(p.frame),
         eta=float(p.eta),
+        steady=float(p.steady),
         chi=float(p.chi),
         keep=float(p.keep),
         bonus_offset=float(p.bonus_offset),
@@ -190,6 +191,8 @@ def _tables(spec: Spec, p: Params, c: Constants) -> Tables:
         second=np.zeros((H + 1) * S),
         weight=np.zeros(N),
         queue=np.zeros(N),
+        short=np.zeros(N),
+        swing=np.zeros(N),
         debt=np.zeros(N),
         drive=np.zeros(N),
         earned=np.zeros(1 + N),

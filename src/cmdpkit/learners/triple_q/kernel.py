@@ -42,6 +42,7 @@ class Constants(NamedTuple):
     K: float
     frame: int
     eta: float
+    steady: float
     chi: float
     keep: float
     bonus_offset: float
@@ -66,6 +67,8 @@ class Tables(NamedTuple):
     second: FloatArray  # [(H+1)*S]: largest weighted value of the others; while the best is above, no search is needed
     weight: FloatArray  # [N]: Z / eta
     queue: FloatArray  # [N]: Z
+    short: FloatArray  # [N]: by how much the last frame fell short, tightening included
+    swing: FloatArray  # [N]: half the way between two frames on either side of the bound, the largest of late
     debt: FloatArray  # [N]: realised violation of all frames that have ended
     drive: FloatArray  # [N]: C at the first step, summed over the frame's episodes
     earned: FloatArray  # [1+N]: realised signals, summed over the frame's finished episodes
@@ -175,7 +178,8 @@ def _end_frame(tables, c, rng):  # type: ignore[no-untyped-def]  # pragma: no co
         tables.debt[n] += c.frame * c.rho[n] - tables.earned[n + 1]
         eps = min(max((tables.debt[n] + c.margin) / horizon, c.eps_low), c.eps_high)
         reached = (tables.earned[n + 1] if c.estimated is None else tables.drive[n]) / c.frame
-        tables.queue[n] = max(tables.queue[n] + c.rho[n] + eps - reached, 0.0)
+        push = _damped(tables, c, n, c.rho[n] + eps - reached)
+        tables.queue[n] = max(tables.queue[n] + push, 0.0)
         tables.weight[n] = tables.queue[n] / c.eta
         tables.drive[n] = 0.0
     for n in range(len(c.bonus)):
@@ -185,6 +189,19 @@ def _end_frame(tables, c, rng):  # type: ignore[no-untyped-def]  # pragma: no co
     scan(tables, c)
     if c.random_ties is not None:
         _break_ties(tables, c, rng)
+
+
+@inlined
+def _damped(tables, c, n, short):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """What a frame that fell short by so much adds to queue n: less, if frames swing widely from side to side.
+
+    A queue that is pushed across the right price and back makes the learner jump between two extremes for ever. The
+    damping changes over a whole window only, so that what is above and what is below the bound still weigh the same.
+    """
+    turn = abs(short - tables.short[n]) / 2.0 if short * tables.short[n] < 0.0 else 0.0
+    tables.short[n] = short
+    tables.swing[n] = max(turn, tables.swing[n] * max(1.0 - c.frame / c.window, 0.0))
+    return short / max(1.0, tables.swing[n] / c.steady)
 
 
 @inlined

@@ -18,6 +18,7 @@ class Params:
 
     frame: int  # episodes between two updates of the queues
     eta: float  # a queue Z counts as the multiplier Z / eta
+    steady: float  # where frames swing around a bound by more than this, its queue moves by so much less
     chi: float  # learning rate (chi + 1) / (chi + t) at the t-th visit
     keep: float  # share of a visit count that survives the end of a frame
     reward_bonus: float  # bonus / sqrt(bonus_offset + t) is added to what the t-th visit has seen
@@ -40,7 +41,7 @@ class Params:
     explore_decay: float
 
     def __post_init__(self) -> None:
-        for name in ("frame", "eta", "window", "lift_power"):
+        for name in ("frame", "eta", "steady", "window", "lift_power"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
         for name in ("chi", "reward_bonus", "utility_bonus", "bonus_offset", "reward_lift", "utility_lift", "margin"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
@@ -74,6 +75,7 @@ def practical(spec: Spec) -> Params:
     return Params(
         frame=root,
         eta=3.0,
+        steady=0.5,
         chi=2.0,
         keep=0.85,
         reward_bonus=0.0,
@@ -103,6 +105,7 @@ def theory(spec: Spec) -> Params:
     return Params(
         frame=math.ceil(K**0.6),
         eta=K**0.2,
+        steady=math.inf,
         chi=chi,
         keep=0.0,
         reward_bonus=spec.H / 4 * math.sqrt(iota(spec) * (chi + 1)),
@@ -132,6 +135,7 @@ def authors(spec: Spec) -> Params:
     return Params(
         frame=frame,
         eta=0.01 * K**0.2 * math.sqrt(spec.A * spec.S * H**4),
+        steady=math.inf,
         chi=K**0.2,
         keep=0.0,
         reward_bonus=0.002 * math.sqrt(math.log(K)),

@@ -116,6 +116,7 @@ def published(spec: Spec) -> dict[str, Any]:
     return {
         "frame": frame,
         "eta": 0.1 * K**0.2,
+        "steady": math.inf,
         "chi": chi,
         "keep": 0.0,
         "reward_bonus": bonus,
