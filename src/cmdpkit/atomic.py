@@ -41,6 +41,15 @@ def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterato
             temporary.unlink()
 
 
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder, made with all above it where they are missing; a ValueError if that cannot be."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {path}: {error.strerror or error}") from None
+    return Path(path)
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = False) -> Path:
     """Put ``data`` into a file as `writing` does.
 

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 from cmdpkit.analyse import Study
+from cmdpkit.atomic import make_folder
 from cmdpkit.experiment import Experiment
 from cmdpkit.files import read_model, write_model
 from cmdpkit.jobs import Done, Job, work
@@ -149,10 +150,7 @@ def _spread(
 
 def _jobs(runs: Iterable[Run], models: Mapping[str, CMDP], folder: Path) -> list[Job]:
     """The runs with the files of their models, written where they are missing."""
-    try:
-        (folder / MODELS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"cannot make the folder {folder / MODELS}: {error.strerror or error}") from None
+    make_folder(folder / MODELS)
     jobs = [Job(run, str(folder / MODELS / f"{run.fingerprint}.npz"), str(folder)) for run in runs]
     for path, name in {job.model: job.run.env for job in jobs}.items():
         if not Path(path).exists():

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.arguments import is_int
-from cmdpkit.atomic import writing
+from cmdpkit.atomic import make_folder, writing
 from cmdpkit.baselines import Baseline, known_safe
 from cmdpkit.constraints import Constraint
 from cmdpkit.kernel import FloatArray
@@ -127,9 +127,13 @@ def learn_in(
     *,
     baseline: Baseline | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for."""
+    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for.
+
+    The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
+    """
     params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
     kind = load(run.algo)
     given, said = _given(world, kind, baseline)
@@ -140,6 +144,8 @@ def learn_in(
     if path is not None:
         _resume(sitting, path)
     _play(sitting, path, progress)
+    if path is not None and save_end:
+        _save(sitting, path)
     return _record(sitting)
 
 
@@ -198,7 +204,7 @@ def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], N
         sitting.done += n
         if sitting.done == stops[len(sitting.rows)]:
             sitting.rows.append(_row(sitting))
-        if path is not None and (time.perf_counter() - saved > SAVE_SECONDS or sitting.done == sitting.run.episodes):
+        if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
             _save(sitting, path)
             saved = time.perf_counter()
         if progress is not None:
@@ -332,7 +338,7 @@ def _save(sitting: _Sitting, path: Path) -> None:
     arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds), "rows": np.array(sitting.rows)}
     arrays |= {f"learner/{name}": x for name, x in sitting.learner.state().items()}
     arrays |= {f"world/{name}": x for name, x in sitting.world.state().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with writing(path, overwrite=True) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 

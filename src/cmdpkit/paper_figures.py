@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cmdpkit.analyse import Group, Study
+from cmdpkit.atomic import make_folder
 from cmdpkit.model import CMDP
 from cmdpkit.models import model_of
 from cmdpkit.plot import multiplier, overview
@@ -24,7 +25,7 @@ def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
     by_env: dict[str, list[Group]] = {}
     for group in study.groups():
         by_env.setdefault(group.run.env, []).append(group)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return tuple(path for env, found in by_env.items() for path in _of_problem(study, folder, env, found))
 
 

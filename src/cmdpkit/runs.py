@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from cmdpkit.atomic import make_folder
 from cmdpkit.baselines import Baseline, known_safe
 from cmdpkit.learning import Progress, learn_in, request
 from cmdpkit.policy import Policy
@@ -36,7 +37,8 @@ def ensure(
     """
     saved = checkpoint(folder, run.key)
     if not has_record(folder, run.key):
-        record = learn_in(world(), run, baseline=baseline, checkpoint=saved, progress=progress)
+        make_folder(folder)  # now, not after hours of learning
+        record = learn_in(world(), run, baseline=baseline, checkpoint=saved, save_end=False, progress=progress)
         write_policy(record.policy, folder / f"{run.key}.policy.json", overwrite=True)
         save_record(record, folder)
     saved.unlink(missing_ok=True)
