@@ -1,14 +1,17 @@
 """What it costs to hand out runs: a thousand short ones by each executor.
 
-A run needs its learning, which its record times, and the writing of its files, which a plain loop times. Overhead is
-all the rest of the time that the workers had, starting the processes included, as a share of that serial compute time.
-Both are taken within one pass, because a machine may be a tenth faster or slower a minute later.
+A run needs its learning, which its record times, and the writing of its files, which plain loops time: as many of them
+side by side as there are workers, each with its share, since processes slow each other down whoever hands out the work.
+Overhead is all the rest of the time that the workers had, starting them included, as a share of that serial compute
+time. Learning is taken from the same pass, because a machine may be a tenth faster or slower a minute later.
 """
 
 import os
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from cmdpkit.execute import execute
@@ -18,29 +21,22 @@ from cmdpkit.store import load_records
 from cmdpkit.worlds import ModelWorld
 
 RUNS, EPISODES = 1000, 500_000
-LIMIT = 0.10
+LIMIT = 0.1
+SIZES = {"name": "short", "episodes": EPISODES, "environments": ["paper/synthetic"], "algorithms": ["triple-q"]}
 
 
 def main() -> None:
-    sizes = {"name": "short", "episodes": EPISODES, "seeds": RUNS}
-    experiment = Experiment.of({**sizes, "environments": ["paper/synthetic"], "algorithms": ["triple-q"]}, "bench")
+    experiment = Experiment.of({**SIZES, "seeds": RUNS}, "bench")
     runs, models = experiment.runs(), dict(experiment.problems)
-    world = ModelWorld(models["paper/synthetic"], "paper/synthetic")
-
-    def loop(folder: str, some: int = RUNS) -> None:
-        for run in runs[:some]:
-            ensure(run, Path(folder), world.fresh)
-
-    measured(lambda folder: loop(folder, 2))  # compiled and warm
-    wall, learning = measured(loop)
-    writing = wall - learning
-    print(f"{RUNS} runs in a loop: {learning:.1f} s of learning, {writing:.1f} s of writing")
+    writing = {n: in_loops(n) for n in {1, os.cpu_count() or 1}}
+    print(f"{RUNS} runs")
     for executor, workers in (("serial", None), ("processes", 1), ("processes", os.cpu_count())):
         wall, learning = measured(lambda folder: execute(runs, models, folder, executor=executor, workers=workers))  # noqa: B023
         n = workers or 1
-        overhead = n * wall / (learning + writing) - 1
+        overhead = n * wall / (learning + writing[n]) - 1
         verdict = f"{'below' if overhead < LIMIT else 'ABOVE'} {LIMIT:.0%}"
-        print(f"{executor:>9} x {n}: {wall:5.1f} s, overhead {overhead:+.1%} of serial compute time ({verdict})")
+        spent = f"{learning:.1f} s of learning, {writing[n]:.1f} s of writing"
+        print(f"{executor:>9} x {n}: {wall:5.1f} s; {spent}; overhead {overhead:+.1%} of these ({verdict})")
 
 
 def measured(work: Callable[[str], object]) -> tuple[float, float]:
@@ -50,6 +46,26 @@ def measured(work: Callable[[str], object]) -> tuple[float, float]:
         work(folder)
         wall = time.perf_counter() - began
         return wall, sum(record.seconds for record in load_records(folder))
+
+
+def in_loops(n: int) -> float:
+    """Seconds that n loops side by side spend on everything but learning, all added up."""
+    with ProcessPoolExecutor(n, get_context("spawn")) as pool:
+        return sum(pool.map(loop, range(n), [n] * n))
+
+
+def loop(first: int, n: int) -> float:
+    """Every n-th run, in this process."""
+    experiment = Experiment.of({**SIZES, "seeds": list(range(first, RUNS, n))}, "bench")
+    world = ModelWorld(dict(experiment.problems)["paper/synthetic"], "paper/synthetic")
+
+    def work(folder: str, some: int = RUNS) -> None:
+        for run in experiment.runs()[:some]:
+            ensure(run, Path(folder), world.fresh)
+
+    measured(lambda folder: work(folder, 2))  # compiled and warm
+    wall, learning = measured(work)
+    return wall - learning
 
 
 if __name__ == "__main__":
