@@ -297,3 +297,11 @@ def test_the_data_in_the_page_are_valid_json(page):
     text = page.read_text(encoding="utf-8")
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert len(json.loads(found.group(1))["problems"]) == 3
+
+
+def test_the_command_names_the_file_of_a_baseline_and_not_its_digest():
+    safe = ck.solve(ck.load("paper/synthetic").with_bounds(utility=2.05)).policy
+    runs = [ck.learn("paper/synthetic", "dope", episodes=20, seed=seed, baseline=safe) for seed in (0, 1, 5)]
+    for made, told in ((runs[:2], "--seeds 2 --baseline YOUR-POLICY.json"), (runs[1:], "baseline=baseline)")):
+        (command,) = problems(Study(tuple(made)), DETAILS[0])[0]["reproduction"]["commands"]
+        assert command.endswith(told), command

@@ -17,6 +17,7 @@ from cmdpkit.record import Run
 from cmdpkit.wording import duration, label, number
 
 LINE_SECONDS = 10.0  # between two plain lines of one run
+MEASURABLE = 0.05  # seconds of learning from which on a rate means something
 
 
 class _Board:
@@ -86,7 +87,7 @@ def _figures(at: Progress) -> dict[str, str]:
     sums = at.tally.weak or at.tally.realised
     return {
         "phase": at.phase,
-        "rate": f"{at.done / max(at.seconds, 1e-9):,.0f}",
+        "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MEASURABLE else "…",
         "regret": "-" if sums.regret is None else number(sums.regret),
         "violation": " ".join(number(float(x)) for x in sums.violation) or "-",
     }

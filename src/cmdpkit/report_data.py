@@ -22,6 +22,8 @@ from cmdpkit.wording import label, number, odds, short, span, titled
 
 LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25
+OPTIONS = ("noise", "baseline")  # parameters that are options of `cmdpkit learn`, not settings
+GIVEN = {"baseline": "YOUR-POLICY.json"}  # a record knows the digest of the policy, the user has the file
 DIGITS = 6  # of the points of a curve; tables carry every digit
 
 Plain = dict[str, Any]
@@ -349,7 +351,7 @@ def _command(group: Group) -> str:
     run, seeds = group.run, group.seeds
     if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
         given = {"episodes": run.episodes, "preset": run.preset, **run.params}
-        arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        arguments = ", ".join(f"{name}={name if name in GIVEN else repr(value)}" for name, value in given.items())
         return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {arguments})"
     source, bounds = source_of(run.env)
     words = ["cmdpkit", "learn", source, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
@@ -357,7 +359,8 @@ def _command(group: Group) -> str:
     for name, bound in bounds.items():
         words += ["--bound", f"{name}={bound!r}"]
     for name, value in run.params.items():
-        words += ["--noise", str(value)] if name == "noise" else ["--set", f"{name}={_setting(value)}"]
+        option = [f"--{name}", GIVEN.get(name, str(value))]
+        words += option if name in OPTIONS else ["--set", f"{name}={_setting(value)}"]
     return shlex.join(words)
 
 
