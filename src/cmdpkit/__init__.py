@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cmdpkit.diagnosis import diagnose as diagnose
     from cmdpkit.diagnosis import tradeoff as tradeoff
     from cmdpkit.execute import bench as bench
+    from cmdpkit.experiment import Experiment as Experiment
     from cmdpkit.files import read_model as read_model
     from cmdpkit.files import write_model as write_model
     from cmdpkit.kernel import Kernel as Kernel
@@ -46,6 +47,7 @@ _HOME = {
     "constraints": ("Constraint", "at_least", "at_most"),
     "diagnosis": ("diagnose", "tradeoff"),
     "execute": ("bench",),
+    "experiment": ("Experiment",),
     "files": ("read_model", "write_model"),
     "kernel": ("Kernel",),
     "learning": ("learn",),
