@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -114,8 +115,13 @@ def _listen() -> None:
 
 
 def spawned(pid: int) -> list[psutil.Process]:
-    """The worker processes of a process."""
-    return [x for x in psutil.Process(pid).children() if "spawn_main" in " ".join(x.cmdline())]
+    """The worker processes of a process that are alive; any of them may end while we look."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            with suppress(psutil.NoSuchProcess):  # gone, or a zombie
+                found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    return found
 
 
 def hit(process: subprocess.Popen[str], moments: random.Random, worker: bool) -> bool:
@@ -126,7 +132,8 @@ def hit(process: subprocess.Popen[str], moments: random.Random, worker: bool) ->
     except subprocess.TimeoutExpired:
         workers = spawned(process.pid)
         victim = moments.choice(workers).pid if worker and workers else process.pid
-        os.kill(victim, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it came to its end just now
+            os.kill(victim, signal.SIGKILL)
         return True
 
 
@@ -229,9 +236,7 @@ class Cluster:
 
     def working(self) -> list[psutil.Process]:
         """The processes that do the work, one below each worker command."""
-        return [
-            x for w in self.workers for x in psutil.Process(w.pid).children() if "spawn_main" in " ".join(x.cmdline())
-        ]
+        return [process for worker in self.workers for process in spawned(worker.pid)]
 
     def end(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -239,7 +244,8 @@ class Cluster:
             process.kill()
             process.wait()
             for child in family:
-                child.kill()
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
         self.log.close()
 
     def __enter__(self) -> Cluster:
