@@ -125,10 +125,11 @@ class RunRecord:
             "strong_violation",
             "realised_regret",
             "realised_violation",
-            "unsafe_episodes",
         ):
             if name in self.curves:
                 out[name] = np.asarray(self.final(name)).tolist()
+        if "unsafe_episodes" in self.curves:
+            out["unsafe_episodes"] = int(self.final("unsafe_episodes"))
         out["policy_value"] = self.policy_value
         out["policy_utilities"] = None if self.policy_utilities is None else self.policy_utilities.tolist()
         out["stochastic_decisions"] = [
