@@ -2,7 +2,7 @@
 
 The last rows, applications, are the exception: `steady` was chosen on all of them but `inventory`.
 
-    python bench/triple_q_table.py [episodes] [seeds] [preset]
+    python -m bench.triple_q_table [episodes] [seeds] [preset]
 
 Regret and violation are exact (expected under the policies played) and weak, that is, signed; 95 % intervals over
 seeds. The value range of an instance is the largest minus the smallest value any policy has.
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy import stats
 
+from bench._ranges import total_range
 from cmdpkit import CMDP, diagnose, envs, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import Learner
@@ -45,20 +46,6 @@ REPORTED = [
 ]
 
 
-def value_range(cmdp: CMDP) -> float:
-    """Largest minus smallest expected reward over all policies, by backward induction."""
-    V = np.zeros((2, cmdp.S))
-    for h in range(cmdp.H - 1, -1, -1):
-        ahead = np.stack([cmdp.r[h] + cmdp.P[h] @ v for v in V])
-        V = np.stack(
-            [
-                np.where(cmdp.actions[h], ahead[0], -np.inf).max(axis=1),
-                np.where(cmdp.actions[h], ahead[1], np.inf).min(axis=1),
-            ]
-        )
-    return float(cmdp.mu @ (V[0] - V[1]))
-
-
 def run(cmdp: CMDP, optimum: float, K: int, seed: int, preset: str) -> tuple[Tally, float]:
     source = Source.of(cmdp, optimum)
     begin = time.thread_time()
@@ -73,7 +60,7 @@ def interval(x: np.ndarray) -> str:
 
 
 def row(title: str, cmdp: CMDP, K: int, seeds: int, preset: str, pool: ThreadPoolExecutor) -> str:
-    solution, span = solve(cmdp), value_range(cmdp)
+    solution, span = solve(cmdp), total_range(cmdp, cmdp.r)
     slack = diagnose(cmdp, separation=False).slater_slack
     runs = list(pool.map(lambda seed: run(cmdp, solution.value, K, seed, preset), range(seeds)))
     regret, strong_regret = (

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit import CMDP, learn, solve
+from bench._ranges import total_range
+from cmdpkit import CMDP, learn
 from cmdpkit.analyse import Group, finals, policy_gaps, policy_misses, slope
 from cmdpkit.execute import execute
 from cmdpkit.experiment import Experiment
@@ -47,21 +48,23 @@ class Figures(NamedTuple):
     seconds: float  # an episode
 
     @classmethod
-    def of(cls, group: Group) -> Figures:
+    def of(cls, group: Group, reward: float = 1.0, *utilities: float) -> Figures:
+        """In the problem's units, or in those given for the reward and every utility."""
         gaps, misses = policy_gaps(group), policy_misses(group)
         assert gaps is not None
         assert misses is not None
-        bounds, K = range(misses.shape[1]), group.run.episodes
+        K, units = group.run.episodes, utilities or (1.0,) * misses.shape[1]
         weak, strong = (
-            np.max([finals(group, name, n) for n in bounds], axis=0) for name in ("violation", "strong_violation")
+            np.max([finals(group, name, n) / unit for n, unit in enumerate(units)], axis=0)
+            for name in ("violation", "strong_violation")
         )
         return cls(
-            regret=finals(group, "regret"),
-            strong_regret=finals(group, "strong_regret"),
+            regret=finals(group, "regret") / reward,
+            strong_regret=finals(group, "strong_regret") / reward,
             violation=weak,
             strong_violation=strong,
             unsafe=finals(group, "unsafe_episodes") / K,
-            gap=gaps,
+            gap=gaps / reward,
             within=int((misses <= 0).all(axis=1).sum()),
             seconds=float(np.median([record.seconds for record in group.records])) / K,  # the first may compile
         )
@@ -146,30 +149,19 @@ def kilobytes(group: Group, cmdp: CMDP) -> str:
 
 def summary(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
     """A row an algorithm and length: medians over problems."""
-    ranges = {name: (total_range(cmdp, cmdp.r), total_range(cmdp, cmdp.g[0])) for name, cmdp in models.items()}
     together: dict[tuple[str, int], list[Group]] = {}
     for group in groups:
         together.setdefault((group.run.algo, group.run.episodes), []).append(group)
     units = {name: f"{name}, %" for name in (*HEADINGS[2:7], "policy below optimum")}
     cells: list[Sequence[str]] = [[units.get(x, x) for x in HEADINGS if x != "kB"]]
+    ranges = {name: [total_range(cmdp, x) for x in (cmdp.r, *cmdp.g)] for name, cmdp in models.items()}
     for (algo, K), mine in together.items():
-        shares = []
-        for group, x in zip(mine, map(Figures.of, mine), strict=True):
-            reward, utility = ranges[group.run.env]
-            per = [K * reward, K * reward, K * utility, K * utility, 1.0, reward]
-            means = [part.mean() for part in x[:6]]
-            shares.append([*(100 * np.array(means) / per), 1e6 * x.seconds])
-        *percent, spent = np.median(shares, axis=0)
-        within = f"{sum(Figures.of(group).within for group in mine)} of {sum(len(group.seeds) for group in mine)}"
-        named = [f"`{algo}`", f"{K:,}", *(number(x, 2) for x in percent), within, number(spent, 2)]
-        cells.append(named)
+        found = [Figures.of(group, *ranges[group.run.env]) for group in mine]
+        percent = np.median([[100 * part.mean() for part in x[:6]] for x in found], axis=0) / [K, K, K, K, 1, 1]
+        within = f"{sum(x.within for x in found)} of {sum(len(group.seeds) for group in mine)}"
+        spent = number(1e6 * float(np.median([x.seconds for x in found])), 2)
+        cells.append([f"`{algo}`", f"{K:,}", *(number(x, 2) for x in percent), within, spent])
     return rows_of(cells, len(cells[0]) - 1)
-
-
-def total_range(cmdp: CMDP, signal: FloatArray) -> float:
-    """Largest minus smallest total of a signal."""
-    free = {"mu": cmdp.mu, "horizon": cmdp.H, "actions": cmdp.actions}
-    return solve(CMDP(cmdp.P, signal, **free)).value + solve(CMDP(cmdp.P, -signal, **free)).value
 
 
 def growth(groups: Iterable[Group]) -> list[str]:

@@ -150,6 +150,21 @@ def test_a_block_of_episodes_of_one_policy_is_added_at_once():
     assert tally.realised.regret == pytest.approx(21 - (10 * scale.span + 7 * cmdp.H * scale.low))
 
 
+@pytest.mark.parametrize(("miss", "unsafe"), [(0.5, 1), (1e-6, 1), (1e-12, 0), (0.0, 0), (-0.5, 0)])
+def test_a_policy_whose_values_are_known_is_unsafe_if_any_bound_is_missed_by_more_than_rounding(miss, unsafe):
+    cmdp = awkward()
+    usable = cmdp.actions.reshape(-1, cmdp.A).copy()
+    for n in range(cmdp.N):
+        meter = Meter.of(cmdp, 0.0)
+        meter.hold(np.array([1.0, *(cmdp.rho + 1.0)]) - (1.0 + miss) * np.eye(3)[1 + n])
+        for _ in range(4):
+            show(meter, False, np.full(cmdp.H * cmdp.S, 1, dtype=np.uint64), usable)
+        assert meter.tally().unsafe == 4 * unsafe
+        show(meter, True, np.full(cmdp.H * cmdp.S, 1, dtype=np.uint64), usable)  # another policy: evaluated anew
+        w = cmdp.signs * evaluate(cmdp, Policy.deterministic(np.full((cmdp.H, cmdp.S), 1), cmdp.A)).w
+        assert meter.tally().unsafe == 4 * unsafe + (w < cmdp.rho).any()
+
+
 def test_a_meter_continues_from_its_state_to_the_bit():
     cmdp, n = envs.build("paper/grid"), 400
     whole, first = Source.of(cmdp, 5.0), Source.of(cmdp, 5.0)

@@ -155,6 +155,7 @@ def test_the_meter_is_shown_exactly_the_policy_of_every_episode_deviations_inclu
     assert tally.weak.regret == pytest.approx(gaps[:, 0].sum(), abs=1e-8)
     np.testing.assert_allclose(tally.weak.violation, gaps[:, 1:].sum(axis=0), atol=1e-8)
     np.testing.assert_allclose(tally.strong.violation, np.maximum(gaps[:, 1:], 0).sum(axis=0), atol=1e-8)
+    assert 0 < tally.unsafe == (gaps[:, 1:] > 1e-9).any(axis=1).sum() < n
     assert len(np.unique(np.array(values)[:, 0])) > 8
 
 

@@ -177,6 +177,8 @@ def test_drawn_policies_are_drawn_independently_and_metered_as_the_mixture():
     w = ck.evaluate(cmdp, ck.Mixture(parts, np.array([0.4, 0.6]))).w
     assert tallies[True].strong.violation == pytest.approx(90_050 * np.maximum(1.0 - w, 0.0), abs=1e-6)
     assert tallies[False].strong.violation[0] > 5000
+    assert tallies[True].unsafe == (90_050 if (w < 1.0).any() else 0)
+    assert 0 < tallies[False].unsafe < 90_050  # in turn, one part misses the bound and the other does not
 
 
 def test_only_the_first_plays_of_a_round_count_where_the_paper_says_so():

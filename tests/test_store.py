@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -16,6 +19,8 @@ import cmdpkit as ck
 from cmdpkit import atomic, manifest, store
 from cmdpkit.record import Run
 from records import make_record, two_bounds
+
+NOBODY = 65534  # the user without rights, on every POSIX system of ours
 
 
 @pytest.fixture(scope="module")
@@ -251,11 +256,31 @@ def test_failures_are_listed_until_the_run_succeeds(record, tmp_path):
     assert len(store.load_records(tmp_path)) == 1
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user whom permissions bind")
-def test_a_folder_that_cannot_be_written_is_named(record, tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(ValueError, match=r"cannot write .*: Permission denied"):
-        store.save_record(record, tmp_path)
+@contextmanager
+def bound_by_permissions():
+    """As a user whom permissions bind: root becomes nobody for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_folder_that_cannot_be_written_is_named_and_nothing_appears_in_it(record, tmp_path):
+    store.save_record(record, tmp_path)  # what is imported on first use is there before nobody needs it
+    with tempfile.TemporaryDirectory() as folder:  # not in tmp_path, whose parents are closed to nobody
+        path = Path(folder)
+        path.chmod(0o555)
+        with bound_by_permissions(), pytest.raises(ValueError, match=rf"cannot write {folder}.*: Permission denied"):
+            store.save_record(record, path)
+        assert not list(path.iterdir())
+        path.chmod(0o777)
+        with bound_by_permissions():  # it was the permission and nothing else
+            assert store.save_record(record, path).exists()
 
 
 def test_a_file_where_a_folder_should_be_is_named(record, tmp_path):

@@ -194,15 +194,10 @@ def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]  # 
     """v and w of a policy, by pushing the start distribution forward through the states it reaches."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
     H = np.uint64(len(usable)) // S
-    meter.clock[EVALUATIONS] += 1
-    for n in range(len(meter.values)):
-        meter.values[n] = 0.0
-    for s in range(S):
-        meter.reach[0, s] = meter.mu[s]
+    _start(meter)
     for h in range(H):
         now, then = h % 2, (h + ONE) % 2
-        for s in range(S):
-            meter.reach[then, s] = 0.0
+        _clear(meter, then)
         for s in range(S):
             mass = meter.reach[now, s]
             if mass == 0.0:
@@ -224,15 +219,10 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no c
     """v and w of a policy pi [H*S, A], as `_evaluate` finds them for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
     H = np.uint64(len(pi)) // S
-    meter.clock[EVALUATIONS] += 1
-    for n in range(len(meter.values)):
-        meter.values[n] = 0.0
-    for s in range(S):
-        meter.reach[0, s] = meter.mu[s]
+    _start(meter)
     for h in range(H):
         now, then = h % 2, (h + ONE) % 2
-        for s in range(S):
-            meter.reach[then, s] = 0.0
+        _clear(meter, then)
         for s in range(S):
             if meter.reach[now, s] == 0.0:
                 continue
@@ -240,6 +230,23 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no c
                 if pi[h * S + s, a] > 0.0:
                     _push(meter, h, s * A + a, meter.reach[now, s] * pi[h * S + s, a], then, h + ONE == H)
     meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+
+
+@inlined
+def _start(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Begin an evaluation: nothing earned, everything where episodes start."""
+    meter.clock[EVALUATIONS] += 1
+    for n in range(len(meter.values)):
+        meter.values[n] = 0.0
+    for s in range(len(meter.mu)):
+        meter.reach[0, s] = meter.mu[s]
+
+
+@inlined
+def _clear(meter, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Nobody is anywhere yet at the next step."""
+    for s in range(meter.reach.shape[1]):
+        meter.reach[then, s] = 0.0
 
 
 @compiled

@@ -1,7 +1,7 @@
 """What some algorithms must be told about the problem: a safe policy, its utilities, or by how much bounds can be met.
 
-All in unit scale. A learner cannot find these out; `cmdpkit.learning` supplies those of the policy that maximises the
-utilities, where there is a model.
+All in unit scale, checked here. A learner cannot find these out: they come from the user or from the model, by way of
+`cmdpkit.baselines`.
 """
 
 from __future__ import annotations
