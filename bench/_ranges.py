@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit import CMDP
-from cmdpkit.kernel import FloatArray
+from cmdpkit.model.transitions import FloatArray
 
 
 def total_range(cmdp: CMDP, signal: FloatArray) -> float:

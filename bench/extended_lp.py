@@ -8,9 +8,9 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.planning.confidence import confidence_box, kernel_log
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.extended import BoxPool, Plan, plan
+from cmdpkit.learners._planning.confidence import confidence_box, kernel_log
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.extended import BoxPool, Plan, plan
 
 AGREE = 1e-7
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import gymnasium
 
 import cmdpkit as ck
-from cmdpkit.gym import GymWorld, make_env
 from cmdpkit.learners import load
-from cmdpkit.stream import stream
+from cmdpkit.running.gym import GymWorld, make_env
+from cmdpkit.simulate.random import stream
 
 ROUNDS = 5
 COST = [ck.at_most("cost", 5)]

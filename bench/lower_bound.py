@@ -17,8 +17,8 @@ import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.pri.paper.presets import params
 from cmdpkit.learners.pri.paper.refine import Refinement
-from cmdpkit.rollout import counts
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.rollout import counts
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6, 10**7)

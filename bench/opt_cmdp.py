@@ -17,8 +17,8 @@ import numpy as np
 from cmdpkit import Policy, Solution, evaluate, load, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners import load as learner_of
-from cmdpkit.policy import action_values
-from cmdpkit.stream import stream
+from cmdpkit.model.policy import action_values
+from cmdpkit.simulate.random import stream
 
 SEEDS, NEAR = 40, 0.005
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (("signals known", {"deterministic": True}), ("signals unknown", {}))

@@ -15,8 +15,8 @@ import numpy as np
 
 from cmdpkit import CMDP, Policy, Solution, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.meter import Tally
-from cmdpkit.stream import stream
+from cmdpkit.simulate.meter import Tally
+from cmdpkit.simulate.random import stream
 
 THREADS = 2
 USED = 1e-6  # an occupancy above this counts as use, when supports are compared

@@ -14,11 +14,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from cmdpkit.execute import execute
-from cmdpkit.experiment import Experiment
-from cmdpkit.runs import ensure
-from cmdpkit.store import load_records
-from cmdpkit.worlds import ModelWorld
+from cmdpkit.experiments.execute import execute
+from cmdpkit.experiments.experiment import Experiment
+from cmdpkit.records.store import load_records
+from cmdpkit.running.runs import ensure
+from cmdpkit.running.worlds import ModelWorld
 
 RUNS, EPISODES = 1000, 500_000
 LIMIT = 0.1

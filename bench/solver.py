@@ -11,8 +11,8 @@ import highspy
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.columns import Pool
-from cmdpkit.occupancy_lp import build_lp
+from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.occupancy_lp import build_lp
 
 
 def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck.CMDP:

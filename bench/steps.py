@@ -24,10 +24,10 @@ import numpy as np
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import Learner
-from cmdpkit.meter import Meter
-from cmdpkit.rollout import counts
-from cmdpkit.simulate import Simulator
-from cmdpkit.stream import stream
+from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.rollout import counts
+from cmdpkit.simulate.simulator import Simulator
 
 K = 1_000_000
 STEPS = 600_000  # per repetition
@@ -238,7 +238,7 @@ def first_result() -> None:
     code = (
         "from cmdpkit import envs\n"
         "from cmdpkit.learners import Source, Spec, load\n"
-        "from cmdpkit.stream import stream\n"
+        "from cmdpkit.simulate.random import stream\n"
         "cmdp = envs.build('paper/synthetic')\n"
         "load('triple-q')(Spec.of(cmdp, 1000)).run(Source.of(cmdp), stream(0), 1000)\n"
     )

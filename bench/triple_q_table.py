@@ -21,8 +21,8 @@ from bench._ranges import total_range
 from cmdpkit import CMDP, diagnose, envs, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import Learner
-from cmdpkit.meter import Tally
-from cmdpkit.stream import stream
+from cmdpkit.simulate.meter import Tally
+from cmdpkit.simulate.random import stream
 
 FIRST = [  # chosen before the preset was; one of them failed with its first version
     {"S": 5, "A": 3, "H": 5, "slack": 0.05, "seed": 1},

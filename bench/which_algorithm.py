@@ -19,12 +19,12 @@ import numpy as np
 
 from bench._ranges import total_range
 from cmdpkit import CMDP, learn
-from cmdpkit.analyse import Group, finals, policy_gaps, policy_misses, slope
-from cmdpkit.execute import execute
-from cmdpkit.experiment import Experiment
-from cmdpkit.intervals import estimate
-from cmdpkit.kernel import FloatArray
+from cmdpkit.experiments.execute import execute
+from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners import facts
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.results.statistics import estimate
+from cmdpkit.results.study import Group, finals, policy_gaps, policy_misses, slope
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from cmdpkit.planning.confidence import Box
+from cmdpkit.learners._planning.confidence import Box
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.constraints import at_least, at_most
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_least, at_most
 
 BUFFER = """
 [model]

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
-from cmdpkit.gym import GymWorld, make_env
-from cmdpkit.stream import stream
+from cmdpkit.running.gym import GymWorld, make_env
+from cmdpkit.simulate.random import stream
 
 
 class Line(gymnasium.Env):

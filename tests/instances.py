@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.policy import one_hot
+from cmdpkit.model.policy import one_hot
 
 
 def synthetic(rho: float = 2.0) -> ck.CMDP:
@@ -55,7 +55,7 @@ def with_rho(cmdp: ck.CMDP, rho: np.ndarray) -> ck.CMDP:
 
 def sparse(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck.CMDP:
     """A stationary model with few successors a pair, bounds halfway between what comes by itself and the best."""
-    from cmdpkit.columns import Pool
+    from cmdpkit.exact.columns import Pool
 
     rng = np.random.default_rng(seed)
     rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)

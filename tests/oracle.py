@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from cmdpkit.kernel import FloatArray
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.record import Certificate, Run, RunRecord
+from cmdpkit.records.record import Certificate, Run, RunRecord
 
 EXPONENT = {"pri": 0.5, "triple-q": 0.8, "opt-cmdp": 0.6}
 EPISODES = 1_000_000

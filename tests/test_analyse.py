@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cmdpkit import analyse, store
-from cmdpkit.analyse import Study, compare, curve, groups, slope
-from cmdpkit.intervals import estimate, sign_flip_p, t_central, t_p, t_quantile
+from cmdpkit.records import store
+from cmdpkit.results import study as analyse
+from cmdpkit.results.statistics import estimate, sign_flip_p, t_central, t_p, t_quantile
+from cmdpkit.results.study import Study, compare, curve, groups, slope
 from records import make_record, study, two_bounds
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cmdpkit import atomic
+from cmdpkit.io import atomic
 
 
 def test_a_failure_while_writing_leaves_the_old_file_and_no_other(tmp_path):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cmdpkit.constraints import at_most
-from cmdpkit.files import read_model, write_model
-from cmdpkit.model import CMDP
+from cmdpkit.io.models import read_model, write_model
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
 
 NAN = float("nan")
 HUGE = 10**400  # a whole number no float can hold

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cmdpkit.constraints import Constraint, at_least, at_most
-from cmdpkit.kernel import Kernel
-from cmdpkit.model import CMDP, Grid
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.constraints import Constraint, at_least, at_most
+from cmdpkit.model.transitions import Kernel
 
 P, R = np.full((2, 2, 2), 0.5), np.zeros((2, 2))
 NAN, INF = float("nan"), float("inf")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, at_least, at_most, envs, evaluate, learn, load, solve
-from cmdpkit.baselines import known_safe, safest
-from cmdpkit.gym import GymWorld, to_gym
-from cmdpkit.policy import Policy
-from cmdpkit.worlds import ModelWorld
+from cmdpkit.model.policy import Policy
+from cmdpkit.running.baselines import known_safe, safest
+from cmdpkit.running.gym import GymWorld, to_gym
+from cmdpkit.running.worlds import ModelWorld
 
 SAFE = ("dope", "opsrl", "opt-pess-lp")
 TOLD = (*SAFE, "opt-dual", "opt-primal-dual", "opdop", "opt-pess-primal-dual")

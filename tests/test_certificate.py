@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cmdpkit import envs, evaluate
-from cmdpkit.certificate import empirical_bernstein, half_width, simultaneous
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.policy import Policy
-from cmdpkit.stream import stream
+from cmdpkit.learners._certificate import empirical_bernstein, half_width, simultaneous
+from cmdpkit.model.policy import Policy
+from cmdpkit.simulate.random import stream
 
 
 def test_the_radius_is_that_of_maurer_and_pontil():

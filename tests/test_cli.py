@@ -18,9 +18,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import cmdpkit as ck
-from cmdpkit import cli, envs, policy_files
-from cmdpkit.answers import text as json_text
-from cmdpkit.solver import METHODS
+from cmdpkit import cli, envs
+from cmdpkit.exact.solver import METHODS
+from cmdpkit.io import policies as policy_files
+from cmdpkit.results.plain import text as json_text
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "command-line.md"
 VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos", "learn")
@@ -321,7 +322,7 @@ def test_the_list_of_verbs_is_complete_and_not_cut_short() -> None:
 def test_help_loads_nothing_heavy() -> None:
     script = (
         "import sys; from cmdpkit.cli import app; app(['solve', '--help'], standalone_mode=False); "
-        "sys.exit(', '.join({'numpy', 'numba', 'highspy', 'rich', 'cmdpkit.model'} & set(sys.modules)) or None)"
+        "sys.exit(', '.join({'numpy', 'numba', 'highspy', 'rich', 'cmdpkit.model.cmdp'} & set(sys.modules)) or None)"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve
-from cmdpkit.policy_files import write_policy
+from cmdpkit.io.policies import write_policy
 
 pytestmark = pytest.mark.compiled
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")

@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cmdpkit import store
-from cmdpkit.manifest import difference
+from cmdpkit.records import store
+from cmdpkit.records.manifest import difference
 
 KILLS = int(os.environ.get("CMDPKIT_KILLS", "6"))  # shared among the three executors
 SEED = int(os.environ.get("CMDPKIT_CRASH_SEED", "0"))
@@ -35,7 +35,7 @@ episodes = 60_000
 seeds = 10
 """
 # Python reads this file when it starts, in workers too: runs are saved far more often than every five seconds.
-EAGER = "import cmdpkit.learning\ncmdpkit.learning.SAVE_SECONDS = 0.02\n"
+EAGER = "import cmdpkit.running.learning\ncmdpkit.learning.SAVE_SECONDS = 0.02\n"
 
 
 class Bench:

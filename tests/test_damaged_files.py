@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from cmdpkit.constraints import at_most
-from cmdpkit.files import SUFFIXES, read_model, write_model
-from cmdpkit.model import CMDP
+from cmdpkit.io.models import SUFFIXES, read_model, write_model
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
 
 
 def small() -> CMDP:

@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 
 import cmdpkit as ck
 import oracle
-from cmdpkit.diagnosis import reachable, slater_slack
+from cmdpkit.exact.diagnosis import reachable, slater_slack
 from instances import deterministic_values, synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled

@@ -17,7 +17,7 @@ from test_layers import ORDER
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)])
-PUBLIC = [name for name in cmdpkit.__all__ if not name.startswith("_")]
+PUBLIC = [name for name in cmdpkit.__all__ if not name.startswith("_") and name not in cmdpkit._MODULES]
 
 
 def extension(name):
@@ -59,20 +59,25 @@ def test_every_public_name_has_a_docstring_of_its_own_and_a_place_in_the_referen
     assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}$", reference, flags=re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", cmdpkit._MODULES)
+def test_every_public_module_works_without_further_imports_and_has_entries_in_the_reference(name):
+    code = f"import cmdpkit; assert cmdpkit.{name}.__doc__"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    reference = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{cmdpkit._MODULES[name]}\.\w+$", reference, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_has_a_page_that_solves_it(name):
     page = (DOCS / "environments" / f"{name.replace('/', '-')}.md").read_text(encoding="utf-8")
     assert re.search(rf"^```{{run}}\ncmdpkit solve {name}\b", page, flags=re.MULTILINE)
 
 
-def test_contributing_explains_the_modules_in_the_order_they_build_on_each_other():
-    rank = {module: i for i, row in enumerate(ORDER) for module in row}
+def test_contributing_explains_the_rooms_in_the_order_they_build_on_each_other():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.*?`) \| .+ \|$", text, flags=re.MULTILINE)
-    listed = [module for row in rows for module in re.findall(r"`(\w+)/?`", row)]
-    assert set(rank) <= set(listed)
-    ranks = [rank[module] for module in listed if module in rank]
-    assert ranks == sorted(ranks)
+    table = text.partition("| room in `src/cmdpkit/` |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| `(\w+)/` \| .+ \|$", table, flags=re.MULTILINE)
+    assert listed == [room for room in ORDER if (Path(cmdpkit.__file__).parent / room).is_dir()]
 
 
 def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):

@@ -7,8 +7,8 @@ from cmdpkit import Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.dual_q import Learner
 from cmdpkit.learners.dual_q.kernel import CHANGED
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import reset, step
 
 
 def played(cmdp, K, seed=1, **params):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cmdpkit import envs
-from cmdpkit.policy import Policy, evaluate
+from cmdpkit.model.policy import Policy, evaluate
 from oracle import optimum, slater_slack
 
 # -- paper/synthetic ---------------------------------------------------------------------------------------------------

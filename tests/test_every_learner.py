@@ -12,7 +12,7 @@ import pytest
 import cmdpkit.learners
 from cmdpkit import CMDP, Policy, envs
 from cmdpkit.learners import Source, Spec, about, load, names
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
 from told import told
 
 pytestmark = pytest.mark.compiled

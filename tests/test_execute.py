@@ -14,10 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 import cmdpkit as ck
-from cmdpkit import cli, execute, jobs, store
-from cmdpkit.execute import bench
-from cmdpkit.manifest import difference
-from cmdpkit.runs import learn_many
+from cmdpkit import cli
+from cmdpkit.experiments import execute
+from cmdpkit.experiments import worker as jobs
+from cmdpkit.experiments.execute import bench
+from cmdpkit.records import store
+from cmdpkit.records.manifest import difference
+from cmdpkit.running.runs import learn_many
 
 SMALL = {"episodes": 2000, "seeds": 3}
 
@@ -83,7 +86,7 @@ def test_what_is_done_is_skipped_and_what_is_added_is_done(tmp_path):
 
 
 def test_an_unfinished_run_continues_where_it_was_saved(tmp_path, monkeypatch, reference):
-    monkeypatch.setattr("cmdpkit.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
 
     class Stopper(Seen):
         def report(self, at):
@@ -122,7 +125,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 
     seen = Seen()
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.runs.learn_in", bug)
+        patched.setattr("cmdpkit.running.runs.learn_in", bug)
         again = bench(*asked, **SMALL, out=tmp_path, executor="serial", observer=seen)
     assert seen.begun == [(6, 3)] and len(seen.ends) == 3
     assert all(f.reason.startswith("ZeroDivisionError: by nothing (test_execute.py:") for f in again.failures)
@@ -131,7 +134,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
     asked = {"episodes": 100, "seeds": 1, "out": tmp_path, "executor": "serial"}
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.runs.learn_in", lambda *a, **k: 1 / 0)
+        patched.setattr("cmdpkit.running.runs.learn_in", lambda *a, **k: 1 / 0)
         assert len(bench(["paper/grid"], ["triple-q"], **asked).failures) == 1
     study = bench(["paper/grid"], ["triple-q"], **asked)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
@@ -144,7 +147,7 @@ def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, m
         except KeyboardInterrupt:
             raise RuntimeError("query interrupted") from None
 
-    monkeypatch.setattr("cmdpkit.runs.learn_in", swallow)
+    monkeypatch.setattr("cmdpkit.running.runs.learn_in", swallow)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
@@ -178,7 +181,7 @@ def test_an_optimum_is_found_once_per_process_and_environment(tmp_path, monkeypa
     ],
 )
 def test_an_executor_that_cannot_be_is_refused(options, said, monkeypatch):
-    monkeypatch.setattr("cmdpkit.cluster.ANSWER", "1s")
+    monkeypatch.setattr("cmdpkit.experiments.cluster.ANSWER", "1s")
     with pytest.raises(ValueError, match=said):
         bench(["paper/grid"], ["triple-q"], **SMALL, **options)
 
@@ -187,9 +190,9 @@ def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path)
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
-        import cmdpkit.execute
+        import cmdpkit.experiments.execute
         print("begun")
-        study = cmdpkit.execute.bench(["paper/grid"], ["triple-q"], episodes=100, seeds=2, workers=2)
+        study = cmdpkit.experiments.execute.bench(["paper/grid"], ["triple-q"], episodes=100, seeds=2, workers=2)
         print(len(study))
         """)
     )
@@ -222,7 +225,7 @@ def test_a_full_disk_ends_the_bench_with_what_is_done_kept(tmp_path, executor):
     """RLIMIT_FSIZE makes every write beyond so many bytes fail as a full disk does, in the workers too."""
     code = textwrap.dedent(f"""
         import resource, signal, sys
-        from cmdpkit.execute import bench
+        from cmdpkit.experiments.execute import bench
         bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=2, out={str(tmp_path)!r}, executor="serial")
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -231,7 +234,7 @@ def test_a_full_disk_ends_the_bench_with_what_is_done_kept(tmp_path, executor):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert "ValueError: cannot write" in last and "File too large" in last
+    assert "CmdpkitError: cannot write" in last and "File too large" in last
     assert f"2 of 4 runs are finished and kept in {tmp_path}; the same command continues" in last
     assert len(store.load_records(tmp_path)) == 2 and not store.load_failures(tmp_path)
     assert len(bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=4, out=tmp_path, executor="serial")) == 4
@@ -245,7 +248,7 @@ def test_no_space_or_a_read_only_disk_is_said_and_nothing_is_lost(tmp_path, monk
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.atomic.os.fsync", refuse)
+        patched.setattr("cmdpkit.io.atomic.os.fsync", refuse)
         with pytest.raises(ValueError, match=rf"cannot write .*: {os.strerror(code)}. 1 of 2 runs are finished"):
             bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=2, out=tmp_path, executor="serial")
         seen = Seen()  # what is done needs no writing

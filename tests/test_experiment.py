@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.experiment import Experiment
-from cmdpkit.learning import request
-from cmdpkit.record import Run
-from cmdpkit.reproduce import paper_experiments
-from cmdpkit.worlds import ModelWorld
+from cmdpkit.experiments.experiment import Experiment
+from cmdpkit.paper.reproduce import paper_experiments
+from cmdpkit.records.record import Run
+from cmdpkit.running.learning import request
+from cmdpkit.running.worlds import ModelWorld
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PLAIN = {"name": "x", "environments": ["paper/synthetic"], "algorithms": ["triple-q"], "episodes": 1000, "seeds": 2}

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from buffer_model import BUFFER, assert_same, buffer
 from cmdpkit import envs
-from cmdpkit.constraints import at_least, at_most
-from cmdpkit.files import SUFFIXES, read_model, write_model
-from cmdpkit.formats.document import RESERVED
-from cmdpkit.kernel import Kernel
-from cmdpkit.model import CMDP, Grid
+from cmdpkit.io.formats.document import RESERVED
+from cmdpkit.io.models import SUFFIXES, read_model, write_model
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.constraints import at_least, at_most
+from cmdpkit.model.transitions import Kernel
 
 TEXT = (".toml", ".json", ".csv")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from buffer_model import BUFFER, assert_same, buffer
-from cmdpkit.constraints import at_least, at_most
-from cmdpkit.files import read_model
+from cmdpkit.io.models import read_model
+from cmdpkit.model.constraints import at_least, at_most
 
 
 def test_a_hand_written_toml_file_means_what_it_says(tmp_path):

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 import cmdpkit as ck
 from cmdpkit import envs
 from cmdpkit.envs.gym._tables import Table
-from cmdpkit.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
+from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
 from instances import synthetic
 
 GYM = [name for name in envs.names() if name.startswith("gym/")]

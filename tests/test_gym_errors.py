@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TimeLimit
 
 import cmdpkit as ck
-from cmdpkit.gym import GymWorld
-from cmdpkit.learning import learn
-from cmdpkit.stream import stream
+from cmdpkit.running.gym import GymWorld
+from cmdpkit.running.learning import learn
+from cmdpkit.simulate.random import stream
 from gym_line import FALLS, Line, SixValues, Vector, Watched, WatchedByStep, lake, told
 
 pytestmark = pytest.mark.compiled

@@ -10,12 +10,12 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
-from cmdpkit.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
-from cmdpkit.gym.episodes import BLOCK
 from cmdpkit.learners import load, names
-from cmdpkit.learning import learn
-from cmdpkit.stream import stream
-from cmdpkit.worlds import ModelWorld
+from cmdpkit.running.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
+from cmdpkit.running.gym.episodes import BLOCK
+from cmdpkit.running.learning import learn
+from cmdpkit.running.worlds import ModelWorld
+from cmdpkit.simulate.random import stream
 from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
 
 pytestmark = pytest.mark.compiled
@@ -253,8 +253,8 @@ def test_pieces_make_no_difference():
 
 @pytest.mark.parametrize("algo", ["triple-q", "dual-q"], ids=["by episode", "by step"])
 def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp_path, monkeypatch):
-    monkeypatch.setattr("cmdpkit.learning.SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("cmdpkit.learning.CHUNK_SECONDS", 0.0)  # a piece is one episode, a checkpoint after each
+    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.learning.CHUNK_SECONDS", 0.0)  # one episode per piece
     whole = learn(lake(), algo, constraints=FALLS, episodes=180, seed=5)
     path = tmp_path / "run.npz"
     for breaks in (3, 250, 600, 200):  # steps of a sitting, those that lead back to the place included

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.learning import checkpoints, learn
-from cmdpkit.worlds import ModelWorld
+from cmdpkit.running.learning import checkpoints, learn
+from cmdpkit.running.worlds import ModelWorld
 
 pytestmark = pytest.mark.compiled
 
@@ -52,7 +52,7 @@ def test_regret_is_measured_against_the_optimum_and_violation_against_the_bound(
 
 def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     whole = learn("paper/synthetic", "triple-q", episodes=20_000, seed=5)
-    monkeypatch.setattr("cmdpkit.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
     path = tmp_path / "run.npz"
 
     class Stop(Exception):
@@ -73,7 +73,7 @@ def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
 def test_a_killed_process_is_continued_to_the_same_bits(tmp_path):
     path = tmp_path / "run.npz"
     code = (
-        "import cmdpkit.learning as L; L.SAVE_SECONDS = 0.0; L.CHUNK_SECONDS = 0.001;"
+        "import cmdpkit.running.learning as L; L.SAVE_SECONDS = 0.0; L.CHUNK_SECONDS = 0.001;"
         f"L.learn('paper/synthetic', 'triple-q', episodes=3_000_000, seed=5, checkpoint={str(path)!r})"
     )
     kills = 0

@@ -6,8 +6,8 @@ from numba import njit
 
 from cmdpkit import CMDP, Policy, at_least, at_most, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.meter import AFFORDABLE, EVALUATIONS, Meter, collect, watch
-from cmdpkit.stream import stream
+from cmdpkit.simulate.meter import AFFORDABLE, EVALUATIONS, Meter, collect, watch
+from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
 

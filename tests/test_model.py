@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 import cmdpkit as ck
-from cmdpkit.model import Scale
+from cmdpkit.model.cmdp import Scale
 from instances import synthetic
 
 

@@ -8,9 +8,9 @@ from scipy.stats import binom
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, dope, load, opt_cmdp, opt_dual, opt_pess_primal_dual
-from cmdpkit.planning.empirical import estimate
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import stream
+from cmdpkit.learners._planning.empirical import estimate
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic
 from told import MODEL_BASED, PLANNERS, SAFE, make, told
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import cmdpkit as ck
-from cmdpkit.planning.confidence import (
+from cmdpkit.learners._planning.confidence import (
     bernstein,
     confidence_box,
     kernel_log,
@@ -16,7 +16,7 @@ from cmdpkit.planning.confidence import (
     start_bonus,
     transition_bonus,
 )
-from cmdpkit.planning.empirical import (
+from cmdpkit.learners._planning.empirical import (
     Counts,
     Estimate,
     count_move,
@@ -25,7 +25,7 @@ from cmdpkit.planning.empirical import (
     estimate,
     no_counts,
 )
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.extended import plan
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled

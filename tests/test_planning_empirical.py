@@ -5,8 +5,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from cmdpkit.compiled import compiled
-from cmdpkit.planning.empirical import (
+from cmdpkit.learners._planning.empirical import (
     Counts,
     count_move,
     count_start,
@@ -17,8 +16,9 @@ from cmdpkit.planning.empirical import (
     plan_is_due,
     update_estimate,
 )
-from cmdpkit.simulate import Simulator, reset, step
-from cmdpkit.stream import stream
+from cmdpkit.model.compiled import compiled
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import Simulator, reset, step
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cmdpkit.planning.evaluation import policy_values, truncated_values
-from cmdpkit.policy import action_values
+from cmdpkit.learners._planning.evaluation import policy_values, truncated_values
+from cmdpkit.model.policy import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled

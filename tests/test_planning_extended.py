@@ -6,8 +6,8 @@ import pytest
 import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
-from cmdpkit.planning.confidence import Box, point
-from cmdpkit.planning.extended import Plan, plan
+from cmdpkit.learners._planning.confidence import Box, point
+from cmdpkit.learners._planning.extended import Plan, plan
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled

@@ -5,15 +5,15 @@ import pytest
 from scipy.optimize import linprog
 
 import box_oracle
-from cmdpkit.planning.confidence import Box, point
-from cmdpkit.planning.induction import (
+from cmdpkit.learners._planning.confidence import Box, point
+from cmdpkit.learners._planning.induction import (
     Optimistic,
     best_row,
     extended_induction,
     extended_value_iteration,
     sort_descending,
 )
-from cmdpkit.policy import one_hot
+from cmdpkit.model.policy import one_hot
 
 pytestmark = pytest.mark.compiled
 

@@ -10,8 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import cmdpkit as ck
-from cmdpkit import plot, plot_boards
-from cmdpkit.analyse import Study, curve, groups
+from cmdpkit.results import boards as plot_boards
+from cmdpkit.results import figures as plot
+from cmdpkit.results.study import Study, curve, groups
 from records import make_record, study, two_bounds
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmdpkit as ck
-from cmdpkit.policy import action_values, from_occupancy
+from cmdpkit.model.policy import action_values, from_occupancy
 from instances import synthetic, tiny
 
 pytestmark = pytest.mark.compiled

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cmdpkit.policy import Mixture, Policy
-from cmdpkit.policy_files import read_policy, write_policy
+from cmdpkit.io.policies import read_policy, write_policy
+from cmdpkit.model.policy import Mixture, Policy
 
 READABLE = (".json", ".csv", ".npz")
 ODD = ("it's", 'a "quoted" | name', "{0} $x %s \\n", "two\nlines", '"""', "# état", 7)
@@ -282,8 +282,8 @@ def test_exports_cannot_be_read_back(suffix, tmp_path):
 
 
 def test_a_model_is_not_taken_for_a_policy(tmp_path):
-    from cmdpkit.files import read_model, write_model
-    from cmdpkit.model import CMDP
+    from cmdpkit.io.models import read_model, write_model
+    from cmdpkit.model.cmdp import CMDP
 
     model = CMDP([[[1.0]]], [[0.0]], horizon=1)
     with pytest.raises(ValueError, match=r"model.npz: not a policy written by cmdpkit"):

@@ -10,8 +10,8 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.pri.paper import PaperPRI
 from cmdpkit.learners.pri.paper.presets import pruning_episodes
 from cmdpkit.learners.pri.paper.refine import IDENTIFY
-from cmdpkit.meter import Meter
-from cmdpkit.stream import stream
+from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.random import stream
 from instances import synthetic
 from pri_instance import easy, support
 
@@ -219,7 +219,7 @@ def test_what_is_measured_does_not_reach_the_learner(draw_each):
 
 @pytest.mark.parametrize("changes", [{}, {"draw_each": True, "base": "dual-q"}])
 def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
-    from cmdpkit.simulate import reset, step
+    from cmdpkit.simulate.simulator import reset, step
 
     cmdp, K = synthetic(), 2000
     spec, sim = Spec.of(cmdp, K), Source.of(cmdp).simulator

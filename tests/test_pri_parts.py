@@ -13,7 +13,7 @@ from cmdpkit.learners.pri.practical.master import allocate, linear, solve_master
 from cmdpkit.learners.pri.practical.moments import covariance, evidence, means, record_size, spread
 from cmdpkit.learners.pri.practical.plan import error_quantile
 from cmdpkit.learners.pri.practical.steer import debt, steered
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
-from cmdpkit.certificate import simultaneous
 from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners._certificate import simultaneous
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.plan import Params, error_quantile, timetable
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
 

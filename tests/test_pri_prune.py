@@ -21,7 +21,7 @@ from cmdpkit.learners.pri.paper.prune import (
     underused,
     verdict,
 )
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
 from pri_instance import easy, support
 
 pytestmark = pytest.mark.compiled

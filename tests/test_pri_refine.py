@@ -12,8 +12,8 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
 from cmdpkit.learners.pri.paper.presets import params, rad
 from cmdpkit.learners.pri.paper.refine import IDENTIFY, REFINE, Refinement, likeliest, policies_in
-from cmdpkit.policy import one_hot
-from cmdpkit.stream import stream
+from cmdpkit.model.policy import one_hot
+from cmdpkit.simulate.random import stream
 from pri_instance import easy, support
 
 pytestmark = pytest.mark.compiled

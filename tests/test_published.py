@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cmdpkit.analyse import Study
-from cmdpkit.intervals import estimate
-from cmdpkit.published import Row, Verdict, judged
-from cmdpkit.report import render
+from cmdpkit.results.published import Row, Verdict, judged
+from cmdpkit.results.report.page import render
+from cmdpkit.results.statistics import estimate
+from cmdpkit.results.study import Study
 from records import study, two_bounds
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import cmdpkit as ck
-from cmdpkit import cli, reproduce
-from cmdpkit.analyse import Study, groups
-from cmdpkit.intervals import estimate
-from cmdpkit.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
-from cmdpkit.show_study import reproduction
+from cmdpkit import cli
+from cmdpkit.cli.outcomes import reproduction
+from cmdpkit.paper import reproduce
+from cmdpkit.paper.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
+from cmdpkit.results.statistics import estimate
+from cmdpkit.results.study import Study, groups
 from records import make_record
 
 SPREAD = {0: 0.9, 1: 1.0, 2: 1.1}

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy
-from cmdpkit.rollout import counts, episodes
-from cmdpkit.simulate import Simulator
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.rollout import counts, episodes
+from cmdpkit.simulate.simulator import Simulator
 
 pytestmark = pytest.mark.compiled
 

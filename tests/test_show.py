@@ -13,12 +13,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 import cmdpkit as ck
-from cmdpkit import envs, show
-from cmdpkit.constraints import Sense
-from cmdpkit.diagnosis import Range, Separation, Tradeoff, separations
-from cmdpkit.model import Grid
-from cmdpkit.policy_view import view
-from cmdpkit.wording import aligned, label, number, percent, ranges
+from cmdpkit import envs
+from cmdpkit.exact.diagnosis import Range, Separation, Tradeoff, separations
+from cmdpkit.model.cmdp import Grid
+from cmdpkit.model.constraints import Sense
+from cmdpkit.results.text import answers as show
+from cmdpkit.results.text.policies import view
+from cmdpkit.results.text.wording import aligned, label, number, percent, ranges
 
 
 def printed(renderable: RenderableType, width: int = 100) -> str:

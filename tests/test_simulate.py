@@ -6,8 +6,8 @@ from numba import njit
 from scipy import sparse, stats
 
 from cmdpkit import CMDP, Kernel, at_least, at_most, envs
-from cmdpkit.simulate import HALF, LOW, Simulator, reset, step
-from cmdpkit.stream import stream
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import HALF, LOW, Simulator, reset, step
 
 pytestmark = pytest.mark.compiled
 

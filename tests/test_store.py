@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit import atomic, manifest, store
-from cmdpkit.record import Run
+from cmdpkit.io import atomic
+from cmdpkit.records import manifest, store
+from cmdpkit.records.record import Run
 from records import make_record, two_bounds
 
 NOBODY = 65534  # the user without rights, on every POSIX system of ours

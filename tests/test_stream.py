@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmdpkit.stream import generator, next_u64, stream, uniform
+from cmdpkit.simulate.random import generator, next_u64, stream, uniform
 
 pytestmark = pytest.mark.compiled
 

@@ -13,8 +13,8 @@ import pytest
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.triple_q.presets import PRESETS
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import stream, uniform
+from cmdpkit.simulate.random import stream, uniform
+from cmdpkit.simulate.simulator import reset, step
 
 pytestmark = pytest.mark.compiled
 

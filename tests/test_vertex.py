@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.policy import from_occupancy
-from cmdpkit.vertex import purify
+from cmdpkit.exact.vertex import purify
+from cmdpkit.model.policy import from_occupancy
 from instances import tiny, with_rho
 
 pytestmark = pytest.mark.compiled

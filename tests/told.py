@@ -9,8 +9,8 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.learners import Spec
-from cmdpkit.planning.confidence import point
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.confidence import point
+from cmdpkit.learners._planning.extended import plan
 
 MODEL_BASED = (
     "conrl",

@@ -11,59 +11,67 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cmdpkit.analyse import Study as Study
-    from cmdpkit.constraints import Constraint as Constraint
-    from cmdpkit.constraints import at_least as at_least
-    from cmdpkit.constraints import at_most as at_most
-    from cmdpkit.diagnosis import diagnose as diagnose
-    from cmdpkit.diagnosis import tradeoff as tradeoff
-    from cmdpkit.execute import bench as bench
-    from cmdpkit.experiment import Experiment as Experiment
-    from cmdpkit.files import read_model as read_model
-    from cmdpkit.files import write_model as write_model
-    from cmdpkit.kernel import Kernel as Kernel
-    from cmdpkit.learning import learn as learn
-    from cmdpkit.model import CMDP as CMDP
-    from cmdpkit.model import Grid as Grid
-    from cmdpkit.policy import Mixture as Mixture
-    from cmdpkit.policy import Policy as Policy
-    from cmdpkit.policy import Values as Values
-    from cmdpkit.policy import decompose as decompose
-    from cmdpkit.policy import evaluate as evaluate
-    from cmdpkit.policy import markov as markov
-    from cmdpkit.policy import occupancy as occupancy
-    from cmdpkit.policy_files import read_policy as read_policy
-    from cmdpkit.policy_files import write_policy as write_policy
-    from cmdpkit.record import Certificate as Certificate
-    from cmdpkit.record import Run as Run
-    from cmdpkit.record import RunRecord as RunRecord
-    from cmdpkit.solver import Infeasible as Infeasible
-    from cmdpkit.solver import Solution as Solution
-    from cmdpkit.solver import solve as solve
-    from cmdpkit.sources import load as load
+    from cmdpkit import envs as envs
+    from cmdpkit import learners as learners
+    from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.exact.diagnosis import diagnose as diagnose
+    from cmdpkit.exact.diagnosis import tradeoff as tradeoff
+    from cmdpkit.exact.solver import Infeasible as Infeasible
+    from cmdpkit.exact.solver import Solution as Solution
+    from cmdpkit.exact.solver import solve as solve
+    from cmdpkit.experiments.execute import bench as bench
+    from cmdpkit.experiments.experiment import Experiment as Experiment
+    from cmdpkit.io.loading import load as load
+    from cmdpkit.io.models import read_model as read_model
+    from cmdpkit.io.models import write_model as write_model
+    from cmdpkit.io.policies import read_policy as read_policy
+    from cmdpkit.io.policies import write_policy as write_policy
+    from cmdpkit.model.cmdp import CMDP as CMDP
+    from cmdpkit.model.cmdp import Grid as Grid
+    from cmdpkit.model.constraints import Constraint as Constraint
+    from cmdpkit.model.constraints import at_least as at_least
+    from cmdpkit.model.constraints import at_most as at_most
+    from cmdpkit.model.policy import Mixture as Mixture
+    from cmdpkit.model.policy import Policy as Policy
+    from cmdpkit.model.policy import Values as Values
+    from cmdpkit.model.policy import decompose as decompose
+    from cmdpkit.model.policy import evaluate as evaluate
+    from cmdpkit.model.policy import markov as markov
+    from cmdpkit.model.policy import occupancy as occupancy
+    from cmdpkit.model.transitions import Kernel as Kernel
+    from cmdpkit.records.record import Certificate as Certificate
+    from cmdpkit.records.record import Run as Run
+    from cmdpkit.records.record import RunRecord as RunRecord
+    from cmdpkit.results.study import Study as Study
+    from cmdpkit.running import gym as gym
+    from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "analyse": ("Study",),
-    "constraints": ("Constraint", "at_least", "at_most"),
-    "diagnosis": ("diagnose", "tradeoff"),
-    "execute": ("bench",),
-    "experiment": ("Experiment",),
-    "files": ("read_model", "write_model"),
-    "kernel": ("Kernel",),
-    "learning": ("learn",),
-    "model": ("CMDP", "Grid"),
-    "policy": ("Mixture", "Policy", "Values", "decompose", "evaluate", "markov", "occupancy"),
-    "record": ("Certificate", "Run", "RunRecord"),
-    "policy_files": ("read_policy", "write_policy"),
-    "solver": ("Infeasible", "Solution", "solve"),
-    "sources": ("load",),
+    "errors": ("CmdpkitError",),
+    "exact.diagnosis": ("diagnose", "tradeoff"),
+    "exact.solver": ("Infeasible", "Solution", "solve"),
+    "experiments.execute": ("bench",),
+    "experiments.experiment": ("Experiment",),
+    "io.loading": ("load",),
+    "io.models": ("read_model", "write_model"),
+    "io.policies": ("read_policy", "write_policy"),
+    "model.cmdp": ("CMDP", "Grid"),
+    "model.constraints": ("Constraint", "at_least", "at_most"),
+    "model.policy": ("Mixture", "Policy", "Values", "decompose", "evaluate", "markov", "occupancy"),
+    "model.transitions": ("Kernel",),
+    "records.record": ("Certificate", "Run", "RunRecord"),
+    "results.study": ("Study",),
+    "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULES = {"envs": "envs", "gym": "running.gym", "learners": "learners"}  # whole modules that are public
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]
+__all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"cmdpkit.{_MODULES[name]}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'cmdpkit' has no attribute {name!r}")
     return getattr(importlib.import_module(f"cmdpkit.{_MODULE_OF[name]}"), name)

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from cmdpkit import __version__
-from cmdpkit.terminal import Verbs
+from cmdpkit.cli.terminal import Verbs
+from cmdpkit.errors import CmdpkitError
 
 app = typer.Typer(
     cls=Verbs,
@@ -22,7 +23,7 @@ app = typer.Typer(
 
 
 class Method(StrEnum):
-    """`cmdpkit.solver.METHODS`, which are not imported for --help."""
+    """`cmdpkit.exact.solver.METHODS`, which are not imported for --help."""
 
     auto = "auto"
     columns = "columns"
@@ -75,7 +76,7 @@ def policy_file(path: Path | None) -> Path | None:
 def vacant(path: Path | None, force: bool) -> None:
     """Refuse a file that exists before any work is done for it."""
     if path is not None and not force and path.exists():
-        raise ValueError(f"{path} exists already; --force replaces it")
+        raise CmdpkitError(f"{path} exists already; --force replaces it")
 
 
 def _version(wanted: bool) -> None:

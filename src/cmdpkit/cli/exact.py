@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cmdpkit.cli.app import Force, Json, Method, Model, PolicyFormat, app, bounds_of, examples, policy_file, vacant
-from cmdpkit.terminal import busy, console, say, say_json
+from cmdpkit.cli.terminal import busy, console, say, say_json
 
 if TYPE_CHECKING:
-    from cmdpkit.diagnosis import Diagnosis, Separation
+    from cmdpkit.exact.diagnosis import Diagnosis, Separation
 
 MOST_SEPARATED = 5_000  # used actions; each costs another solve
 MOST_WORK = 300_000_000  # used actions times transitions: about a minute
@@ -23,7 +23,8 @@ def envs(
     as_json: Json = False,
 ) -> None:
     """List the environments, or the parameters of one."""
-    from cmdpkit import envs, show
+    from cmdpkit import envs
+    from cmdpkit.results.text import answers as show
 
     listed = envs.names() if name is None else [name]
     described = {each: envs.describe(each) for each in listed}
@@ -51,7 +52,8 @@ def check(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit import answers, show
+    from cmdpkit.results import plain as answers
+    from cmdpkit.results.text import answers as show
 
     cmdp = ck.load(model)
     with busy("checking"):
@@ -96,7 +98,8 @@ def solve(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit import answers, show
+    from cmdpkit.results import plain as answers
+    from cmdpkit.results.text import answers as show
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
@@ -126,7 +129,8 @@ def tradeoff(
 ) -> None:
     """The best value against the bound of one constraint."""
     import cmdpkit as ck
-    from cmdpkit import answers, show
+    from cmdpkit.results import plain as answers
+    from cmdpkit.results.text import answers as show
 
     cmdp = ck.load(model)
     with busy("solving"):
@@ -183,8 +187,8 @@ def export(
 
 def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     """What every action of the optimum is worth, or None where finding out would take long."""
-    from cmdpkit.diagnosis import separations
-    from cmdpkit.policy import NEGLIGIBLE
+    from cmdpkit.exact.diagnosis import separations
+    from cmdpkit.model.policy import NEGLIGIBLE
 
     if found.solution is None:
         return None

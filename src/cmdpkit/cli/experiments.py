@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from cmdpkit.cli.app import Json, app, examples, vacant
-from cmdpkit.terminal import say, say_json
+from cmdpkit.cli.terminal import say, say_json
 
 
 class Executor(StrEnum):
-    """`cmdpkit.execute.EXECUTORS`, which are not imported for --help."""
+    """`cmdpkit.experiments.execute.EXECUTORS`, which are not imported for --help."""
 
     serial = "serial"
     processes = "processes"
@@ -59,10 +59,10 @@ def bench(
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
     """
-    from cmdpkit import show_study
-    from cmdpkit.execute import execute
-    from cmdpkit.experiment import Experiment
-    from cmdpkit.progress import Overview
+    from cmdpkit.cli import outcomes
+    from cmdpkit.cli.progress import Overview
+    from cmdpkit.experiments.execute import execute
+    from cmdpkit.experiments.experiment import Experiment
 
     experiment = Experiment.load(file)
     models, folder = dict(experiment.problems), out or experiment.output
@@ -74,7 +74,7 @@ def bench(
     if as_json:
         say_json({"name": experiment.name, **done.to_dict(), "table": study.table()})
     else:
-        say(show_study.outcome(experiment.name, done, study))
+        say(outcomes.outcome(experiment.name, done, study))
     raise typer.Exit(1 if done.failed else 0)
 
 
@@ -99,9 +99,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show what was learned: one HTML file that needs no network."""
-    from cmdpkit.analyse import Study
-    from cmdpkit.execute import models_of
-    from cmdpkit.wording import counted
+    from cmdpkit.experiments.execute import models_of
+    from cmdpkit.results.study import Study
+    from cmdpkit.results.text.wording import counted
 
     vacant(out, force)
     study = Study.load(folder)
@@ -135,9 +135,9 @@ def reproduce(
     Prints published figure, ours, 95 % interval, verdict, and what had to be assumed; writes the same and the curves
     into report.html, and the paper's figures as PNG files into figures/.
     """
-    from cmdpkit import show_study
-    from cmdpkit.progress import Overview
-    from cmdpkit.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
+    from cmdpkit.cli import outcomes
+    from cmdpkit.cli.progress import Overview
+    from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
 
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
@@ -155,7 +155,7 @@ def reproduce(
         written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}
         say_json({what.value: [row.to_dict() for row in found.rows], "seeds": found.seeds, **written})
     else:
-        say(show_study.reproduction(found))
+        say(outcomes.reproduction(found))
         if quick:
             typer.echo(f"This was --quick: {number} seeds instead of {SEEDS}; every run has its full length.")
     if found.hint:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from cmdpkit.cli.app import Json, Model, app, bounds_of, examples
-from cmdpkit.terminal import say, say_json
+from cmdpkit.cli.terminal import say, say_json
 
 
 class Noise(StrEnum):
-    """`cmdpkit.simulate.Noise`, which is not imported for --help."""
+    """`cmdpkit.simulate.simulator.Noise`, which is not imported for --help."""
 
     none = "none"
     bernoulli = "bernoulli"
@@ -25,7 +25,8 @@ Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole 
 @app.command(epilog=examples("algos", "algos --json"))
 def algos(as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, reference."""
-    from cmdpkit import learners, show_runs
+    from cmdpkit import learners
+    from cmdpkit.results.text import runs as show_runs
 
     listed = {name: learners.facts(name) for name in learners.names()}
     if as_json:
@@ -74,10 +75,11 @@ def learn(
     Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the policy
     that is handed over with its certificate.
     """
-    from cmdpkit import answers, show_runs
-    from cmdpkit.policy_files import read_policy
-    from cmdpkit.progress import Watch
-    from cmdpkit.runs import learn_many
+    from cmdpkit.cli.progress import Watch
+    from cmdpkit.io.policies import read_policy
+    from cmdpkit.results import plain as answers
+    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.running.runs import learn_many
 
     with Watch(quiet=as_json) as watch:
         records = learn_many(

@@ -20,10 +20,11 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, cast
 
-from cmdpkit.arguments import index_of
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.validate import index_of
 
 if TYPE_CHECKING:
-    from cmdpkit.model import CMDP
+    from cmdpkit.model.cmdp import CMDP
 
 Parameter = bool | int | float | str
 
@@ -59,7 +60,7 @@ def build(name: str, /, **params: object) -> CMDP:
     for given in params:
         if given not in has:
             listed = ", ".join(f"{p}={default!r}" for p, default in has.items())
-            raise ValueError(f"environment {name!r} has no parameter {given!r}; its parameters are {listed}")
+            raise CmdpkitError(f"environment {name!r} has no parameter {given!r}; its parameters are {listed}")
     return builder(**params)
 
 
@@ -76,9 +77,9 @@ def parse(text: str) -> tuple[str, dict[str, Parameter]]:
     for item in listed.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not (key and equals and value):
-            raise ValueError(f"{text!r}: expected parameter=value after the colon, got {item!r}")
+            raise CmdpkitError(f"{text!r}: expected parameter=value after the colon, got {item!r}")
         if key in params:
-            raise ValueError(f"{text!r}: parameter {key!r} is given twice")
+            raise CmdpkitError(f"{text!r}: parameter {key!r} is given twice")
         params[key] = _value(value)
     return name.strip(), params
 

@@ -41,10 +41,10 @@ Bura et al., DOPE (NeurIPS 2022), factored CMDP, with the constants of its publi
 
 from __future__ import annotations
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
-from cmdpkit.functions import from_function
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
+from cmdpkit.model.from_functions import from_function
 
 
 def build(S: int = 3, H: int = 6, share: float = 0.5) -> CMDP:

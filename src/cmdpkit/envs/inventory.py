@@ -41,10 +41,10 @@ Bura et al., DOPE (NeurIPS 2022), inventory control, with the constants of its p
 
 from __future__ import annotations
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
-from cmdpkit.functions import from_function
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
+from cmdpkit.model.from_functions import from_function
 
 CAPACITY = 5
 DEMAND = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # probability of 0, 1, ... units

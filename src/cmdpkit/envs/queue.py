@@ -44,10 +44,10 @@ Our own.
 
 from __future__ import annotations
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
-from cmdpkit.functions import from_function
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
+from cmdpkit.model.from_functions import from_function
 
 BUSY_HOURS = range(8, 18)  # of every 24, counted from 0
 POWER = {"idle": 0.0, "slow": 1.0, "fast": 3.0}

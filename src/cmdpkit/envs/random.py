@@ -56,10 +56,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.constraints import at_least
 from cmdpkit.envs._check import choice, flag, real, whole
-from cmdpkit.kernel import DENSE_LIMIT, FloatArray, Kernel
-from cmdpkit.model import CMDP
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_least
+from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 
 BERNOULLI_MEAN = 0.1
 ROUNDS, RATE = 5, 3.0  # of the search for weights
@@ -101,7 +102,7 @@ def _kernel(
     T, S, A = shape
     if successors is None:
         if T * S * A * S > DENSE_LIMIT:
-            raise ValueError(f"{T * S * A} dense rows over S = {S} states do not fit in memory; give successors")
+            raise CmdpkitError(f"{T * S * A} dense rows over S = {S} states do not fit in memory; give successors")
         return Kernel.from_dense(rng.dirichlet(np.full(S, concentration), (T, S, A)))
     k = whole("successors", successors, 1, S)
     prob = rng.dirichlet(np.full(k, concentration), T * S * A)

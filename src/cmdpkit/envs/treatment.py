@@ -54,10 +54,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
-from cmdpkit.kernel import FloatArray
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
+from cmdpkit.model.transitions import FloatArray
 
 STAGES = ("remission", "mild", "moderate", "severe")
 TOXICITY = ("none", "low", "medium", "high")

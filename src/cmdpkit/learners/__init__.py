@@ -20,8 +20,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, cast
 
-from cmdpkit.arguments import index_of
 from cmdpkit.learners._protocol import Episodic, Learner, Returns, Source, Spec, State, Stepwise
+from cmdpkit.model.validate import index_of
 
 __all__ = [
     "Episodic",
@@ -79,7 +79,7 @@ def load(name: str) -> type[Learner]:
 
     >>> load("triple-p")
     Traceback (most recent call last):
-    ValueError: unknown algorithm 'triple-p'; did you mean 'triple-q'?
+    cmdpkit.CmdpkitError: unknown algorithm 'triple-p'; did you mean 'triple-q'?
     """
     module = importlib.import_module(f"{__name__}.{_known(name).replace('-', '_')}")
     return cast("type[Learner]", module.Learner)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.compiled import ZERO, inlined
-from cmdpkit.stream import uniform
+from cmdpkit.model.compiled import ZERO, inlined
+from cmdpkit.simulate.random import uniform
 
 
 @inlined

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.arguments import is_int
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
-from cmdpkit.meter import Meter
-from cmdpkit.model import CMDP
-from cmdpkit.simulate import Noise, Simulator
-from cmdpkit.stream import Stream
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import is_int
+from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.simulator import Noise, Simulator
 
 State = Mapping[str, NDArray[Any]]  # a learner's arrays by name, as a checkpoint keeps them
 
@@ -40,15 +41,15 @@ class Spec:
 
     def __post_init__(self) -> None:
         if not is_int(self.K) or self.K < 1:
-            raise ValueError(f"K is {self.K!r}, expected a whole number of episodes, at least 1")
+            raise CmdpkitError(f"K is {self.K!r}, expected a whole number of episodes, at least 1")
         allowed = np.asarray(self.allowed)
         if allowed.shape != (self.H, self.S, self.A) or allowed.dtype != bool:
             expected = f"{(self.H, self.S, self.A)} and bool"
-            raise ValueError(f"allowed has shape {allowed.shape} and dtype {allowed.dtype}, expected {expected}")
+            raise CmdpkitError(f"allowed has shape {allowed.shape} and dtype {allowed.dtype}, expected {expected}")
         empty = np.argwhere(~allowed.any(axis=-1))
         if len(empty):
             h, s = (int(i) for i in empty[0])
-            raise ValueError(f"allowed[h={h}, s={s}] is empty: every state needs at least one action")
+            raise CmdpkitError(f"allowed[h={h}, s={s}] is empty: every state needs at least one action")
         object.__setattr__(self, "rho", np.array(self.rho, dtype=float))
 
     @property
@@ -80,7 +81,7 @@ class Source(NamedTuple):
         sim = self.simulator
         sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
         if sizes != (spec.H, spec.S, spec.A, spec.N):
-            raise ValueError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+            raise CmdpkitError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
 
 
 class Returns(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners._protocol import State
 
 
@@ -19,6 +20,6 @@ def put_back(arrays: State, state: State) -> None:
     for name, array in arrays.items():
         if name not in state or state[name].shape != array.shape:
             shape = state[name].shape if name in state else "missing"
-            raise ValueError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
+            raise CmdpkitError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
     for name, array in arrays.items():
         array[...] = state[name]

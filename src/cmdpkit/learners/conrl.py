@@ -31,9 +31,9 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.planner import Decided, Planner
 from cmdpkit.learners._model_based.settings import Planning, chosen
-from cmdpkit.planning.confidence import hoeffding, mean_radius, point
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.confidence import hoeffding, mean_radius, point
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.extended import plan
 
 NEEDS: tuple[str, ...] = ()
 PRESETS = {"theory": Planning(pooled=True), "practical": Planning(c=1e-5)}
@@ -44,7 +44,7 @@ class Learner(Planner):
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("streaming")
     >>> learner = Learner(Spec.of(cmdp, K=1000), pooled=True)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 1000)

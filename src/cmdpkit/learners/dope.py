@@ -35,7 +35,7 @@ class Learner(DoublyPlanner):
 
     >>> import cmdpkit as ck
     >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
     >>> learner = Learner(Spec.of(cmdp, K=500), "theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)

@@ -25,16 +25,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Bench, Iterating, evaluate, mirror, mix, use
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.settings import Steps, chosen
-from cmdpkit.planning.empirical import estimate, update_estimate
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 NEEDS: tuple[str, ...] = ("slack",)
 PRESETS = {"theory": Steps(), "practical": Steps(c=1e-5, policy_step=3.0)}
@@ -56,7 +56,7 @@ class Learner(Iterating):
     """OPDOP at work; keyword arguments other than preset and slack change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=5000), slack=0.0898)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)

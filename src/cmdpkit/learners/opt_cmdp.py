@@ -9,7 +9,8 @@ Guarantee ("theory"): strong regret and strong violation of order sqrt(S^2 A H^4
 Needs: nothing beside K. Output: the current policy, with at most N stochastic decisions in the planned model.
 Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
 
-Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of `cmdpkit.planning.confidence`.
+Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
+`cmdpkit.learners._planning.confidence`.
 
 Departures: plans when a count has doubled (`replan="episode"` is the paper's cadence); utilities instead of costs, N of
 them; the start distribution is unknown too and has its own box; optimistic signals are cut at 1, which keeps them
@@ -28,9 +29,9 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.planner import Decided, Planner
 from cmdpkit.learners._model_based.settings import Radii, chosen, logs
-from cmdpkit.planning.confidence import confidence_box, hoeffding, mean_radius
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.confidence import confidence_box, hoeffding, mean_radius
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.extended import plan
 
 NEEDS: tuple[str, ...] = ()
 PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
@@ -41,7 +42,7 @@ class Learner(Planner):
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=2000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)

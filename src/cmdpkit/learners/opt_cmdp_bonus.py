@@ -8,7 +8,8 @@ Guarantee ("theory"): strong regret and strong violation of order sqrt(S^3 A H^4
 Needs: nothing beside K. Output: the current policy. Per plan: column generation, each column O(H S^2 A).
 Memory O(H S^2 A).
 
-Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of `cmdpkit.planning.confidence`.
+Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
+`cmdpkit.learners._planning.confidence`.
 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
 thresholds by its own bonus and r_hat + b is cut at H - h, all that steps h.. can earn, which keeps it optimistic.
@@ -25,9 +26,9 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.planner import Decided, Planner
 from cmdpkit.learners._model_based.settings import Radii, chosen, logs
-from cmdpkit.planning.confidence import mean_radius, point, start_bonus, transition_bonus
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.confidence import mean_radius, point, start_bonus, transition_bonus
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.extended import plan
 
 NEEDS: tuple[str, ...] = ()
 PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
@@ -38,7 +39,7 @@ class Learner(Planner):
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=2000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)

@@ -8,7 +8,7 @@ Guarantee ("theory"): weak regret and weak violation of order sqrt(S^3 A H^4 K) 
 probability 1 - delta. Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture; every
 single policy is deterministic, hence not near the optimum. Per episode O(H S^2 A). Memory O(H S^2 A).
 
-Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cmdpkit.planning.confidence`.
+Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cmdpkit.learners._planning.confidence`.
 
 Departures: utilities instead of costs; the start distribution is unknown too and has its own box; optimistic signals
 are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
@@ -21,18 +21,18 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, use
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.settings import Settings, chosen, logs
-from cmdpkit.planning.confidence import Box, confidence_box, hoeffding, update_box
-from cmdpkit.planning.empirical import Estimate, estimate, update_estimate
-from cmdpkit.planning.induction import Optimistic, extended_induction
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.confidence import Box, confidence_box, hoeffding, update_box
+from cmdpkit.learners._planning.empirical import Estimate, estimate, update_estimate
+from cmdpkit.learners._planning.induction import Optimistic, extended_induction
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 NEEDS: tuple[str, ...] = ("slack",)
 
@@ -76,7 +76,7 @@ class Learner(Iterating):
     """OptDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=5000), slack=0.0898)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)

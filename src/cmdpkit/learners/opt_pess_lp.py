@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
 from cmdpkit.learners._model_based.settings import Radii, chosen
-from cmdpkit.planning.confidence import hoeffding, mean_radius, point
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.evaluation import policy_values
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.confidence import hoeffding, mean_radius, point
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.evaluation import policy_values
+from cmdpkit.learners._planning.extended import plan
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
 PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
@@ -44,7 +44,7 @@ class Learner(SafePlanner):
 
     >>> import cmdpkit as ck
     >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
     >>> learner = Learner(Spec.of(cmdp, K=500), "theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)

@@ -27,17 +27,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import EPISODES, play
 from cmdpkit.learners._model_based.iterating import Bench, Iterating, evaluate, use
 from cmdpkit.learners._model_based.settings import Settings, chosen
-from cmdpkit.planning.confidence import Box, hoeffding
-from cmdpkit.planning.empirical import estimate, update_estimate
-from cmdpkit.planning.induction import Optimistic, extended_induction
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.confidence import Box, hoeffding
+from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.learners._planning.induction import Optimistic, extended_induction
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 NEEDS: tuple[str, ...] = ("baseline_utility",)
 
@@ -76,7 +76,7 @@ class Learner(Iterating):
     """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)

@@ -25,16 +25,16 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Steps, chosen, logs
-from cmdpkit.planning.empirical import estimate, update_estimate
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 NEEDS: tuple[str, ...] = ("slack",)
 
@@ -65,7 +65,7 @@ class Learner(Iterating):
     """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=5000), slack=0.0898)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)

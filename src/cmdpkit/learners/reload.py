@@ -32,21 +32,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Settings, chosen, logs
-from cmdpkit.model import CMDP
-from cmdpkit.planning.confidence import point
-from cmdpkit.planning.empirical import Estimate, estimate, update_estimate
-from cmdpkit.planning.induction import extended_value_iteration
-from cmdpkit.policy import Policy
-from cmdpkit.policy import evaluate as exact
-from cmdpkit.simulate import stacked
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.confidence import point
+from cmdpkit.learners._planning.empirical import Estimate, estimate, update_estimate
+from cmdpkit.learners._planning.induction import extended_value_iteration
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import evaluate as exact
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.simulator import stacked
 
 NEEDS: tuple[str, ...] = ()
 EPOCH = 500  # steps between two looks at the error
@@ -173,7 +173,7 @@ class Learner(Iterating):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=10_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)

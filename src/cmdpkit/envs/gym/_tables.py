@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.constraints import Constraint
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray, Kernel
-from cmdpkit.model import CMDP, Grid
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
 Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next, reward) -> reward, cost
 
@@ -73,7 +74,7 @@ class Table(NamedTuple):
         ends[self.s_next[going[self.s] & self.over]] = True
         if (going & ends).any():
             s = int(np.flatnonzero(going & ends)[0])
-            raise ValueError(f"an episode may end in state {s} and may go on from there: it cannot be absorbing")
+            raise CmdpkitError(f"an episode may end in state {s} and may go on from there: it cannot be absorbing")
         return ends
 
 

@@ -48,10 +48,10 @@ from __future__ import annotations
 
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import flag, real, whole
 from cmdpkit.envs.gym._tables import Table, board
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
 
 BOARD = ("............", "............", "............", "S##########G")
 EDGE = range(24, 36)  # observations of the third row

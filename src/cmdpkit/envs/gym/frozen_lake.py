@@ -45,10 +45,10 @@ from __future__ import annotations
 
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
 from cmdpkit.envs.gym._tables import Table, board
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
 
 LAKE = ("S...", ".H.H", "...H", "H..G")
 HOLES = frozenset(s for s, mark in enumerate("".join(LAKE)) if mark == "H")

@@ -43,10 +43,10 @@ from __future__ import annotations
 
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real, whole
 from cmdpkit.envs.gym._tables import Table
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_most
 
 MOVES = ("south", "north", "east", "west")
 STANDS = ("R", "G", "Y", "B")

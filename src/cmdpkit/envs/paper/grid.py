@@ -48,9 +48,9 @@ import math
 
 import numpy as np
 
-from cmdpkit.constraints import at_most
 from cmdpkit.envs._check import real
-from cmdpkit.model import CMDP, Grid
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.constraints import at_most
 
 H = 6
 BOARD = ("..S..", "..##.", "..G..", ".#...", ".....")

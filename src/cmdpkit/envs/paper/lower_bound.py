@@ -43,9 +43,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.constraints import at_least
 from cmdpkit.envs._check import real, whole
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_least
 
 
 def build(p: float = 0.5, H: int = 6) -> CMDP:

@@ -39,9 +39,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.constraints import at_least
 from cmdpkit.envs._check import real
-from cmdpkit.model import CMDP
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_least
 
 SEED = 3
 

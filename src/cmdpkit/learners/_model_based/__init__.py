@@ -9,5 +9,5 @@
     baseline        what some must be told about the problem
     notes           what a user is told where the constants of a theory are vacuous
 
-Estimates, confidence boxes and planning itself are in `cmdpkit.planning`.
+Estimates, confidence boxes and planning itself are in `cmdpkit.learners._planning`.
 """

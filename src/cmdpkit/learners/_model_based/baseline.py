@@ -1,7 +1,7 @@
 """What some algorithms must be told about the problem: a safe policy, its utilities, or by how much bounds can be met.
 
 All in unit scale, checked here. A learner cannot find these out: they come from the user or from the model, by way of
-`cmdpkit.baselines`.
+`cmdpkit.running.baselines`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.arguments import numbers
-from cmdpkit.kernel import FloatArray
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
-from cmdpkit.policy import Policy
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import numbers
 
 ROUNDING = 1e-9  # by which a utility that was computed may exceed the largest there is
 
@@ -23,11 +24,11 @@ def slack_of(spec: Spec, slack: float | None) -> float:
     if spec.N == 0:
         return np.inf
     if slack is None:
-        raise ValueError(
+        raise CmdpkitError(
             "slack is missing: by how much a policy can exceed all bounds at once (an episode, unit scale)"
         )
     if not 0 < slack <= spec.H + ROUNDING:
-        raise ValueError(f"slack is {slack!r}, expected more than 0 and at most H = {spec.H}")
+        raise CmdpkitError(f"slack is {slack!r}, expected more than 0 and at most H = {spec.H}")
     return float(slack)
 
 
@@ -36,25 +37,25 @@ def utilities_of(spec: Spec, baseline_utility: Any) -> FloatArray:
     if spec.N == 0:
         return np.zeros(0)
     if baseline_utility is None:
-        raise ValueError("baseline_utility is missing: the utilities [N] of a safe policy (an episode, unit scale)")
+        raise CmdpkitError("baseline_utility is missing: the utilities [N] of a safe policy (an episode, unit scale)")
     w = np.atleast_1d(numbers("baseline_utility", baseline_utility))
     if w.shape != spec.rho.shape:
-        raise ValueError(f"baseline_utility has shape {w.shape}, expected {spec.rho.shape}")
+        raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected {spec.rho.shape}")
     for n, (x, rho) in enumerate(zip(w, spec.rho, strict=True)):
         if not rho < x <= spec.H + ROUNDING:
-            raise ValueError(f"baseline_utility[{n}] is {x}, expected more than rho = {rho} and at most H = {spec.H}")
+            raise CmdpkitError(f"baseline_utility[{n}] is {x}, expected more than rho = {rho} and at most H = {spec.H}")
     return w
 
 
 def policy_of(spec: Spec, baseline: Any) -> FloatArray:
     """A safe policy pi [H, S, A]."""
     if baseline is None:
-        raise ValueError("baseline is missing: a policy pi [H, S, A] that is known to be safe")
+        raise CmdpkitError("baseline is missing: a policy pi [H, S, A] that is known to be safe")
     pi = Policy(baseline).pi
     if pi.shape != spec.allowed.shape:
-        raise ValueError(f"baseline has shape {pi.shape}, expected {spec.allowed.shape}")
+        raise CmdpkitError(f"baseline has shape {pi.shape}, expected {spec.allowed.shape}")
     outside = np.argwhere((pi > 0) & ~spec.allowed)
     if len(outside):
         h, s, a = (int(i) for i in outside[0])
-        raise ValueError(f"baseline[h={h}, s={s}, a={a}] is {pi[h, s, a]}, expected 0: the action is not allowed")
+        raise CmdpkitError(f"baseline[h={h}, s={s}, a={a}] is {pi[h, s, a]}, expected 0: the action is not allowed")
     return pi

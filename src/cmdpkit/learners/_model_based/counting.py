@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import inlined
-from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._model_based.settings import Settings
+from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, no_counts
 from cmdpkit.learners._state import copies, put_back
-from cmdpkit.meter import collect, watch_policy
-from cmdpkit.planning.empirical import count_move, count_start, count_step, no_counts
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import Stream, uniform
+from cmdpkit.model.compiled import inlined
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.meter import collect, watch_policy
+from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.simulate.simulator import reset, step
 
 # clock: episodes; pi changed since the meter saw it; plans made, infeasible ones, the last one infeasible; pi is the
 # baseline, episodes that played it

@@ -12,7 +12,7 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
 from cmdpkit.learners._model_based.settings import Radii, chosen
-from cmdpkit.planning.confidence import (
+from cmdpkit.learners._planning.confidence import (
     confidence_box,
     mean_log,
     mean_radius,
@@ -20,8 +20,8 @@ from cmdpkit.planning.confidence import (
     total_radius,
     transition_bonus,
 )
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.extended import plan
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.extended import plan
 
 
 @dataclass(frozen=True)

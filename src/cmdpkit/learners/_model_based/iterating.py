@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import CHANGED, EPISODES, Counting, end_episode
 from cmdpkit.learners._model_based.settings import Settings
-from cmdpkit.planning.confidence import total_radius, update_mean_radius, update_transition_bonus
-from cmdpkit.planning.empirical import Estimate
-from cmdpkit.planning.evaluation import update_truncated_values
+from cmdpkit.learners._planning.confidence import total_radius, update_mean_radius, update_transition_bonus
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.evaluation import update_truncated_values
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 FLOOR = 1e-26  # smallest probability of an action: one that is 0 could never come back
 

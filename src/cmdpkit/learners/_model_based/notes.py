@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cmdpkit.learners import Spec
-from cmdpkit.planning.confidence import bernstein, hoeffding
+from cmdpkit.learners._planning.confidence import bernstein, hoeffding
 
 NOTICEABLE = 0.1  # of what a step can earn
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Source
 from cmdpkit.learners._model_based.counting import (
     BASELINE,
@@ -22,10 +20,12 @@ from cmdpkit.learners._model_based.counting import (
     play,
 )
 from cmdpkit.learners._model_based.settings import Planning
-from cmdpkit.planning.confidence import point
-from cmdpkit.planning.empirical import Estimate, estimate, mark_planned
-from cmdpkit.planning.extended import Plan, plan
-from cmdpkit.stream import Stream
+from cmdpkit.learners._planning.confidence import point
+from cmdpkit.learners._planning.empirical import Estimate, estimate, mark_planned
+from cmdpkit.learners._planning.extended import Plan, plan
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 
 class Decided(NamedTuple):

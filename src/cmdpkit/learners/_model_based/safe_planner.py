@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.baseline import policy_of, utilities_of
 from cmdpkit.learners._model_based.planner import Decided, Planner
 from cmdpkit.learners._model_based.settings import Planning
-from cmdpkit.planning.empirical import estimate
+from cmdpkit.learners._planning.empirical import estimate
+from cmdpkit.model.transitions import FloatArray
 
 
 class SafePlanner(Planner):

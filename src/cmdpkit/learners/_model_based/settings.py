@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from cmdpkit.arguments import index_of, is_int
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
-from cmdpkit.planning.confidence import kernel_log, mean_log
+from cmdpkit.learners._planning.confidence import kernel_log, mean_log
+from cmdpkit.model.validate import index_of, is_int
 
 CADENCES = ("doubling", "episode")
 
@@ -28,7 +29,7 @@ class Settings:
 
     def _expect(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def chosen(presets: Mapping[str, Any_Settings], preset: str, changes: Mapping[st
     for name, value in changes.items():
         index_of("parameter", known, name)
         if _kind(value) != _kind(getattr(made, name)):
-            raise ValueError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
+            raise CmdpkitError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
     return replace(made, **changes)
 
 

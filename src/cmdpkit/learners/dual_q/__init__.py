@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.dual_q.kernel import Constants, Tables, choose, end_episode, learn, play, scan
 from cmdpkit.learners.dual_q.presets import Params, params
-from cmdpkit.policy import one_hot
-from cmdpkit.stream import Stream
+from cmdpkit.model.policy import one_hot
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 
 class Learner:
     """Dual-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=20_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)

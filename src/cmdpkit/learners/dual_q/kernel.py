@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import ONE, ZERO, compiled, inlined
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.meter import collect, watch
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import uniform
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
 
 EPISODES, CHANGED = 0, 1  # clock: episodes played; policy changed since it was watched
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cmdpkit.arguments import index_of
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
+from cmdpkit.model.validate import index_of
 
 PRESETS = ("practical",)
 
@@ -26,13 +27,13 @@ class Params:
     def __post_init__(self) -> None:
         for name in ("frame", "eta", "lam_max", "explore_for"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected more than 0")
+                raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected more than 0")
         if self.frame != int(self.frame):
-            raise ValueError(f"frame is {self.frame!r}, expected a whole number of episodes")
+            raise CmdpkitError(f"frame is {self.frame!r}, expected a whole number of episodes")
         if not 0 <= self.lam_start <= self.lam_max:
-            raise ValueError(f"lam_start is {self.lam_start!r}, expected a number from 0 to lam_max = {self.lam_max}")
+            raise CmdpkitError(f"lam_start is {self.lam_start!r}, expected a number from 0 to lam_max = {self.lam_max}")
         if not 0 <= self.explore <= 1:
-            raise ValueError(f"explore is {self.explore!r}, expected a probability")
+            raise CmdpkitError(f"explore is {self.explore!r}, expected a probability")
 
 
 def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:

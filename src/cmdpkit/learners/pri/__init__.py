@@ -15,11 +15,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cmdpkit.arguments import index_of
-from cmdpkit.certificate import Intervals
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.stream import Stream
+from cmdpkit.learners._certificate import Intervals
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import index_of
+from cmdpkit.simulate.random import Stream
 
 PRESETS = ("practical", "paper", "theory")
 
@@ -28,7 +28,7 @@ class Learner:
     """PRI at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=200_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 200_000)

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import FloatArray, IntArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.triple_q.kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
 from cmdpkit.learners.triple_q.presets import Params, notes, params
-from cmdpkit.policy import one_hot
-from cmdpkit.stream import Stream
+from cmdpkit.model.policy import one_hot
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
 
 MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in
 
@@ -43,7 +43,7 @@ class Learner:
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = Learner(Spec.of(cmdp, K=20_000), eta=4.0)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)

@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import ONE, ZERO, compiled, inlined
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.meter import collect, watch
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import uniform
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
 
 FRAMES, LEFT, CHANGED = 0, 1, 2  # clock: frames ended, episodes left in this one; policy changed since it was watched
 NOTHING = -0.0  # unlike 0.0, it adds to a number without a trace, so the compiler drops the addition

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cmdpkit.arguments import index_of
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
+from cmdpkit.model.validate import index_of
 
 PRESETS = ("practical", "theory", "authors")
 
@@ -50,11 +51,11 @@ class Params:
         self._expect("eps_high", self.eps_high >= self.eps_low, f"at least eps_low = {self.eps_low:g}")
         self._expect("reward_ceiling", self.reward_ceiling >= self.reward_start > 0, "at least reward_start, above 0")
         if self.frame != int(self.frame):
-            raise ValueError(f"frame is {self.frame}, expected a whole number of episodes")
+            raise CmdpkitError(f"frame is {self.frame}, expected a whole number of episodes")
 
     def _expect(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
 def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:
@@ -65,7 +66,7 @@ def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:
     known = [field.name for field in fields(Params)]
     for name, value in changes.items():
         if isinstance(getattr(made, known[index_of("parameter", known, name)]), bool) != isinstance(value, bool):
-            raise ValueError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
+            raise CmdpkitError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
     return replace(made, **changes)
 
 

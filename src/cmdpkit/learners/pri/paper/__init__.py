@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners.pri.paper.base import under
 from cmdpkit.learners.pri.paper.presets import notes, params
 from cmdpkit.learners.pri.paper.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
 from cmdpkit.learners.pri.paper.refine import IDENTIFY, Refinement, policies_in
-from cmdpkit.stream import Stream
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 PHASES = ("slack", "pruning by usage", "pruning by comparison", "refinement", "identification")
 NOT_YET = -1
@@ -35,7 +35,7 @@ class PaperPRI:
     """The published algorithm at work; keyword arguments change single parameters of the preset.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.stream import stream
+    >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = PaperPRI(Spec.of(cmdp, K=1_500_000), "paper", eps_rho=0.01)
     >>> _ = learner.run(Source.of(cmdp), stream(1), 1_500_000)

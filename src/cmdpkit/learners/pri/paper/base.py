@@ -14,11 +14,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import compiled
-from cmdpkit.kernel import BoolArray, FloatArray
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Source, Spec, State, load
 from cmdpkit.learners.pri.paper.drive import Driven
-from cmdpkit.stream import Stream
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 COUNT, SUM, SQUARES = 0, 1, 2  # rows of a tally [3, 1+N]; squares are about the mean of what came before
 
@@ -92,11 +93,11 @@ def base_learner(name: str, preset: str, spec: Spec) -> Learner:
     Other algorithms than Triple-Q have one setting here, their default.
     """
     if name == "pri":
-        raise ValueError("base is 'pri': PRI cannot be its own base learner")
+        raise CmdpkitError("base is 'pri': PRI cannot be its own base learner")
     algorithm = cast("Any", load(name))
     needs = getattr(sys.modules[algorithm.__module__], "NEEDS", ())
     if needs:
-        raise ValueError(f"base {name!r} needs {', '.join(needs)}, which PRI does not know")
+        raise CmdpkitError(f"base {name!r} needs {', '.join(needs)}, which PRI does not know")
     if name == "triple-q":
         made = algorithm(spec, preset="theory") if preset == "theory" else algorithm(spec, **published(spec))
     else:

@@ -17,7 +17,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 TOLERANCE = 1e-9
 ROUNDING = 1e-9  # plays this far below a whole number are one

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from cmdpkit.kernel import FloatArray
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Episodic, Learner, Stepwise
-from cmdpkit.stream import Stream
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 
 class Driven:
@@ -24,7 +25,7 @@ class Driven:
             self.episodic = cast("Any", learner).episodic()
         elif not hasattr(learner, "next"):
             name = type(learner).__module__.rpartition(".")[2].replace("_", "-")
-            raise ValueError(f"base {name!r} learns only in models, it cannot be driven step by step")
+            raise CmdpkitError(f"base {name!r} learns only in models, it cannot be driven step by step")
         self.stepwise = cast("Stepwise", learner)
 
     def first(self, s: int, rng: Stream) -> int:

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cmdpkit.arguments import index_of, is_int
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
+from cmdpkit.model.validate import index_of, is_int
 
 PRESETS = ("paper", "theory")
 NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
@@ -67,7 +68,7 @@ class Params:
 
     def _expect(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
     def floor_of(self, M: int) -> float:
         """e', the smallest weight among M policies."""
@@ -256,14 +257,14 @@ def _like(name: str, default: Any, value: Any) -> Any:
     """The value, as the default's type; whole numbers may be written 2e5."""
     if isinstance(default, (bool, str)):
         if not isinstance(value, type(default)):
-            raise ValueError(f"{name} is {value!r}, expected a value like {default!r}")
+            raise CmdpkitError(f"{name} is {value!r}, expected a value like {default!r}")
         return value
     if value is None and default is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}, expected a number")
+        raise CmdpkitError(f"{name} is {value!r}, expected a number")
     if is_int(default):
         if value != int(value):
-            raise ValueError(f"{name} is {value!r}, expected a whole number")
+            raise CmdpkitError(f"{name} is {value!r}, expected a whole number")
         return int(value)
     return float(value)

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners.pri.paper.base import COUNT, BaseRun, means, radius, under, within
 from cmdpkit.learners.pri.paper.presets import Params, tightening
-from cmdpkit.stream import Stream
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
 SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for

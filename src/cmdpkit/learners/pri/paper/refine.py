@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import ONE, compiled
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
 from cmdpkit.learners.pri.paper.drive import total
 from cmdpkit.learners.pri.paper.presets import Params, rad
 from cmdpkit.learners.pri.paper.prune import conditional
-from cmdpkit.meter import Meter, collect, watch
-from cmdpkit.policy import one_hot
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import Stream, uniform
+from cmdpkit.model.compiled import ONE, compiled
+from cmdpkit.model.policy import one_hot
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.meter import Meter, collect, watch
+from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.simulate.simulator import reset, step
 
 REFINE, IDENTIFY = 0, 1
 DRAWN = -1  # in place of a policy's number: drawn in every episode

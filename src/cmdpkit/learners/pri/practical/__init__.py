@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.certificate import Intervals, simultaneous
-from cmdpkit.kernel import FloatArray
 from cmdpkit.learners import Returns, Source, Spec, State, dual_q
+from cmdpkit.learners._certificate import Intervals, simultaneous
 from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.book import Task, new_book, new_tables, new_tape
@@ -33,7 +32,8 @@ from cmdpkit.learners.pri.practical.moments import covariance, means
 from cmdpkit.learners.pri.practical.plan import error_quantile, params, timetable
 from cmdpkit.learners.pri.practical.play import Plan, act, episodes, finish
 from cmdpkit.learners.pri.practical.steer import steered
-from cmdpkit.stream import Stream
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 WORTH = 20.0  # noise over loss counts at most this much
 MOST = 0.5  # deviations per episode

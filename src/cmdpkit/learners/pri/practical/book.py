@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners import Spec
 from cmdpkit.learners.pri.practical.moments import record_size
 from cmdpkit.learners.pri.practical.plan import Params, Timetable
 from cmdpkit.learners.pri.practical.play import Tables, Tape
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 # clock
 EPISODE, BLOCK_END, EPOCH, NEW, CERTIFY, CHANGES = range(6)

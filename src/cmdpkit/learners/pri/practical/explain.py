@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.book import Book, Task, extra_actions
 from cmdpkit.learners.pri.practical.improve import undecided
 from cmdpkit.learners.pri.practical.moments import PRICED
 from cmdpkit.learners.pri.practical.play import Tables
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 LISTED = 40  # at most so many cells are listed of a kind
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.certificate import half_width
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners import Spec
+from cmdpkit.learners._certificate import half_width
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.book import Book, Task, extra_actions
 from cmdpkit.learners.pri.practical.master import UNUSED, Answer, linear, solve_master
 from cmdpkit.learners.pri.practical.moments import Evidence, covariance, evidence, means
 from cmdpkit.learners.pri.practical.play import Tables
 from cmdpkit.learners.pri.practical.steer import debt
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 FEW = 50  # episodes of the policy itself without which nothing is concluded
 SLACK = 0.05  # by which a price may change beside the factor `trust`

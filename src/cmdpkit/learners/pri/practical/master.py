@@ -17,7 +17,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 UNUSED = 1e-9  # probabilities below this are rounding
 TINY = 1e-7  # price of a newcomer without any noise: ties go to what is in use

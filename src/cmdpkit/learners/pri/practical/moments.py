@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.kernel import BoolArray, FloatArray, IntArray
 from cmdpkit.learners.pri.practical.play import Tables
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 PSEUDO = 5.0  # samples of the step's pooled variance that every row's own is mixed with
 PRICED = 1e-9  # a price below this is none

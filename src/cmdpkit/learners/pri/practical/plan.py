@@ -12,8 +12,9 @@ from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from cmdpkit.arguments import index_of
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
+from cmdpkit.model.validate import index_of
 
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
@@ -54,7 +55,7 @@ class Params:
 
     def _expect(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise ValueError(f"{name} is {getattr(self, name)!r}, expected {rule}")
+            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
 def params(changes: dict[str, Any]) -> Params:
@@ -63,7 +64,7 @@ def params(changes: dict[str, Any]) -> Params:
     for name, value in changes.items():
         default = getattr(Params, known[index_of("parameter", known, name)])
         if isinstance(default, bool) != isinstance(value, bool) or isinstance(value, str):
-            raise ValueError(f"{name} is {value!r}, expected a value like {default!r}")
+            raise CmdpkitError(f"{name} is {value!r}, expected a value like {default!r}")
     return replace(Params(), **changes)
 
 

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.compiled import ONE, ZERO, compiled, inlined
-from cmdpkit.kernel import BoolArray, FloatArray
-from cmdpkit.meter import collect, watch_policy
-from cmdpkit.simulate import reset, step
-from cmdpkit.stream import uniform
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.meter import collect, watch_policy
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
 
 
 class Plan(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.kernel import BoolArray, FloatArray
 from cmdpkit.learners.pri.practical.book import Book, Task, extra_actions
 from cmdpkit.learners.pri.practical.master import allocate
 from cmdpkit.learners.pri.practical.moments import PRICED
 from cmdpkit.learners.pri.practical.plan import REPAY
 from cmdpkit.learners.pri.practical.play import Tables
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 SMALL = 1e-6  # relative size of effects that are not steered by
 SURPLUS = 0.01  # what a unit of surplus counts beside a unit of shortfall, when both cannot be avoided

@@ -1,0 +1,62 @@
+"""Talking to the person, or the program, at the other end: results to stdout, errors to stderr, signs of life."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cmdpkit.errors import CmdpkitError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.status import Status
+
+PLAIN_WIDTH = 100  # columns where stdout is no terminal
+
+
+class Verbs(TyperGroup):
+    """The verbs, with what went wrong in them said in one sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; an error that the user can mend becomes a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+            raise
+        except (CmdpkitError, OSError, MemoryError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(getattr(error, "exit_code", 1)) from None
+
+
+def console() -> Console:
+    """Standard output: a terminal in its own width, anything else as plain text."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, width=PLAIN_WIDTH, force_terminal=False)
+
+
+def say(renderable: RenderableType) -> None:
+    """Print a result, without the blanks that fill its lines."""
+    out = console()
+    with out.capture() as captured:
+        out.print(renderable)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def say_json(answer: Any) -> None:
+    """Print a result as JSON."""
+    from cmdpkit.results.plain import text
+
+    typer.echo(text(answer))
+
+
+def busy(what: str) -> Status:
+    """A sign of life on stderr while something runs; nothing where stderr is no terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False).status(what)

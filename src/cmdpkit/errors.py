@@ -1,0 +1,15 @@
+"""The errors that cmdpkit raises on purpose.
+
+Whatever a user can mend is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its message
+names the thing, its place, its value, the rule and what to do next. Any other exception is a defect of this package and
+is shown where it happened.
+"""
+
+from __future__ import annotations
+
+
+class CmdpkitError(ValueError):
+    """Something that the user can mend; the message says what, where and how."""
+
+    __module__ = "cmdpkit"  # where users find it, and what a traceback calls it
+    exit_code = 1  # of the command that ends with this error

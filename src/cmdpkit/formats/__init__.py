@@ -1,1 +1,0 @@
-"""The file formats behind `cmdpkit.files` and `cmdpkit.policy_files`, one module each."""

@@ -1,0 +1,107 @@
+"""Writing a file whole or not at all, and never over somebody's work unless asked to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from cmdpkit.errors import CmdpkitError
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """A binary file that appears at ``path``, complete and on disk, only when the block ends without an error.
+
+    Until then it has a temporary name in the same folder. A file that exists stays as it is, with a ValueError, unless
+    ``overwrite`` is true; two writers cannot both succeed without it. Failures of the disk are ValueErrors too.
+    """
+    path = Path(path)
+    target = Path(os.path.realpath(path))  # through a symbolic link, the file it points at is written
+    if os.path.lexists(target) and not overwrite:
+        raise _exists(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(temporary, target)
+        else:
+            _claim(temporary, target)
+        _sync_folder(target.parent)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise CmdpkitError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):  # it has its final name by now, or could not even be made
+            temporary.unlink()
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder, made with all above it where they are missing; a ValueError if that cannot be."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CmdpkitError(f"cannot make the folder {path}: {error.strerror or error}") from None
+    return Path(path)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = False) -> Path:
+    """Put ``data`` into a file as `writing` does.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = write_bytes(Path(folder.name, "note.txt"), b"first")
+    >>> write_bytes(path, b"second")
+    Traceback (most recent call last):
+    cmdpkit.CmdpkitError: ...note.txt exists already; pass overwrite=True to replace it
+    >>> path.read_bytes()
+    b'first'
+    >>> folder.cleanup()
+    """
+    with writing(path, overwrite=overwrite) as file:
+        file.write(data)
+    return Path(path)
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
+    """Put ``text`` into a file, in UTF-8, as `writing` does."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        part = text[max(error.start - 20, 0) : error.end + 20]
+        raise CmdpkitError(
+            f"cannot write {path}: {part!r} contains half a character, which UTF-8 cannot hold"
+        ) from None
+    return write_bytes(path, data, overwrite=overwrite)
+
+
+def _exists(path: Path) -> CmdpkitError:
+    return CmdpkitError(f"{path} exists already; pass overwrite=True to replace it")
+
+
+def _claim(temporary: Path, target: Path) -> None:
+    """Give the file its name, or raise FileExistsError if somebody else took it meanwhile."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: reserve the name first
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(temporary, target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system lets folders be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,1 @@
+"""The file formats behind `cmdpkit.io.models` and `cmdpkit.io.policies`, one module each."""

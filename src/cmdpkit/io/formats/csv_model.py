@@ -1,0 +1,106 @@
+"""Models as CSV: one line per state, action and next state; horizon, start and bounds in the head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.document import RESERVED, constraints_of
+from cmdpkit.io.formats.source import Fields, Table, nearest
+
+HEAD = ("horizon", "start", "states", "actions", "per_step", "transitions", "grid")
+COLUMNS = ("state", "action", "next_state", "probability", "reward")
+
+
+def parse(path: Path, text: str, overrides: Mapping[str, Any]) -> Table:
+    """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head."""
+    sheet = csv_text.parse(path, text, HEAD, "transitions")
+    head = {**sheet.head, **{key: x for key, x in overrides.items() if key in HEAD}}
+    model = Table({key: x for key, x in head.items() if key not in ("transitions", "grid")}, None, sheet.head.lines)
+    constraints = overrides.get("constraints", sheet.constraints)
+    names = [c.name for c in constraints_of(Fields(path, "head", Table({"constraint": constraints})), RESERVED)]
+    _check_columns(path, sheet.columns, names)
+    document = Table({"model": model, "constraint": constraints, "transition": _grouped(path, sheet.rows, names)})
+    if "grid" in head:
+        document["grid"] = Fields(path, "head", sheet.head).inner("grid").table
+    return document
+
+
+def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
+    here = Fields(path, "columns", columns)
+    expected = (*COLUMNS, *constraints)
+    for name in columns:
+        if name not in expected and name != "step":
+            here.fail(
+                f"unknown column {name!r}{nearest(name, (*expected, 'step'))}; a constraint is declared by a "
+                f"line '# constraint {name} <= bound' above"
+            )
+    for name in expected:
+        if name not in columns:
+            here.fail(f"{name!r} is missing")
+
+
+def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Table]:
+    """One transition per step, state and action out of its lines, which may stand anywhere in the file."""
+    groups: dict[tuple[str, str, str], dict[str, Table]] = {}
+    for row in rows:
+        fields = Fields(path, "row", row)
+        for key in ("probability", "reward", *constraints):
+            row[key] = csv_text.number(row[key])
+            fields.number(key)
+        for key in ("state", "action", "next_state"):
+            fields.name(key)
+        if row["probability"] < 0:
+            fields.fail(f"'probability' is {row['probability']!r}, expected at least 0")
+        group = groups.setdefault((row.get("step", "").strip(), row["state"], row["action"]), {})
+        first = group.setdefault(row["next_state"], row)
+        if first is not row:
+            fields.fail(f"step, state, action and next_state are those of line {first.line}")
+    return [_transition(list(group.values()), constraints) for group in groups.values()]
+
+
+def _transition(rows: list[Table], constraints: list[str]) -> Table:
+    first = rows[0]
+    step = first.get("step", "").strip()
+    return Table(
+        {
+            "state": first["state"],
+            "action": first["action"],
+            **({"step": csv_text.whole(step)} if step else {}),
+            "reward": _mean(rows, "reward"),
+            **{name: _mean(rows, name) for name in constraints},
+            "next": Table(
+                {row["next_state"]: row["probability"] for row in rows},
+                first.line,
+                {row["next_state"]: row.line for row in rows},
+            ),
+        },
+        first.line,
+    )
+
+
+def _mean(rows: list[Table], key: str) -> float:
+    """What is expected of a number that may depend on the next state."""
+    if all(row[key] == rows[0][key] for row in rows):
+        return float(rows[0][key])  # the very number, free of rounding
+    total = math.fsum(row["probability"] for row in rows)
+    return math.fsum(row["probability"] * row[key] for row in rows) / (total or 1.0)
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """The text of a model given as tables (see `cmdpkit.io.formats.describe`)."""
+    constraints = tables.get("constraint", [])
+    names = [c["name"] for c in constraints]
+    timed = any("step" in table for table in tables["transition"])
+    rows = [row for table in tables["transition"] for row in _lines(table, names, timed)]
+    head = {**tables["model"], **{key: tables[key] for key in ("grid",) if key in tables}, "transitions": len(rows)}
+    return csv_text.dump(head, constraints, [*COLUMNS, *names, *["step"] * timed], rows)
+
+
+def _lines(table: Mapping[str, Any], constraints: list[str], timed: bool) -> Iterator[list[Any]]:
+    for name, p in table["next"].items():
+        cells = [table["state"], table["action"], name, p, table["reward"], *(table[c] for c in constraints)]
+        yield [*cells, table.get("step")] if timed else cells

@@ -1,0 +1,159 @@
+"""CSV whose head lines carry what does not fit in columns.
+
+Above the column names, lines that begin with # are read when they look like ``# key = value`` (values as in TOML) or
+``# constraint name <= bound``; other comments, and all that begin with ``##``, are for people. Spreadsheets pad such
+lines with commas and quote them: both are understood. Below the column names every line that is not empty is data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats import toml_text
+from cmdpkit.io.formats.source import Fields, Table, nearest
+
+_SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
+_CONSTRAINT = re.compile(r'constraint\s+(?P<name>"(?:[^"\\]|\\.)*"|[^"<>=≤≥]+?)\s*(?P<sign><=|>=|≤|≥)\s*(?P<bound>.+)')
+_SENSES = {"<=": "at_most", "≤": "at_most", ">=": "at_least", "≥": "at_least"}
+_SIGNS = {"at_most": "<=", "at_least": ">="}
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_PLAIN = re.compile(r"\w+( \w+)*")
+
+
+class Sheet(NamedTuple):
+    """A CSV file taken apart."""
+
+    head: Table  # keys of the head, with their lines
+    constraints: list[Table]
+    columns: Table  # column names, with the line they stand in
+    rows: list[Table]  # column -> text, with lines
+
+
+def parse(path: Path, text: str, known: Sequence[str], count: str) -> Sheet:
+    """Head, columns and data; the head may use the ``known`` keys, of which ``count`` says how many rows follow."""
+    lines = list(io.StringIO(text, newline=""))
+    head, constraints = Table(), []
+    start = 0
+    while start < len(lines) and (not lines[start].strip(" ,\t\r\n") or lines[start].lstrip('"').startswith("#")):
+        here = Fields(path, "head", Table((), start + 1))
+        comment = _comment(lines[start], here)
+        start += 1
+        if re.match(r"constraint\s", comment):
+            constraints.append(_constraint(comment, here))
+        elif setting := _SETTING.fullmatch(comment):
+            _set(head, setting[1], setting[2], known, here)
+    columns, rows = _table(path, lines[start:], start)
+    if count in head:
+        announced = Fields(path, "head", head)
+        if announced.whole(count, 0) != len(rows):
+            announced.fail(f"{head[count]} {count} are announced, but the file has {len(rows)}", count)
+        if not lines[-1].endswith(("\n", "\r")):
+            raise CmdpkitError(f"{path}:{len(lines)}: the last line has no line end: is the file complete?")
+    return Sheet(head, constraints, columns, rows)
+
+
+def _comment(line: str, here: Fields) -> str:
+    """The text of a head line, without the quotes and commas a spreadsheet puts around it."""
+    try:
+        cells = next(csv.reader([line], strict=True), []) if line.startswith('"') else [line]
+    except csv.Error as error:
+        here.fail(f"not valid CSV: {error}")
+    return ",".join(cells).strip().rstrip(",").removeprefix("#").strip()
+
+
+def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -> None:
+    if key not in known:
+        here.fail(f"unknown key {key!r}{nearest(key, known)} (a comment for people begins with ##)")
+    if key in head:
+        here.fail(f"{key!r} is given twice; the first is in line {head.lines[key]}")
+    head[key] = _value(key, text, here)
+    head.lines[key] = here.table.line or 0
+
+
+def _value(what: str, text: str, here: Fields) -> Any:
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        here.fail(f'{what!r} is {text}, expected a number, a "name" in quotes, a list [...] or a table {{...}}')
+
+
+def _constraint(comment: str, here: Fields) -> Table:
+    match = _CONSTRAINT.fullmatch(comment)
+    if match is None:
+        here.fail(f"{comment!r} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
+    name = _value("constraint", match["name"], here) if match["name"].startswith('"') else match["name"]
+    return Table({"name": name, "sense": _SENSES[match["sign"]], "bound": number(match["bound"])}, here.table.line)
+
+
+def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table]]:
+    """Column names and rows; ``before`` lines of the file come first."""
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    columns: Table | None = None
+    rows = []
+    line = before + 1
+    try:
+        for cells in reader:
+            here = Fields(path, "columns" if columns is None else "row", Table((), line))
+            line = before + reader.line_num + 1
+            if columns is None:
+                columns = _columns(cells, here)
+            elif any(x.strip() for x in cells):
+                if len(cells) != len(columns):
+                    here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(columns)}")
+                rows.append(Table(zip(columns, cells, strict=True), here.table.line))
+    except csv.Error as error:
+        raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
+    if columns is None:
+        raise CmdpkitError(f"{path}: there is no line of column names")
+    return columns, rows
+
+
+def _columns(cells: list[str], here: Fields) -> Table:
+    columns = Table(dict.fromkeys(cells), here.table.line)
+    if len(cells) == 1 and re.search(r"[;\t]", cells[0]):
+        here.fail(f"{cells[0]!r} is one column: separate columns by commas")
+    for name in columns:
+        if cells.count(name) > 1:
+            here.fail(f"{name!r} is given twice")
+    return columns
+
+
+def number(text: str) -> float | str:
+    """The number a cell holds, or the text as it is, for a complaint by whoever wanted a number."""
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def whole(text: str) -> int | str:
+    """The whole number a cell holds, or the text as it is."""
+    return int(text) if re.fullmatch(r"\s*\d{1,18}\s*", text, re.ASCII) else text
+
+
+def dump(
+    head: Mapping[str, Any],
+    constraints: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | float | None]],
+) -> str:
+    """The text of a sheet; numbers with as many digits as they need, None as an empty cell."""
+    lines = [f"# {key} = {toml_text.value(x)}" for key, x in head.items()]
+    for c in constraints:
+        name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_text.value(c["name"])
+        lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}")
+    lines += [",".join(_cell(x) for x in row) for row in (columns, *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(x: str | float | None) -> str:
+    if x is None:
+        return ""
+    text = x if isinstance(x, str) else repr(x)
+    if re.search(r'[",\r\n]', text) or text != text.strip():
+        return '"' + text.replace('"', '""') + '"'
+    return text

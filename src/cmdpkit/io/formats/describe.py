@@ -1,0 +1,98 @@
+"""From a `CMDP` to the tables of a text file: the inverse of `cmdpkit.io.formats.document`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats.document import PER_STEP, RESERVED
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.validate import Name
+
+Tables = dict[str, Any]
+
+
+def tables_of(cmdp: CMDP) -> Tables:
+    """Everything that defines a model, as plain tables of texts and numbers; transitions in order of the states."""
+    for c in cmdp.constraints:
+        if c.name in RESERVED:
+            raise CmdpkitError(
+                f"constraint {c.name!r} is called like a key or column of every transition, so text cannot hold "
+                "it; rename it or write .npz"
+            )
+    constraints = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in cmdp.constraints]
+    return {
+        "model": _model(cmdp),
+        **({"constraint": constraints} if constraints else {}),
+        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
+        "transition": _transitions(cmdp),
+    }
+
+
+def names_entry(names: Sequence[Name]) -> Any:
+    """Names as a list, default names as their number."""
+    return len(names) if isinstance(names, range) else list(names)
+
+
+def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
+    """The drawing of a board, with marks by state name."""
+    return {
+        "rows": int(grid.rows),
+        "columns": int(grid.columns),
+        "cells": [[int(x) for x in cell] for cell in grid.cells],
+        **({"marks": {str(states[s]): mark for s, mark in grid.marks.items()}} if grid.marks else {}),
+        **({"arrows": list(grid.arrows)} if grid.arrows else {}),
+    }
+
+
+def _model(cmdp: CMDP) -> Tables:
+    reached = np.flatnonzero(cmdp.mu).tolist()
+    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
+    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
+    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    return {
+        "horizon": cmdp.H,
+        "start": cmdp.states[reached[0]] if certain else spread,
+        "states": names_entry(cmdp.states),
+        "actions": names_entry(cmdp.action_names),
+        **({"per_step": per_step} if per_step else {}),
+    }
+
+
+def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
+    """How many steps are told apart (1 or H) in each part of `PER_STEP`."""
+    c = cmdp.compact
+    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
+
+
+def _transitions(cmdp: CMDP) -> list[Tables]:
+    """One table per state and action where nothing depends on the step, one per step where something does."""
+    T = max(_steps(cmdp))
+    allowed = cmdp.compact.allowed
+    found: list[Tables] = []
+    for s in range(cmdp.S):
+        for a in range(cmdp.A):
+            head = {"state": cmdp.states[s], "action": cmdp.action_names[a]}
+            steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
+            rows = [_row(cmdp, h, s, a) for h in steps]
+            if len(rows) == T and all(row == rows[0] for row in rows):
+                found.append({**head, **rows[0]})
+            else:
+                found += [{**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True)]
+    return found
+
+
+def _row(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
+    kernel, c = cmdp.kernel, cmdp.compact
+    i = ((h % kernel.T) * cmdp.S + s) * cmdp.A + a
+    entries = range(kernel.indptr[i], kernel.indptr[i + 1])
+    signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
+    return {
+        "reward": float(c.r[h % len(c.r), s, a]),
+        **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
+        # Last, because a text cut short inside it is no valid text.
+        "next": {str(cmdp.states[kernel.successors[j]]): float(kernel.prob[j]) for j in entries},
+    }

@@ -1,0 +1,256 @@
+"""From the parsed text of a model file to a `CMDP`.
+
+TOML, JSON and CSV all arrive here as the same tables: ``model`` (horizon, start, names), ``constraint`` (a list),
+``transition`` (a list: what one action does in one state, at one step or at every step) and perhaps ``grid``. An action
+exists exactly where a transition says what it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from cmdpkit.io.formats.source import Fields, Index, Table, nearest
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.constraints import Constraint, Sense
+from cmdpkit.model.transitions import DENSE_LIMIT, ROW_SUM_TOLERANCE, FloatArray, Kernel
+from cmdpkit.model.validate import MAX_HORIZON, Name
+
+# What a transition has of its own, in tables or in columns: no constraint can be called so.
+RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
+PER_STEP = ("next", "reward", "constraints", "actions")  # what may depend on the step
+
+
+@dataclass(frozen=True)
+class Row:
+    """One transition with its names looked up."""
+
+    fields: Fields
+    state: int
+    action: int
+    step: int | None  # from 0; None: every step
+    next: dict[int, float]
+    reward: float
+    signals: tuple[float, ...]
+
+
+def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
+    """The CMDP a document describes; ValueError with file and line where it does not describe one."""
+    whole = Fields(path, "the file", document)
+    whole.only(("model", "transition"), ("constraint", "grid"))
+    model = Fields(path, "model", document["model"])
+    model.only(("horizon", "start"), ("states", "actions", "per_step", "transitions"))
+    H = model.whole("horizon", 1, MAX_HORIZON)
+    constraints = constraints_of(whole, RESERVED)
+    entries = _entries(whole, model, constraints)
+    states = _names(model, "states", [x.name("state") for x in entries])
+    actions = _names(model, "actions", [x.name("action") for x in entries])
+    state, action = Index("state", states), Index("action", actions)
+    rows = [_row(x, state, action, constraints, H) for x in entries]
+    _refuse_repeats(rows)
+    _refuse_gaps(model, rows, H, states)
+    varying = _per_step(model, rows, H)
+
+    def shape(what: str) -> tuple[int, int, int]:
+        return H if what in varying else 1, len(states), len(actions)
+
+    if (H if varying else 1) * len(states) * len(actions) > DENSE_LIMIT:
+        model.fail(f"{H} steps, {len(states)} states and {len(actions)} actions are more than memory holds")
+    parts: dict[str, Any] = {
+        "P": _kernel(rows, shape("next"), renormalise),
+        "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
+        "g": [_filled(rows, shape("constraints"), [row.signals[n] for row in rows]) for n in range(len(constraints))],
+        "actions": _filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
+        "mu": _start(model, state),
+        "grid": grid_of(whole, state, len(actions)),
+    }
+    return CMDP(
+        **parts, horizon=H, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
+    )
+
+
+def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constraint]:
+    """The bounds a file declares, none of them called like a ``reserved`` word."""
+    made: dict[str, Constraint] = {}
+    if "constraint" not in whole.table:
+        return []
+    for i, table in enumerate(whole.list_of("constraint", dict, "tables (in TOML: [[constraint]])"), 1):
+        fields = Fields(whole.path, f"constraint {i}", table)
+        fields.only(("name", "sense", "bound"))
+        name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
+        if name in reserved:
+            fields.fail(f"{name!r} is a key or column of every transition, so it cannot be a constraint's name", "name")
+        if name in made:
+            fields.fail(f"two constraints are called {name!r}", "name")
+        with fields.locating():
+            made[name] = Constraint(name, cast(Sense, sense), bound)
+    return list(made.values())
+
+
+def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) -> list[Fields]:
+    """Every transition of the file, with the keys it must have."""
+    tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
+    if not tables:
+        whole.fail("there are no transitions", "transition")
+    if "transitions" in model.table and model.whole("transitions") != len(tables):
+        expected = model.table["transitions"]
+        model.fail(f"{expected} transitions are announced, but the file has {len(tables)}", "transitions")
+    entries = []
+    for i, table in enumerate(tables, 1):
+        fields = Fields(whole.path, f"transition {i}", table)
+        if "state" in table and "action" in table:
+            at = f" at step {table['step']}" if "step" in table else ""
+            fields.what = f"transition from {table['state']!r} under {table['action']!r}{at}"
+        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",))
+        entries.append(fields)
+    return entries
+
+
+def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
+    """The names the file lists, or else those of the transitions in order of appearance."""
+    if key in model.table:
+        return model.names(key)
+    first: dict[str, Name] = {}
+    for name in found:
+        first.setdefault(str(name), name)
+    return list(first.values())
+
+
+def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> Row:
+    successors = fields.inner("next")
+    return Row(
+        fields,
+        state.find(fields.name("state"), fields, "state"),
+        action.find(fields.name("action"), fields, "action"),
+        fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
+        {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
+        fields.number("reward"),
+        tuple(fields.number(c.name) for c in constraints),
+    )
+
+
+def _refuse_repeats(rows: list[Row]) -> None:
+    """A state and action may have one row for every step, or one per step, not both and none twice."""
+    seen: dict[tuple[int, int], dict[int | None, Row]] = {}
+    for row in rows:
+        others = seen.setdefault((row.state, row.action), {})
+        clash = next(iter(others.values()), None) if row.step is None else others.get(row.step) or others.get(None)
+        if clash is not None:
+            line = clash.fields.table.line
+            first = f"{clash.fields.what} in line {line}" if line else clash.fields.what
+            row.fields.fail(f"given a second time; the first is the {first}")
+        others[row.step] = row
+
+
+def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name]) -> None:
+    """Every state needs an action at every step."""
+    always = {row.state for row in rows if row.step is None}
+    steps: dict[int, set[int | None]] = {}
+    for row in rows:
+        steps.setdefault(row.state, set()).add(row.step)
+    for s, name in enumerate(states):
+        covered = steps.get(s, set())
+        if s not in always and len(covered) < H:
+            missing = next(h for h in range(H) if h not in covered)
+            when = f" at step {missing + 1}" if covered else ""
+            model.fail(f"state {name!r} has no transition{when}: every state needs at least one action at every step")
+
+
+def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
+    """Which parts are stored per step: those the file lists, or else those that differ between steps."""
+    first: dict[tuple[int, int], Row] = {}
+    differs: dict[str, Row] = {}
+    for row in rows:
+        base = first.setdefault((row.state, row.action), row)
+        for what in ("next", "reward", "signals"):
+            if getattr(row, what) != getattr(base, what):
+                differs.setdefault("constraints" if what == "signals" else what, row)
+    times = Counter((row.state, row.action) for row in rows if row.step is not None)
+    for pair, n in times.items():
+        if n < H:
+            differs.setdefault("actions", first[pair])
+    if "per_step" not in model.table:
+        return set(differs)
+    listed = model.list_of("per_step", str, "texts")
+    for what in listed:
+        if what not in PER_STEP:
+            model.fail(f"'per_step' lists {what!r}{nearest(what, PER_STEP)}", "per_step")
+    for what, row in differs.items():
+        if what not in listed:
+            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {what!r}")
+    return set(listed)
+
+
+def _placed(rows: list[Row], T: int) -> Iterator[tuple[int, int]]:
+    """Where each row goes in an array of T steps: (i, t). With T = 1 all rows of an action agree: any will do."""
+    for i, row in enumerate(rows):
+        if T == 1 or row.step is not None:
+            yield i, (row.step or 0) % T
+        else:
+            yield from ((i, t) for t in range(T))
+
+
+def _filled(rows: list[Row], shape: tuple[int, int, int], values: list[float]) -> FloatArray:
+    """An array [T, S, A] of the rows' values, 0 where there is no row."""
+    array = np.zeros(shape)
+    for i, t in _placed(rows, shape[0]):
+        array[t, rows[i].state, rows[i].action] = values[i]
+    return array
+
+
+def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> Kernel:
+    """The rows' probabilities, each row checked where the file gives it."""
+    T, S, A = shape
+    at = {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}
+    placed = [(index, x, p) for index, row in at.items() for x, p in row.next.items()]
+    index, successors, prob = (np.array(column) for column in zip(*placed, strict=True))
+    kernel = Kernel.from_entries(shape, index, successors, prob)
+    sums = kernel.sums().reshape(-1)
+    for i, row in at.items():
+        if renormalise and sums[i] <= 0:
+            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, expected more than 0", "next")
+        if not renormalise and abs(sums[i] - 1) > ROW_SUM_TOLERANCE:
+            rule = f"expected 1 within {ROW_SUM_TOLERANCE:g} (renormalise=True divides by the sum)"
+            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule}", "next")
+    return kernel
+
+
+def _start(model: Fields, state: Index) -> FloatArray:
+    """mu [S] from the name of a state or a table of probabilities."""
+    mu = np.zeros(len(state.position))
+    if not isinstance(model.table["start"], dict):
+        mu[state.find(model.name("start"), model, "start")] = 1.0
+        return mu
+    start = model.inner("start")
+    for name, p in start.probabilities().items():
+        mu[state.find(name, start, name)] = p
+    if abs(mu.sum() - 1) > ROW_SUM_TOLERANCE:
+        model.fail(f"'start' sums to {mu.sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}", "start")
+    return mu
+
+
+def grid_of(whole: Fields, state: Index, A: int) -> Grid | None:
+    """How to draw the model; rows and columns count from 0, cells follow the order of the states."""
+    if "grid" not in whole.table:
+        return None
+    fields = Fields(whole.path, "grid", whole.table["grid"])
+    fields.only(("rows", "columns", "cells"), ("marks", "arrows"))
+    cells = fields.list_of("cells", list, "[row, column]")
+    for cell in cells:
+        if len(cell) != 2 or not all(type(x) is int for x in cell):
+            fields.fail(f"'cells' lists {cell!r}, expected [row, column]", "cells")
+    if len(cells) != len(state.position):
+        fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state.position)}", "cells")
+    arrows = fields.list_of("arrows", str, "texts") if "arrows" in fields.table else []
+    if arrows and len(arrows) != A:
+        fields.fail(f"'arrows' has {len(arrows)} entries, expected one per action: {A}", "arrows")
+    size = fields.whole("rows"), fields.whole("columns")
+    marks = fields.inner("marks") if "marks" in fields.table else Fields(fields.path, "marks", {})
+    marked = {state.find(name, marks, name): marks.text(name) for name in marks.table}
+    with fields.locating("cells"):
+        return Grid(*size, tuple((row, column) for row, column in cells), marked, tuple(arrows))

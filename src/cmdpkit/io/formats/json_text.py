@@ -1,0 +1,63 @@
+"""JSON with line numbers when read, and written for people: one line for each entry of a list."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Mapping
+from json import decoder, scanner
+from pathlib import Path
+from typing import Any
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats.source import Table
+
+
+def parse(path: Path, text: str) -> Table:
+    """The document; every object in it is a `Table` that knows its line. A key given twice is refused."""
+    try:
+        document = _Decoder(text).decode(text)
+    except json.JSONDecodeError as error:
+        raise CmdpkitError(f"{path}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
+        raise CmdpkitError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, Table):
+        raise CmdpkitError(f"{path}:1: expected a JSON object, got a {type(document).__name__}")
+    return document
+
+
+class _Decoder(json.JSONDecoder):
+    """A decoder that asks where each object begins, which only the scanner in Python lets us do."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(object_pairs_hook=lambda pairs: pairs)
+        self.newlines = [match.start() for match in re.finditer("\n", text)]
+        self.parse_object = self._object
+        self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+    def _object(self, text_and_start: tuple[str, int], *rest: Any) -> tuple[Table, int]:
+        line = bisect.bisect_left(self.newlines, text_and_start[1]) + 1
+        pairs, end = decoder.JSONObject(text_and_start, *rest)  # type: ignore[attr-defined]
+        table = Table(pairs, line)
+        if len(table) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise json.JSONDecodeError(f"key {twice!r} is given twice", *text_and_start)
+        return table, end
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """An object with one line per key, and one line per entry where a value is a list of objects."""
+    lines = []
+    for name, content in tables.items():
+        if isinstance(content, list) and content and isinstance(content[0], dict):
+            text = "[\n" + ",\n".join(f"    {_line(x)}" for x in content) + "\n  ]"
+        else:
+            text = _line(content)
+        lines.append(f"  {_line(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _line(x: Any) -> str:
+    return json.dumps(x, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,91 @@
+"""TOML with line numbers when read, and written with every number exact."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats.source import Table
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_KEY = r"""\s*(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))\s*"""
+_HEADER = re.compile(rf"\s*(?P<open>\[\[?){_KEY}\]")
+_ASSIGNMENT = re.compile(rf"{_KEY}=")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def parse(path: Path, text: str) -> Table:
+    """The document, each of its top-level tables knowing its line."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        line = int(at[2]) if at else text.count("\n") + 1
+        said = f"{at[1]} (column {at[3]})" if at else str(error)
+        raise CmdpkitError(f"{path}:{line}: not valid TOML: {said}") from None
+    except (RecursionError, ValueError) as error:
+        raise CmdpkitError(f"{path}: not valid TOML: {error}") from None
+    return _located(document, text)
+
+
+def _located(document: dict[str, Any], text: str) -> Table:
+    """The document with the lines of its ``[name]`` and ``[[name]]`` headers and of the keys below them.
+
+    A table written in another way (inline, say) has no line: better none than a wrong one.
+    """
+    found: dict[str, list[Table]] = {}
+    top = Table(document, 1)
+    current = top
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(line):
+            current = Table((), number)
+            found.setdefault(_key(header), []).append(current)
+        elif assignment := _ASSIGNMENT.match(line):
+            current.lines.setdefault(_key(assignment), number)
+    for name, places in found.items():
+        content = document.get(name)
+        if isinstance(content, list) and len(content) == len(places):
+            top[name] = [Table(x, p.line, p.lines) for x, p in zip(content, places, strict=True)]
+        elif isinstance(content, dict) and len(places) == 1:
+            top[name] = Table(content, places[0].line, places[0].lines)
+        top.lines.setdefault(name, places[0].line or 1)
+    return top
+
+
+def _key(match: re.Match[str]) -> str:
+    return next(x for x in (match["double"], match["single"], match["bare"]) if x is not None)
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """Tables and lists of tables, each under its header, one key per line."""
+    parts = []
+    for name, content in tables.items():
+        header = f"[[{name}]]" if isinstance(content, list) else f"[{name}]"
+        for table in content if isinstance(content, list) else [content]:
+            parts.append("\n".join([header, *(f"{key(k)} = {value(x)}" for k, x in table.items())]))
+    return "\n\n".join(parts) + "\n"
+
+
+def key(name: str) -> str:
+    """A key, quoted where TOML asks for it."""
+    return name if _BARE.fullmatch(name) else value(name)
+
+
+def value(x: Any) -> str:
+    """A text, number, list or table on one line; floats with as many digits as they need."""
+    if isinstance(x, str):
+        return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape(c)) for c in x) + '"'
+    if isinstance(x, Mapping):
+        return "{" + ", ".join(f"{key(k)} = {value(v)}" for k, v in x.items()) + "}"
+    if isinstance(x, list):
+        return "[" + ", ".join(value(v) for v in x) + "]"
+    return repr(x)
+
+
+def _escape(c: str) -> str:
+    surrogate = "\ud800" <= c <= "\udfff"  # half a character: left for the encoder to refuse
+    return c if surrogate else f"\\U{ord(c):08x}" if ord(c) > 0xFFFF else f"\\u{ord(c):04x}"

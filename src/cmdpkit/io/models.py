@@ -1,0 +1,109 @@
+"""Models in files: TOML and JSON to write by hand, CSV for spreadsheets, npz for large ones.
+
+What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. Whatever is wrong with a file is
+a ValueError that names the file, the line where there are lines, what stands there and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_text, writing
+from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
+from cmdpkit.io.formats.describe import Tables, tables_of
+from cmdpkit.io.formats.document import model_of
+from cmdpkit.io.formats.source import read_text, reading, suffix_of
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.validate import Name
+
+SUFFIXES = (".toml", ".json", ".csv", ".npz")
+
+
+def read_model(
+    path: str | os.PathLike[str],
+    *,
+    horizon: int | None = None,
+    start: Name | Mapping[Any, float] | None = None,
+    constraints: Iterable[Constraint] | None = None,
+    renormalise: bool = False,
+) -> CMDP:
+    """The model in a .toml, .json, .csv or .npz file.
+
+    ``horizon``, ``start`` (a state's name, or probabilities by name) and ``constraints`` (without signals: the columns
+    of the same name are those) are for .csv files only, in place of what the head of the file says. ``renormalise``
+    divides every row of probabilities by its sum.
+
+    >>> import tempfile
+    >>> from cmdpkit.model.constraints import at_most
+    >>> cmdp = CMDP([[[1.0]]], [[2.0]], constraints=[at_most("cost", 5, [[1.0]])], horizon=3, states=["on"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_model(cmdp, Path(folder, "model.csv"))
+    ...     print(path.read_text())
+    ...     read_model(path) == cmdp
+    # horizon = 3
+    # start = "on"
+    # states = ["on"]
+    # actions = 1
+    # transitions = 1
+    # constraint cost <= 5.0
+    state,action,next_state,probability,reward,cost
+    on,1,on,1.0,2.0,1.0
+    <BLANKLINE>
+    True
+    """
+    path = Path(path)
+    suffix = suffix_of(path, SUFFIXES)
+    overrides = _overrides(horizon, start, constraints)
+    if overrides and suffix != ".csv":
+        raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for .csv files only; change the file instead")
+    with reading(path):
+        if suffix == ".npz":
+            return npz_model.read(path, renormalise=renormalise)
+        text = read_text(path)
+        if suffix == ".csv":
+            document = csv_model.parse(path, text, overrides)
+        else:
+            document = (toml_text if suffix == ".toml" else json_text).parse(path, text)
+        return model_of(path, document, renormalise=renormalise)
+
+
+def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a model to a .toml, .json, .csv or .npz file; a file that exists is kept unless ``overwrite`` is true."""
+    path = Path(path)
+    suffix = suffix_of(path, SUFFIXES)
+    if not isinstance(cmdp, CMDP):
+        raise CmdpkitError(f"write_model writes a CMDP, got {type(cmdp).__name__}")
+    if suffix == ".npz":
+        with writing(path, overwrite=overwrite) as file:
+            npz_model.write(file, cmdp)
+        return path
+    dump: dict[str, Callable[[Tables], str]] = {".toml": _toml, ".json": json_text.dump, ".csv": csv_model.dump}
+    return write_text(path, dump[suffix](tables_of(cmdp)), overwrite=overwrite)
+
+
+def _toml(tables: Tables) -> str:
+    # The number of transitions comes first, so that a file cut short between two of them is noticed.
+    return toml_text.dump({**tables, "model": {**tables["model"], "transitions": len(tables["transition"])}})
+
+
+def _overrides(
+    horizon: int | None, start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None
+) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if horizon is not None:
+        given["horizon"] = horizon
+    if start is not None:
+        given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else start
+    if constraints is not None:
+        for c in (bounds := listed(constraints)):
+            if c.signal is not None:
+                raise CmdpkitError(
+                    f"constraint {c.name!r} has a signal of its own, expected it in the column {c.name!r}"
+                )
+        given["constraints"] = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in bounds]
+    return given

@@ -1,0 +1,164 @@
+"""Policies in files: JSON, CSV and npz to read back exactly, a Markdown table and a Python module to hand over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_text, writing
+from cmdpkit.io.formats import csv_text, json_text, npz
+from cmdpkit.io.formats.describe import names_entry
+from cmdpkit.io.formats.policy_export import markdown, python_module
+from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
+
+FORMAT = "cmdpkit policy"
+VERSION = 1
+HEAD = ("horizon", "states", "actions")
+COLUMNS = ("step", "state", "action", "probability")
+
+
+def read_policy(path: str | os.PathLike[str]) -> Policy:
+    """The policy in a .json, .csv or .npz file.
+
+    >>> import tempfile
+    >>> policy = Policy([[[0.25, 0.75]]], ("on",), ("stay", "leave"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_policy(policy, Path(folder, "policy.csv"))
+    ...     print(path.read_text())
+    ...     read_policy(path) == policy
+    # horizon = 1
+    # states = ["on"]
+    # actions = ["stay", "leave"]
+    # rows = 2
+    step,state,action,probability
+    1,on,stay,0.25
+    1,on,leave,0.75
+    <BLANKLINE>
+    True
+    """
+    path = Path(path)
+    suffix = suffix_of(path, (".json", ".csv", ".npz"))
+    with reading(path):
+        if suffix == ".npz":
+            return _read_npz(path)
+        text = read_text(path)
+        return _policy_of(path, _parse_csv(path, text) if suffix == ".csv" else _parse_json(path, text))
+
+
+def write_policy(policy: Policy, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true."""
+    path = Path(path)
+    suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
+    if not isinstance(policy, Policy):
+        raise CmdpkitError(
+            f"write_policy writes a Policy, got {type(policy).__name__} (of a mixture, write markov(...))"
+        )
+    if suffix == ".npz":
+        with writing(path, overwrite=overwrite) as file:
+            npz.write(file, "policy", _head(policy), {"pi": policy.pi})
+        return path
+    dump = {".json": _dump_json, ".csv": _dump_csv, ".md": markdown, ".py": python_module}
+    return write_text(path, dump[suffix](policy), overwrite=overwrite)
+
+
+def _head(policy: Policy) -> dict[str, Any]:
+    return {
+        "horizon": policy.horizon,
+        "states": names_entry(policy.states),
+        "actions": names_entry(policy.action_names),
+    }
+
+
+def _decisions(policy: Policy) -> Iterator[tuple[int, Any, dict[str, float]]]:
+    """(step from 1, state, probability of every action taken) for all steps and states, reached or not."""
+    actions = [str(a) for a in policy.action_names]
+    for h, table in enumerate(policy.pi):
+        for state, row in zip(policy.states, table.tolist(), strict=True):
+            yield h + 1, state, {a: p for a, p in zip(actions, row, strict=True) if p > 0}
+
+
+def _dump_json(policy: Policy) -> str:
+    decisions = [{"step": h, "state": s, "probabilities": row} for h, s, row in _decisions(policy)]
+    return json_text.dump({"format": FORMAT, "version": VERSION, **_head(policy), "decisions": decisions})
+
+
+def _dump_csv(policy: Policy) -> str:
+    rows = [(h, s, a, p) for h, s, row in _decisions(policy) for a, p in row.items()]
+    return csv_text.dump({**_head(policy), "rows": len(rows)}, (), COLUMNS, rows)
+
+
+def _parse_json(path: Path, text: str) -> Table:
+    document = json_text.parse(path, text)
+    fields = Fields(path, "policy", document)
+    fields.only(("format", "version", *HEAD, "decisions"))
+    if document["format"] != FORMAT:
+        fields.fail(f"'format' is {document['format']!r}, expected {FORMAT!r}")
+    if document["version"] != VERSION:
+        fields.fail(f"'version' is {document['version']!r}; this cmdpkit reads version {VERSION}")
+    return document
+
+
+def _parse_csv(path: Path, text: str) -> Table:
+    """The same document as in JSON, with the lines of the file."""
+    sheet = csv_text.parse(path, text, (*HEAD, "rows"), "rows")
+    if sheet.constraints:
+        Fields(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
+    Fields(path, "columns", sheet.columns).only(COLUMNS)
+    Fields(path, "head", sheet.head).only(HEAD, ("rows",))
+    decisions: dict[tuple[str, str], Table] = {}
+    for row in sheet.rows:
+        new = {"step": csv_text.whole(row["step"]), "state": row["state"], "probabilities": Table((), row.line)}
+        decision = decisions.setdefault((row["step"].strip(), row["state"]), Table(new, row.line))
+        table = decision["probabilities"]
+        if row["action"] in table:
+            Fields(path, "row", row).fail(f"step, state and action are those of line {table.lines[row['action']]}")
+        table[row["action"]] = csv_text.number(row["probability"])
+        table.lines[row["action"]] = row.line
+    return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
+
+
+def _policy_of(path: Path, document: Table) -> Policy:
+    """The policy a document describes, every step and state given exactly once."""
+    fields = Fields(path, "policy", document)
+    H, states, actions = fields.whole("horizon"), fields.names("states"), fields.names("actions")
+    state, action = Index("state", states), Index("action", actions)
+    seen: dict[tuple[int, int], Fields] = {}
+    rows: dict[tuple[int, int], dict[int, float]] = {}
+    for i, table in enumerate(fields.list_of("decisions", dict, "tables"), 1):
+        decision = Fields(path, f"decision {i}", table)
+        decision.only(("step", "state", "probabilities"))
+        place = decision.whole("step", 1, H) - 1, state.find(decision.name("state"), decision, "state")
+        decision.what = f"decision at step {place[0] + 1} in state {states[place[1]]!r}"
+        if place in seen:
+            decision.fail(f"given a second time; the first is in line {seen[place].table.line}")
+        seen[place] = decision
+        row = decision.inner("probabilities")
+        rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
+    if len(rows) < H * len(states):
+        h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
+        fields.fail(f"there is no decision at step {h + 1} in state {states[s]!r}")
+    pi = np.zeros((H, len(states), len(actions)))
+    for place, given in rows.items():
+        pi[place][list(given)] = list(given.values())
+    sums = pi.sum(axis=-1)
+    for h, s in np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE).tolist():
+        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+    return Policy(pi, states, actions)
+
+
+def _read_npz(path: Path) -> Policy:
+    header, arrays = npz.read(path, "policy", {"pi": "float64"})
+    fields = Fields(path, "header", header)
+    fields.only(HEAD)
+    states, actions = fields.names("states"), fields.names("actions")
+    shape = (fields.whole("horizon"), len(states), len(actions))
+    if arrays["pi"].shape != shape:
+        fields.fail(f"array 'pi' has shape {arrays['pi'].shape}, expected {shape}")
+    return Policy(arrays["pi"], states, actions)

@@ -1,0 +1,159 @@
+"""How far the truth can be from the estimates: radii, the box of kernels they leave, and bonuses.
+
+    beta_p[h, s, a, s'] = 2 sqrt(p_hat (1 - p_hat) L_p / n) + (14/3) L_p / n,   L_p = c ln(6 S A H K / delta)
+    beta_l[h, s, a]     = sqrt(L_l / n),                                        L_l = 2 c ln(6 S A H (N+1) K / delta)
+
+(empirical Bernstein and Hoeffding; Efroni, Mannor, Pirotta 2020, arXiv 2003.02189). c = 1 is the theory: with
+probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
+episodes. The number c is the only thing to shrink; the formulas stay as they are.
+
+Where nothing was seen a radius is at least 1, whatever c: any distribution is possible and any mean in [0, 1]. The last
+step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box, which
+takes the place of a row of the last step in the union bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import FloatArray, IntArray
+
+
+class Box(NamedTuple):
+    """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty."""
+
+    lo: FloatArray  # [T, S, A, S]
+    up: FloatArray  # [T, S, A, S]
+    start_lo: FloatArray  # [S]
+    start_up: FloatArray  # [S]
+
+
+def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> float:
+    """L_p = c ln(6 S A H K / delta).
+
+    >>> round(kernel_log(3, 3, 3, 5000, 0.1), 4)
+    15.9074
+    """
+    return _scaled_log(6 * S * A * H * K, delta, c)
+
+
+def mean_log(S: int, A: int, H: int, N: int, K: int, delta: float, c: float = 1.0) -> float:
+    """L_l = 2 c ln(6 S A H (N + 1) K / delta)."""
+    return 2 * _scaled_log(6 * S * A * H * (N + 1) * K, delta, c)
+
+
+def _scaled_log(events: float, delta: float, c: float) -> float:
+    if not 0 < delta < 1:
+        raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
+    if not 0 <= c < math.inf:
+        raise CmdpkitError(f"c is {c!r}, expected a finite number, at least 0")
+    return c * math.log(events / delta)
+
+
+def mean_radius(visits: IntArray, log: float) -> FloatArray:
+    """beta_l [T, S, A] with logarithm `log`."""
+    radius = np.zeros(visits.shape)
+    update_mean_radius(visits, log, radius)
+    return radius
+
+
+def confidence_box(means: Estimate, log: float, H: int, mu: FloatArray | None = None) -> Box:
+    """The kernels within beta_p of the estimate, and the start distributions: `mu` alone if it is known."""
+    box = Box(np.zeros(means.p.shape), np.zeros(means.p.shape), np.zeros(means.mu.shape), np.zeros(means.mu.shape))
+    update_box(means, log, H, box)
+    return box if mu is None else box._replace(start_lo=mu, start_up=mu)
+
+
+def point(p: FloatArray, mu: FloatArray) -> Box:
+    """The box that holds one kernel and one start distribution."""
+    return Box(p, p, mu, mu)
+
+
+def transition_bonus(means: Estimate, log: float, H: int) -> FloatArray:
+    """sum_s' beta_p[h, s, a, s'], [H, S, A], and 0 at the last step.
+
+    Times H it covers what the kernel's error can do to values of signals in [0, 1]: added to the reward it makes them
+    optimistic, subtracted pessimistic. Where the start distribution is estimated too, H `start_bonus` does the same for
+    start values.
+    """
+    bonus = np.zeros((H, *means.moved.shape[1:]))
+    update_transition_bonus(means, log, bonus)
+    return bonus
+
+
+def start_bonus(means: Estimate, log: float) -> float:
+    """sum_s beta_p[s] of the start distribution."""
+    return float(total_radius(means.mu, means.episodes[0], log))
+
+
+@compiled
+def hoeffding(n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Radius of a mean of n observations in [0, 1]; at least 1 without any."""
+    radius = math.sqrt(log / max(n, 1))
+    return max(1.0, radius) if n == 0 else radius
+
+
+@compiled
+def bernstein(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Radius of a frequency p among n observations; at least 1 without any."""
+    x = log / max(n, 1)
+    radius = 2.0 * math.sqrt(p * (1.0 - p) * x) + 14.0 / 3.0 * x
+    return max(1.0, radius) if n == 0 else radius
+
+
+@compiled
+def total_radius(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Sum of the radii of the frequencies p [S]."""
+    total = 0.0
+    for s in range(len(p)):
+        total += bernstein(p[s], n, log)
+    return total
+
+
+@compiled
+def update_mean_radius(visits, log, radius):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill radius [T, S, A]."""
+    T, S, A = visits.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                radius[t, s, a] = hoeffding(visits[t, s, a], log)
+
+
+@compiled
+def update_transition_bonus(means, log, bonus):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill bonus [H, S, A]."""
+    H, S, A = bonus.shape
+    for h in range(H):
+        t = h % len(means.p)
+        for s in range(S):
+            for a in range(A):
+                last = h == H - 1
+                bonus[h, s, a] = 0.0 if last else total_radius(means.p[t, s, a], means.moved[t, s, a], log)
+
+
+@compiled
+def update_box(means, log, H, box):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill `box` (a Box); a row of the last step, if it has its own, is the estimate alone."""
+    T, S, A = means.moved.shape
+    for t in range(T):
+        last = T == H and t == H - 1
+        for s in range(S):
+            for a in range(A):
+                _interval(means.p[t, s, a], means.moved[t, s, a], log, last, box.lo[t, s, a], box.up[t, s, a])
+    _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
+
+
+@compiled
+def _interval(p, n, log, certain, lo, up):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill lo and up [S] with p -+ its radii, cut to [0, 1]."""
+    for s in range(len(p)):
+        radius = 0.0 if certain else bernstein(p[s], n, log)
+        lo[s] = max(p[s] - radius, 0.0)
+        up[s] = min(p[s] + radius, 1.0)

@@ -1,0 +1,147 @@
+"""Counts of what was seen, and the estimates they give.
+
+`Counts` is a tuple of named arrays that compiled loops update in place and checkpoints save (`Counts._asdict`). With
+T = H every step has its own counts; with T = 1 they are pooled over the steps, for models whose transitions, rewards
+and utilities do not depend on the step. The last step has no transition, so the moves counted at a pair may be fewer
+than its visits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+
+class Counts(NamedTuple):
+    """What was seen so far, and when planning happened last."""
+
+    starts: IntArray  # [S], episodes that began there
+    visits: IntArray  # [T, S, A]
+    moves: IntArray  # [T, S, A, S], transitions; none at the last step
+    signals: FloatArray  # [1+N, T, S, A], reward and utilities summed over visits
+    planned: IntArray  # [T, S, A], visits at the last plan
+    due: BoolArray  # [1], whether a visit count has doubled since (or nothing was planned yet)
+
+
+class Estimate(NamedTuple):
+    """Empirical means and how many observations each rests on."""
+
+    mu: FloatArray  # [S], uniform before the first episode
+    p: FloatArray  # [T, S, A, S], uniform where no transition was seen
+    signals: FloatArray  # [1+N, T, S, A], 0 where unvisited
+    episodes: IntArray  # [1]
+    moved: IntArray  # [T, S, A], transitions seen
+    visits: IntArray  # [T, S, A]
+
+    @property
+    def r(self) -> FloatArray:
+        """Mean reward [T, S, A]."""
+        r: FloatArray = self.signals[0]
+        return r
+
+    @property
+    def g(self) -> FloatArray:
+        """Mean utilities [N, T, S, A]."""
+        return self.signals[1:]
+
+
+def no_counts(H: int, S: int, A: int, N: int, *, pooled: bool = False) -> Counts:
+    """Counts before the first episode; a plan is due.
+
+    >>> no_counts(3, 2, 4, 1).moves.shape, no_counts(3, 2, 4, 1, pooled=True).moves.shape
+    ((3, 2, 4, 2), (1, 2, 4, 2))
+    """
+    cells = (1 if pooled else H, S, A)
+    return Counts(
+        starts=np.zeros(S, dtype=np.int64),
+        visits=np.zeros(cells, dtype=np.int64),
+        moves=np.zeros((*cells, S), dtype=np.int64),
+        signals=np.zeros((1 + N, *cells)),
+        planned=np.zeros(cells, dtype=np.int64),
+        due=np.ones(1, dtype=np.bool_),
+    )
+
+
+def estimate(counts: Counts) -> Estimate:
+    """Means of everything counted."""
+    cells = counts.visits.shape
+    means = Estimate(
+        mu=np.zeros(len(counts.starts)),
+        p=np.zeros(counts.moves.shape),
+        signals=np.zeros(counts.signals.shape),
+        episodes=np.zeros(1, dtype=np.int64),
+        moved=np.zeros(cells, dtype=np.int64),
+        visits=np.zeros(cells, dtype=np.int64),
+    )
+    update_estimate(counts, means)
+    return means
+
+
+@compiled
+def count_start(counts, s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """An episode begins in s."""
+    counts.starts[s] += 1
+
+
+@compiled
+def count_step(counts, h, s, a, outcomes, x):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Action a was taken at (h, s) and earned outcomes[x] [1+N]; a plan is due once such a count has doubled."""
+    t = np.uint64(h) % np.uint64(len(counts.visits))
+    counts.visits[t, s, a] += 1
+    for n in range(len(counts.signals)):
+        counts.signals[n, t, s, a] += outcomes[x, n]
+    if counts.visits[t, s, a] >= 2 * counts.planned[t, s, a]:
+        counts.due[0] = True
+
+
+@compiled
+def count_move(counts, h, s, a, s_next):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Action a at (h, s) led to s_next; not to be called at the last step."""
+    counts.moves[np.uint64(h) % np.uint64(len(counts.moves)), s, a, s_next] += 1
+
+
+@compiled
+def plan_is_due(counts):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether some visit count has doubled since the last plan: at most T S A log2(2 K H) plans in K episodes."""
+    return counts.due[0]
+
+
+@compiled
+def mark_planned(counts):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """A plan was made with these counts."""
+    counts.due[0] = False
+    T, S, A = counts.visits.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                counts.planned[t, s, a] = counts.visits[t, s, a]
+
+
+@compiled
+def update_estimate(counts, means):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill `means` (an Estimate) from the counts."""
+    T, S, A = counts.visits.shape
+    means.episodes[0] = _mean(counts.starts, means.mu)
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                means.visits[t, s, a] = counts.visits[t, s, a]
+                seen = max(counts.visits[t, s, a], 1)
+                for n in range(len(counts.signals)):
+                    means.signals[n, t, s, a] = counts.signals[n, t, s, a] / seen
+                means.moved[t, s, a] = _mean(counts.moves[t, s, a], means.p[t, s, a])
+
+
+@compiled
+def _mean(seen, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill p with the empirical distribution of `seen` (uniform if empty); returns how many there are."""
+    total = 0
+    for s in range(len(seen)):
+        total += seen[s]
+    for s in range(len(seen)):
+        p[s] = seen[s] / total if total > 0 else 1.0 / len(seen)
+    return total

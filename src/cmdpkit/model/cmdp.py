@@ -1,0 +1,399 @@
+"""The constrained Markov decision process: what is decided, what is earned, what must stay within bounds.
+
+Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps. A `Constraint` keeps the user's words
+(name, at least or at most, bound); inside, an "at most" cost is the utility -cost with threshold -bound, so that every
+algorithm meets one form only. Arrays are copied in, checked, and read-only from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.constraints import Constraint, read_constraints
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, BoolArray, FloatArray, Kernel
+from cmdpkit.model.validate import Name, action_mask, frozen, horizon_of, index_of, names_of, numbers, table
+
+if TYPE_CHECKING:
+    from cmdpkit.running.gym import CMDPEnv
+
+
+class Scale(NamedTuple):
+    """An affine map between a per-step signal in the user's units and the unit interval learners work in."""
+
+    low: float
+    span: float
+
+    def to_unit(self, x: Any) -> Any:
+        """Per-step signal -> [0, 1]."""
+        return (x - self.low) / self.span
+
+    def total_to_unit(self, total: Any, H: int) -> Any:
+        """A total over H steps, from the user's units."""
+        return (total - H * self.low) / self.span
+
+    def total_from_unit(self, total: Any, H: int) -> Any:
+        """A total over H steps, back to the user's units."""
+        return total * self.span + H * self.low
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
+
+    rows: int
+    columns: int
+    cells: tuple[tuple[int, int], ...]  # (row, column) of every state
+    marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
+    arrows: tuple[str, ...] = ()  # symbol of every action
+
+    def __post_init__(self) -> None:
+        for s, (row, column) in enumerate(self.cells):
+            if not (0 <= row < self.rows and 0 <= column < self.columns):
+                raise CmdpkitError(
+                    f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
+                )
+
+    def check(self, S: int, A: int) -> None:
+        """Raise ValueError unless this draws a model of S states and A actions."""
+        if len(self.cells) != S:
+            raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
+        if len(self.arrows) not in (0, A):
+            raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
+        for s in self.marks:
+            if s not in range(S):
+                raise CmdpkitError(f"grid marks state index {s!r}, expected 0..{S - 1}")
+
+
+class Compact(NamedTuple):
+    """The arrays compiled code reads. The step axis has length 1 where nothing depends on it: index with h % length."""
+
+    indptr: Any  # [T*S*A + 1]
+    successors: Any  # [nonzeros]
+    prob: Any  # [nonzeros]
+    r: Any  # [T, S, A]
+    g: Any  # [N, T, S, A], utilities
+    allowed: Any  # [T, S, A]
+    mu: Any  # [S]
+
+
+class CMDP:
+    """A finite-horizon constrained MDP.
+
+    Parameters
+    ----------
+    P : array [H, S, A, S] or [S, A, S], SciPy sparse matrix [S*A, S], sequence of H of those, or `Kernel`
+    r : array [H, S, A] or [S, A], reward in any finite range
+    g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
+        ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
+    mu : index or name of the initial state, or a distribution [S], or a mapping from state to probability
+    horizon : H, needed when nothing given depends on the step
+    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
+    constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
+    states, action_names : names; by default they count from 1
+    renormalise : divide every row of P by its sum instead of refusing rows that do not sum to 1
+
+    >>> import numpy as np
+    >>> P = np.full((2, 2, 2), 0.5)
+    >>> cmdp = CMDP(P, r=[[1, 0], [1, 0]], g=[[0, 1], [0, 1]], rho=1.0, horizon=4)
+    >>> cmdp
+    CMDP(H=4, S=2, A=2, N=1: utility ≥ 1)
+    """
+
+    H: int
+    S: int
+    A: int
+    N: int
+    kernel: Kernel
+    compact: Compact
+    rho: FloatArray
+    mu: FloatArray
+    constraints: tuple[Constraint, ...]
+    states: Sequence[Name]
+    action_names: Sequence[Name]
+    grid: Grid | None
+
+    def __init__(
+        self,
+        P: Any,
+        r: Any,
+        g: Any = None,
+        rho: Any = None,
+        mu: Any = 0,
+        *,
+        horizon: int | None = None,
+        actions: Any = None,
+        constraints: Iterable[Constraint] | None = None,
+        states: Iterable[Any] | None = None,
+        action_names: Iterable[Any] | None = None,
+        renormalise: bool = False,
+        grid: Grid | None = None,
+    ) -> None:
+        r = table("r", r)
+        S, A = r.shape[-2:]
+        kernel = _kernel(P, S, A)
+        constraints, signals = read_constraints(g, rho, constraints, r.shape)
+        allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
+        if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
+            horizon = len(P)
+        H = horizon_of(
+            horizon,
+            P=kernel.T,
+            r=len(r),
+            actions=len(allowed),
+            **{f"g[{n}]": len(x) for n, x in enumerate(signals)},
+        )
+        vars(self).update(
+            H=H,
+            S=S,
+            A=A,
+            N=len(constraints),
+            constraints=constraints,
+            states=names_of("states", states, S),
+            action_names=names_of("action_names", action_names, A),
+            grid=grid,
+        )
+        if grid is not None:
+            if not isinstance(grid, Grid):
+                raise CmdpkitError(f"grid is {grid!r}, expected a Grid")
+            grid.check(S, A)
+        if not allowed.any(axis=-1).all():
+            h, s = (int(i) for i in np.argwhere(~allowed.any(axis=-1))[0])
+            raise CmdpkitError(
+                f"actions{self._place(h, s, None, len(allowed))} is empty: every state needs at least one action"
+            )
+        kernel = kernel.masked(allowed)
+        kernel = kernel.renormalised() if renormalise else kernel
+        kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
+        r = self._checked("r", r, allowed)
+        utilities = [
+            c.sign * self._checked(f"signal of {c.name!r} ", x, allowed)
+            for c, x in zip(constraints, signals, strict=True)
+        ]
+        T = max((len(x) for x in utilities), default=1)
+        stacked = np.zeros((len(utilities), T, S, A))
+        for n, x in enumerate(utilities):
+            stacked[n] = x
+        vars(self).update(kernel=kernel, mu=frozen(self._start(mu)))
+        self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
+
+    def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
+        kernel = self.kernel
+        rho = np.array([c.sign * c.bound for c in self.constraints], dtype=float)
+        compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
+        vars(self).update(rho=frozen(rho), compact=compact)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a CMDP cannot be changed; {name!r} stays as it is (see with_bounds and restrict)")
+
+    # -- the arrays, written out -----------------------------------------------------------------------------
+
+    @property
+    def P(self) -> FloatArray:
+        """Transition probabilities [H, S, A, S]; refused where that would not fit in memory."""
+        return self.kernel.dense(self.H)
+
+    @property
+    def r(self) -> FloatArray:
+        """Reward [H, S, A], in the user's units."""
+        return np.broadcast_to(self.compact.r, (self.H, self.S, self.A))
+
+    @property
+    def g(self) -> FloatArray:
+        """Utilities [N, H, S, A], in the user's units; the negative of an "at most" constraint's cost."""
+        return np.broadcast_to(self.compact.g, (self.N, self.H, self.S, self.A))
+
+    @property
+    def actions(self) -> BoolArray:
+        """Which actions exist, [H, S, A]."""
+        return np.broadcast_to(self.compact.allowed, (self.H, self.S, self.A))
+
+    @property
+    def signs(self) -> FloatArray:
+        """[N]: +1 for at least, -1 for at most; utilities times signs are the user's own totals."""
+        return np.array([c.sign for c in self.constraints], dtype=float)
+
+    @cached_property
+    def reward_scale(self) -> Scale:
+        """Map of the reward to [0, 1]; the identity where it already lies there."""
+        return _scale(self.compact.r, self.compact.allowed)
+
+    @cached_property
+    def utility_scales(self) -> tuple[Scale, ...]:
+        """Map of each utility to [0, 1]; the identity where it already lies there."""
+        return tuple(_scale(x, self.compact.allowed) for x in self.compact.g)
+
+    # -- variants --------------------------------------------------------------------------------------------
+
+    def with_bounds(self, /, **bounds: float) -> CMDP:
+        """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name)."""
+        for name in bounds:
+            self.constraint_index(name)
+        changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
+        return self.reformulated(constraints=changed)
+
+    def restrict(self, actions: Any) -> CMDP:
+        """The same problem with only those actions that exist here *and* in ``actions`` (bool [S, A] or [H, S, A])."""
+        allowed = action_mask(actions, self.S, self.A) & self.compact.allowed
+        if len(allowed) not in (1, self.H):
+            raise CmdpkitError(f"actions has {len(allowed)} steps, expected 1 or {self.H}")
+        empty = np.argwhere(~allowed.any(axis=-1))
+        if len(empty):
+            h, s = (int(i) for i in empty[0])
+            raise CmdpkitError(f"actions{self._place(h, s, None, len(allowed))} would be empty")
+        return self.reformulated(allowed=allowed)
+
+    def reformulated(
+        self,
+        *,
+        r: FloatArray | None = None,
+        g: FloatArray | None = None,
+        constraints: tuple[Constraint, ...] | None = None,
+        allowed: BoolArray | None = None,
+    ) -> CMDP:
+        """The same dynamics with other compact arrays (shapes as in `Compact`), shared, neither copied nor checked."""
+        c = self.compact
+        new = object.__new__(CMDP)
+        vars(new).update({k: v for k, v in vars(self).items() if k not in ("reward_scale", "utility_scales")})
+        constraints = self.constraints if constraints is None else constraints
+        vars(new).update(constraints=constraints, N=len(constraints))
+        new._set_arrays(
+            c.r if r is None else frozen(r),
+            c.g if g is None else frozen(g),
+            c.allowed if allowed is None else frozen(allowed),
+        )
+        return new
+
+    @classmethod
+    def from_function(cls, **description: Any) -> CMDP:
+        """A CMDP from Python functions of (state, action); `from_functions.from_function` describes the arguments."""
+        from cmdpkit.model.from_functions import from_function
+
+        return from_function(**description)
+
+    def to_gym(self, noise: Literal["none", "bernoulli"] = "none") -> CMDPEnv:
+        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
+        from cmdpkit.running.gym import to_gym
+
+        return to_gym(self, noise)
+
+    # -- for people and for records --------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        bounds = ": " + ", ".join(str(c) for c in self.constraints) if self.constraints else ""
+        return f"CMDP(H={self.H}, S={self.S}, A={self.A}, N={self.N}{bounds})"
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that defines the problem, names included.
+
+        The drawing, what is stored where no action exists, and the sign of a zero do not count.
+        """
+        digest = hashlib.sha256(repr((self.H, self.kernel.shape, self.constraints)).encode())
+        for names in (self.states, self.action_names):
+            digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
+        c, rows = self.compact, self.kernel.masked(self.compact.allowed)
+        signals = [_masked(x, c.allowed) for x in (c.r, *c.g)]
+        for x in (rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0):
+            digest.update(repr((x.shape, x.dtype.str)).encode() + np.ascontiguousarray(x).tobytes())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CMDP) and self.fingerprint() == other.fingerprint()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint())
+
+    def state_index(self, name: Any) -> int:
+        """Index of a state by its name."""
+        return index_of("state", self.states, name)
+
+    def action_index(self, name: Any) -> int:
+        """Index of an action by its name."""
+        return index_of("action", self.action_names, name)
+
+    def constraint_index(self, name: str) -> int:
+        """Index of a constraint by its name."""
+        return index_of("constraint", [c.name for c in self.constraints], name)
+
+    def _place(self, h: int, s: int, a: int | None, steps: int) -> str:
+        """Where in the arrays, with names if the user gave any; the step is left out of stationary arrays."""
+        parts = [f"h={h}"] * (steps > 1) + [f"s={s}"] + [f"a={a}"] * (a is not None)
+        named = [] if isinstance(self.states, range) else [f"state {self.states[s]!r}"]
+        if a is not None and not isinstance(self.action_names, range):
+            named.append(f"action {self.action_names[a]!r}")
+        return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
+
+    def _checked(self, what: str, x: FloatArray, allowed: BoolArray) -> FloatArray:
+        """x with zeros where no action exists; ValueError at the first entry that is not finite."""
+        largest = np.finfo(float).max / (4 * self.H)  # totals, and their differences, must be finite too
+        bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
+        if len(bad):
+            h, s, a = (int(i) for i in bad[0])
+            steps = max(len(x), len(allowed))
+            value = x[h % len(x), s, a]
+            rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
+            raise CmdpkitError(f"{what}{self._place(h, s, a, steps)} is {value}, expected {rule}")
+        return _masked(x, allowed)
+
+    def _start(self, mu: Any) -> FloatArray:
+        """mu as a distribution [S]."""
+        if isinstance(mu, Mapping):
+            spread = np.zeros(self.S)
+            for name, p in mu.items():
+                spread[self.state_index(name)] += float(numbers(f"mu[{name!r}]", [p])[0])
+            mu = spread
+        elif isinstance(mu, str):
+            mu = np.eye(1, self.S, self.state_index(mu))[0]
+        elif np.ndim(mu) == 0:
+            if not isinstance(mu, (int, np.integer)) or isinstance(mu, bool) or not 0 <= mu < self.S:
+                raise CmdpkitError(f"mu is {mu!r}: an initial state must be an index in 0..{self.S - 1}")
+            mu = np.eye(1, self.S, int(mu))[0]
+        mu = start = numbers("mu", mu)
+        if mu.shape != (self.S,):
+            raise CmdpkitError(f"mu has shape {mu.shape}, expected ({self.S},)")
+        bad = np.flatnonzero(~np.isfinite(mu) | (mu < 0))
+        if len(bad):
+            raise CmdpkitError(f"mu[s={bad[0]}] is {mu[bad[0]]}, expected a probability")
+        if abs(mu.sum() - 1) > ROW_SUM_TOLERANCE:
+            raise CmdpkitError(f"mu sums to {mu.sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+        return start
+
+
+def _kernel(P: Any, S: int, A: int) -> Kernel:
+    if isinstance(P, Kernel):
+        P.check_structure()
+        kernel = P
+    elif hasattr(P, "tocoo"):
+        kernel = Kernel.from_matrices([P], S, A)
+    elif isinstance(P, (list, tuple)) and P and hasattr(P[0], "tocoo"):
+        kernel = Kernel.from_matrices(P, S, A)
+    else:
+        dense = numbers("P", P)
+        if dense.ndim not in (3, 4):
+            raise CmdpkitError(f"P has shape {dense.shape}, expected (S, A, S) or (H, S, A, S)")
+        kernel = Kernel.from_dense(dense[None] if dense.ndim == 3 else dense)
+    if (kernel.S, kernel.A) != (S, A):
+        raise CmdpkitError(f"P is for {kernel.S} states and {kernel.A} actions, r for {S} and {A}")
+    return kernel
+
+
+def _masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
+    """x [1 or H, S, A] with zeros where no step has the action, and no negative zeros."""
+    usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
+    masked: FloatArray = np.where(usable, x, 0.0) + 0.0
+    return masked
+
+
+def _scale(x: FloatArray, allowed: BoolArray) -> Scale:
+    shape = np.broadcast_shapes(x.shape, allowed.shape)
+    values = np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)]
+    low, high = float(values.min()), float(values.max())
+    if low >= 0 and high <= 1:
+        return Scale(0.0, 1.0)
+    return Scale(low, high - low if high > low else 1.0)

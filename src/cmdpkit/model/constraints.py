@@ -1,0 +1,125 @@
+"""Bounds on expected totals in the user's words: a name, at least or at most, a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import numbers, table
+
+Sense = Literal["at_least", "at_most"]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
+
+    ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
+    (state, action) or (state, action, h).
+    """
+
+    name: str
+    sense: Sense
+    bound: float
+    signal: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {self.name!r}")
+        if not isinstance(self.sense, str) or self.sense not in ("at_least", "at_most"):
+            raise CmdpkitError(f"constraint {self.name!r}: sense is {self.sense!r}, expected 'at_least' or 'at_most'")
+        try:
+            if isinstance(self.bound, (str, bytes, bool)):
+                raise TypeError
+            object.__setattr__(self, "bound", float(self.bound))
+        except (TypeError, ValueError, OverflowError):
+            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound!r}, expected a number") from None
+        if not np.isfinite(self.bound):
+            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound}, expected a finite number")
+
+    @property
+    def sign(self) -> int:
+        """+1 for "at least", -1 for "at most": sign * (what the user counts) is the utility."""
+        return 1 if self.sense == "at_least" else -1
+
+    @property
+    def symbol(self) -> str:
+        """The sign between the total and its bound, for people."""
+        return "≥" if self.sense == "at_least" else "≤"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.symbol} {self.bound:g}"
+
+
+def at_least(name: str, bound: float, signal: Any = None) -> Constraint:
+    """A utility whose expected total must reach ``bound``.
+
+    >>> print(at_least("served", 3, None))
+    served ≥ 3
+    """
+    return Constraint(name, "at_least", bound, signal)
+
+
+def at_most(name: str, bound: float, signal: Any = None) -> Constraint:
+    """A cost whose expected total must not exceed ``bound``.
+
+    >>> print(at_most("backlog", 30))
+    backlog ≤ 30
+    """
+    return Constraint(name, "at_most", bound, signal)
+
+
+def listed(constraints: Any) -> tuple[Constraint, ...]:
+    """Constraints as a tuple; ValueError if they are something else."""
+    if not isinstance(constraints, Iterable):
+        raise CmdpkitError(f"constraints is {constraints!r}, expected a list of at_least(...) and at_most(...)")
+    made = tuple(constraints)
+    for c in made:
+        if not isinstance(c, Constraint):
+            raise CmdpkitError(f"constraints must be at_least(...) or at_most(...), got {c!r}")
+    return made
+
+
+def read_constraints(
+    g: Any, rho: Any, constraints: Iterable[Constraint] | None, shape: tuple[int, ...]
+) -> tuple[tuple[Constraint, ...], list[FloatArray]]:
+    """Constraints without their signals, and the signals [1 or H, S, A], from the three ways to give them."""
+    if constraints is None:
+        if (g is None) != (rho is None):
+            raise CmdpkitError("g is given without rho" if rho is None else "rho is given without g")
+        if g is None:
+            return (), []
+        rho = numbers("rho", rho)
+        if rho.ndim > 1:
+            raise CmdpkitError(f"rho has shape {rho.shape}, expected one bound or one per signal")
+        if rho.ndim == 0:
+            g, rho = [g], [rho]
+        names = ["utility"] if len(rho) == 1 else [f"utility {n + 1}" for n in range(len(rho))]
+        made = tuple(at_least(name, bound) for name, bound in zip(names, rho, strict=True))
+    else:
+        made = listed(constraints)
+        if rho is not None:
+            raise CmdpkitError("give bounds either in rho or in constraints, not in both")
+        if g is None:
+            g = [c.signal for c in made]
+    if not isinstance(g, (Sequence, np.ndarray)) or (isinstance(g, np.ndarray) and g.ndim == 0):
+        raise CmdpkitError(f"g is {g!r}, expected one signal per bound")
+    if len(g) != len(made):
+        raise CmdpkitError(f"g has {len(g)} signals for {len(made)} bounds")
+    seen: set[str] = set()
+    for c, signal in zip(made, g, strict=True):
+        if c.name in seen:
+            raise CmdpkitError(f"two constraints are called {c.name!r}")
+        seen.add(c.name)
+        if signal is None or callable(signal):
+            raise CmdpkitError(f"constraint {c.name!r} needs a signal array (S, A) or (H, S, A)")
+    signals = [table(f"signal of {c.name!r}", x) for c, x in zip(made, g, strict=True)]
+    for c, x in zip(made, signals, strict=True):
+        if x.shape[-2:] != shape[-2:]:
+            raise CmdpkitError(f"signal of {c.name!r} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})")
+    return tuple(replace(c, signal=None) for c in made), signals

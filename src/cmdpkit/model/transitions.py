@@ -1,0 +1,194 @@
+"""Transition kernels P[h, s, a, s'] stored as compressed sparse rows.
+
+One form serves dense and sparse, stationary and time-indexed models alike: row ``(t * S + s) * A + a`` lists the
+possible next states and their probabilities, with ``t = h % T`` and T = 1 (stationary) or T = H. Memory grows with the
+number of nonzero probabilities; nothing of size S x S is ever built unless `Kernel.dense` is asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+ROW_SUM_TOLERANCE = 1e-9  # a row of probabilities may miss 1 by this much, as sums of floats do
+DENSE_LIMIT = 1 << 28  # entries: beyond this (2 GiB) a dense view is refused
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """Sparse rows of a transition kernel; build it with `from_dense`, `from_entries` or `from_matrices`."""
+
+    T: int
+    S: int
+    A: int
+    indptr: IntArray  # [T*S*A + 1]
+    successors: NDArray[np.int32]  # [nonzeros]
+    prob: FloatArray  # [nonzeros]
+
+    def __post_init__(self) -> None:
+        for x in (self.indptr, self.successors, self.prob):
+            x.flags.writeable = False
+
+    @classmethod
+    def from_dense(cls, P: FloatArray) -> Kernel:
+        """Rows of an array [T, S, A, S]; exact zeros are dropped, everything else (NaN too) is kept for `check`."""
+        T, S, A, S_next = P.shape
+        if S_next != S:
+            raise CmdpkitError(f"P has shape {P.shape}: the last axis counts next states, expected {S}")
+        rows, successors = np.nonzero(P.reshape(-1, S))
+        return cls(T, S, A, _indptr(rows, T * S * A), successors.astype(np.int32), P.reshape(-1, S)[rows, successors])
+
+    @classmethod
+    def from_entries(
+        cls, shape: tuple[int, int, int], rows: IntArray, successors: IntArray, prob: FloatArray
+    ) -> Kernel:
+        """Rows from entries (row, next state, probability) in any order; repeated pairs are added up, zeros dropped."""
+        T, S, A = shape
+        if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
+            raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
+        if len(successors) and not (successors.min() >= 0 and successors.max() < S):
+            worst = successors.min() if successors.min() < 0 else successors.max()
+            raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
+        order = np.lexsort((successors, rows))
+        rows, successors, prob = rows[order], successors[order], np.asarray(prob, dtype=float)[order]
+        first = np.ones(len(rows), dtype=bool)
+        first[1:] = (np.diff(rows) != 0) | (np.diff(successors) != 0)
+        starts = np.flatnonzero(first)
+        prob = np.add.reduceat(prob, starts) if len(starts) else prob
+        starts, prob = starts[prob != 0], prob[prob != 0]
+        return cls(T, S, A, _indptr(rows[starts], T * S * A), successors[starts].astype(np.int32), prob)
+
+    @classmethod
+    def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
+        """Rows of SciPy sparse matrices [S*A, S], one (stationary) or one per step."""
+        for t, m in enumerate(matrices):
+            if not hasattr(m, "tocoo"):
+                raise CmdpkitError(f"P[h={t}] is a {type(m).__name__}, expected a sparse matrix like P[h=0]")
+            if m.dtype.kind not in "biuf":
+                raise CmdpkitError(f"sparse P[h={t}] must be a matrix of numbers: got {m.dtype}")
+        parts = [m.tocoo() for m in matrices]
+        for t, part in enumerate(parts):
+            if part.shape != (S * A, S):
+                raise CmdpkitError(f"sparse P[h={t}] has shape {part.shape}, expected (S*A, S) = {(S * A, S)}")
+        rows = np.concatenate([part.row.astype(np.int64) + t * S * A for t, part in enumerate(parts)])
+        successors = np.concatenate([part.col.astype(np.int64) for part in parts])
+        return cls.from_entries((len(parts), S, A), rows, successors, np.concatenate([part.data for part in parts]))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(T, S, A): how many steps are told apart, states, actions."""
+        return self.T, self.S, self.A
+
+    @property
+    def nonzeros(self) -> int:
+        """How many transitions have a positive probability."""
+        return len(self.prob)
+
+    @property
+    def rows(self) -> IntArray:
+        """The row of every entry, [nonzeros]."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def sums(self) -> FloatArray:
+        """Sum of every row, [T, S, A]; an empty row sums to 0."""
+        total = np.zeros(len(self.indptr) - 1)
+        filled = np.flatnonzero(np.diff(self.indptr))
+        if len(filled):
+            total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
+        return total.reshape(self.shape)
+
+    def masked(self, allowed: BoolArray) -> Kernel:
+        """The same kernel with empty rows wherever `allowed` [1 or H, S, A] is false at every step the row serves."""
+        needed = self._needed(allowed)
+        if needed.all():
+            return self
+        rows = self.rows
+        keep = needed.reshape(-1)[rows]
+        indptr = _indptr(rows[keep], self.T * self.S * self.A)
+        return Kernel(self.T, self.S, self.A, indptr, self.successors[keep], self.prob[keep])
+
+    def renormalised(self) -> Kernel:
+        """Every row divided by its sum (rows that sum to 0 stay)."""
+        sums = self.sums().reshape(-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            prob = self.prob / sums[self.rows]
+        return Kernel(self.T, self.S, self.A, self.indptr, self.successors, prob)
+
+    def check_structure(self) -> None:
+        """Raise ValueError unless the arrays are rows of the size they claim: put together by hand they may not be."""
+        rows, entries = self.T * self.S * self.A + 1, self.prob.size
+        for name, x, dtype, size in (
+            ("indptr", self.indptr, np.int64, rows),
+            ("successors", self.successors, np.int32, entries),
+            ("prob", self.prob, np.float64, entries),
+        ):
+            if x.dtype != dtype or x.shape != (size,):
+                raise CmdpkitError(
+                    f"kernel: {name} is {x.dtype} of shape {x.shape}, expected {np.dtype(dtype)} of shape ({size},)"
+                )
+        steps = np.diff(self.indptr)
+        if self.indptr[0] != 0 or self.indptr[-1] != len(self.prob) or (steps < 0).any():
+            raise CmdpkitError(f"kernel: indptr must rise from 0 to the number of entries, {len(self.prob)}")
+        outside = np.flatnonzero((self.successors < 0) | (self.successors >= self.S))
+        if len(outside):
+            i = outside[0]
+            raise CmdpkitError(f"kernel: successors[{i}] is {self.successors[i]}, expected a state in 0..{self.S - 1}")
+        falling = np.flatnonzero((np.diff(self.rows) == 0) & (np.diff(self.successors) <= 0))
+        if len(falling):
+            raise CmdpkitError(
+                f"kernel: successors[{falling[0] + 1}] does not exceed the one before it in the same row"
+            )
+        if not self.prob.all():
+            raise CmdpkitError(f"kernel: prob[{np.flatnonzero(self.prob == 0)[0]}] is 0: leave such entries out")
+
+    def check(self, allowed: BoolArray, place: Callable[[int, int, int], str]) -> None:
+        """Raise ValueError unless every allowed row is a distribution; `place` names (t, s, a) for the message."""
+        bad = np.flatnonzero(~np.isfinite(self.prob) | (self.prob < 0) | (self.prob > 1 + ROW_SUM_TOLERANCE))
+        if len(bad):
+            row = int(np.searchsorted(self.indptr, bad[0], side="right") - 1)
+            where = place(*(int(i) for i in np.unravel_index(row, self.shape)))
+            raise CmdpkitError(
+                f"P{where} gives next state index {self.successors[bad[0]]} probability {self.prob[bad[0]]}, "
+                "expected a number between 0 and 1"
+            )
+        sums = self.sums()
+        needed = self._needed(allowed)
+        wrong = np.argwhere((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & needed)
+        if len(wrong):
+            t, s, a = (int(i) for i in wrong[0])
+            more = f" ({len(wrong)} rows do)" if len(wrong) > 1 else ""
+            raise CmdpkitError(
+                f"P{place(t, s, a)} sums to {sums[t, s, a]:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}{more}; "
+                "correct the row, mark the action as unavailable, or pass renormalise=True to divide by the sum"
+            )
+
+    def _needed(self, allowed: BoolArray) -> BoolArray:
+        """[T, S, A]: rows that some step can use."""
+        return (
+            np.broadcast_to(allowed, self.shape) if len(allowed) <= self.T else np.any(allowed, axis=0, keepdims=True)
+        )
+
+    def dense(self, H: int) -> FloatArray:
+        """P as a read-only array [H, S, A, S]; a stationary kernel is a broadcast view of [S, A, S]."""
+        size = self.T * self.S * self.A * self.S
+        if size > DENSE_LIMIT:
+            raise CmdpkitError(
+                f"P written out densely has {size:,} entries (S = {self.S}); use the sparse rows in `cmdp.kernel`"
+            )
+        P = np.zeros((self.T * self.S * self.A, self.S))
+        P[self.rows, self.successors] = self.prob
+        return np.broadcast_to(P.reshape(self.T, self.S, self.A, self.S), (H, self.S, self.A, self.S))
+
+
+def _indptr(rows: IntArray, n_rows: int) -> IntArray:
+    return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n_rows)))).astype(np.int64)

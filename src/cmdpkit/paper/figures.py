@@ -1,0 +1,56 @@
+"""The figures of the paper, drawn from runs made here, as PNG files with fixed names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cmdpkit.exact.solver import solve
+from cmdpkit.io.atomic import make_folder
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Policy
+from cmdpkit.results.boards import policy_boards
+from cmdpkit.results.figures import multiplier, overview
+from cmdpkit.results.models import model_of
+from cmdpkit.results.study import Group, Study
+from cmdpkit.results.style import save
+
+BOARDS_OF = "pri"  # the algorithm whose policies are drawn beside the optimum
+
+
+def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
+    """For every problem regret and violation, multipliers, and on a grid policies step by step; their paths.
+
+    Files of these names are replaced, others in the folder stay as they are.
+    """
+    by_env: dict[str, list[Group]] = {}
+    for group in study.groups():
+        by_env.setdefault(group.run.env, []).append(group)
+    make_folder(folder)
+    return tuple(path for env, found in by_env.items() for path in _of_problem(study, folder, env, found))
+
+
+def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> list[Path]:
+    name = env.replace("/", "-")
+    records = [record for group in found for record in group.records]
+    written = [
+        save(overview(records), folder / f"{name}-regret-violation.png"),
+        save(overview(records, scale="symlog"), folder / f"{name}-regret-violation-log.png"),
+    ]
+    if any("multiplier" in record.curves for record in records):
+        drawn = multiplier(records, models=study.models, scale="log")
+        written.append(save(drawn, folder / f"{name}-multiplier.png"))
+    cmdp = model_of(found[0].run, study.models)
+    if cmdp is not None and cmdp.grid is not None:
+        written.append(_board(cmdp, solve(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
+        for group in found:
+            if group.run.algo == BOARDS_OF:
+                title = f"{BOARDS_OF} ({group.run.preset}), seed {group.run.seed}"
+                path = folder / f"{name}-policy-{BOARDS_OF}-{group.run.preset}.png"
+                written.append(_board(cmdp, group.records[0].policy, title, path))
+    return written
+
+
+def _board(cmdp: CMDP, policy: Policy, title: str, path: Path) -> Path:
+    figure = policy_boards(cmdp, policy)
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=10)
+    return save(figure, path)

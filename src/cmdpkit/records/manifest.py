@@ -1,0 +1,186 @@
+"""A record as plain values and back: the text of a manifest, sealed with a checksum.
+
+The schema is described in docs/schema.md. Numbers survive to the bit: Python writes the shortest text that reads back
+as the same number. An infinity is written as {"float": "inf"}, as JSON has none; NaN is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats import json_text
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import Name
+from cmdpkit.records.record import Certificate, Run, RunRecord
+
+SCHEMA = 1
+RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that was started and did not finish, and why."""
+
+    run: Run
+    reason: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+# -- the envelope ------------------------------------------------------------------------------------------------------
+
+
+def seal(kind: str, body: Plain) -> str:
+    """The text of a manifest: what it is, its schema, the body and a checksum of all that."""
+    document = {"format": kind, "schema": SCHEMA, **plain(body, kind)}
+    return json_text.dump({**document, "checksum": _checksum(document)})
+
+
+def unseal(path: Path, text: str, kind: str) -> Plain:
+    """The body of a manifest, known to be what was written; otherwise a ValueError that says what to do."""
+    remedy = "delete it and run again"
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CmdpkitError(f"{path} is damaged ({error}); {remedy}") from None
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise CmdpkitError(f"{path} is not a {kind}; move it elsewhere")
+    schema = document.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise CmdpkitError(f"{path} has schema {schema}, this cmdpkit reads up to {SCHEMA}; update cmdpkit")
+    found = document.pop("checksum", None)
+    if found != _checksum(document):
+        raise CmdpkitError(f"{path} is damaged (its checksum does not fit); {remedy}")
+    body: Plain = _restored(document)
+    return body
+
+
+def _checksum(document: Plain) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plain(value: Any, where: str) -> Any:
+    """Nested values as JSON holds them; ValueError with the place of what it cannot hold."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise CmdpkitError(f"{where} is NaN, which is no result")
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, f"{where}[{key!r}]") for key, inner in value.items()}
+    if isinstance(value, (Sequence, np.ndarray)):
+        return [plain(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
+    raise CmdpkitError(f"{where} is {value!r}, expected a number, a text, a truth value, or lists and tables of those")
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"} and value["float"] in ("inf", "-inf"):
+            return float(value["float"])
+        return {key: _restored(inner) for key, inner in value.items()}
+    return [_restored(inner) for inner in value] if isinstance(value, list) else value
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def body_of(record: RunRecord) -> Plain:
+    """Everything of a record but its curves."""
+    return {
+        "run": record.run.to_dict(),
+        "key": record.run.key,
+        "seconds": record.seconds,
+        "versions": record.versions,
+        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in record.constraints],
+        "optimum": record.optimum,
+        "policy_value": record.policy_value,
+        "policy_utilities": record.policy_utilities,
+        "certificate": None if record.certificate is None else vars(record.certificate),
+        "phases": [{"name": name, "start": start} for name, start in record.phases],
+        "stochastic_decisions": [
+            {"step": d.step, "state": d.state, "probabilities": list(d.probabilities.items())} for d in record.decisions
+        ],
+        "notes": record.notes,
+        "explanation": record.explanation,
+        "policy": {
+            "states": _names(record.policy.states),
+            "actions": _names(record.policy.action_names),
+            "pi": record.policy.pi.tolist(),
+        },
+    }
+
+
+def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
+    """The inverse of `body_of`, with the curves."""
+    utilities = body["policy_utilities"]
+    return RunRecord(
+        run=Run(**body["run"]),
+        constraints=tuple(Constraint(c["name"], c["sense"], c["bound"]) for c in body["constraints"]),
+        optimum=body["optimum"],
+        curves=curves,
+        policy=_policy(body["policy"]),
+        policy_value=body["policy_value"],
+        policy_utilities=None if utilities is None else np.array(utilities, dtype=float),
+        decisions=tuple(
+            Decision(d["step"], d["state"], dict(d["probabilities"])) for d in body["stochastic_decisions"]
+        ),
+        certificate=_certificate(body["certificate"]),
+        phases=tuple((phase["name"], phase["start"]) for phase in body["phases"]),
+        explanation=body["explanation"],
+        notes=tuple(body["notes"]),
+        seconds=body["seconds"],
+        versions=body["versions"],
+    )
+
+
+def difference(a: RunRecord, b: RunRecord) -> str | None:
+    """The first part in which two results differ, to the bit, or None. Times and versions do not count."""
+    one, two = (plain(body_of(record), RECORD) for record in (a, b))
+    for part in one:
+        if part not in ("seconds", "versions") and json.dumps(one[part]) != json.dumps(two[part]):
+            return str(part)
+    if list(a.curves) != list(b.curves):
+        return "names of the curves"
+    for name in a.curves:
+        x, y = (np.asarray(record.curves[name]) for record in (a, b))
+        if x.shape != y.shape or x.tobytes() != y.tobytes():
+            return f"curve {name!r}"
+    return None
+
+
+def _names(names: Sequence[Name]) -> int | list[Name]:
+    """Default names as their number."""
+    return len(names) if isinstance(names, range) else list(names)
+
+
+def _policy(table: Plain) -> Policy:
+    states, actions = (() if isinstance(table[key], int) else table[key] for key in ("states", "actions"))
+    return Policy(table["pi"], states, actions)
+
+
+def _certificate(table: Plain | None) -> Certificate | None:
+    if table is None:
+        return None
+    return Certificate(
+        level=table["level"],
+        episodes=table["episodes"],
+        value=(table["value"][0], table["value"][1]),
+        utilities=tuple((low, high) for low, high in table["utilities"]),
+        safe=tuple(table["safe"]),
+    )

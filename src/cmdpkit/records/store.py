@@ -1,0 +1,250 @@
+"""Records on disk: per run one Parquet file with the curves and one JSON manifest with everything else.
+
+Both are named after `Run.key`, so what was asked is the address. The manifest is written last, and both appear whole or
+not at all: a manifest means a finished record, and whatever a killed process leaves behind is never read as a result.
+A finished record is never replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_bytes, write_text
+from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
+from cmdpkit.records.record import Run, RunRecord
+
+if TYPE_CHECKING:
+    import duckdb
+
+Folder = str | os.PathLike[str]
+Columns = dict[str, NDArray[Any]]
+
+IDENTITY = ("run", "env", "algo", "preset", "params", "seed")  # the columns every curve file starts with
+MANIFEST = re.compile(r"[0-9a-f]{20}\.json")
+FAILED = re.compile(r"[0-9a-f]{20}\.failed\.json")
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def save_record(record: RunRecord, folder: Folder) -> Path:
+    """Write a record; returns its manifest. One that is there already stays: the same result again changes nothing.
+
+    A different result of the same run is an error, as two equal runs must agree to the bit (times and versions aside).
+    """
+    manifest = _manifest(folder, record.run.key)
+    if has_record(folder, record.run.key):
+        return _kept(record, manifest)
+    table = _parquet(columns_of(record))
+    curves = {
+        "file": manifest.with_suffix(".parquet").name,
+        "sha256": hashlib.sha256(table).hexdigest(),
+        "shapes": {name: list(np.shape(x)) for name, x in record.curves.items()},
+    }
+    text = seal(RECORD, {**body_of(record), "curves": curves})
+    _make(folder)
+    write_bytes(
+        manifest.with_suffix(".parquet"), table, overwrite=True
+    )  # what is there without a manifest is no result
+    try:
+        write_text(manifest, text, overwrite=manifest.exists())  # an empty one is what a kill can leave
+    except ValueError:
+        if not has_record(folder, record.run.key):
+            raise
+        return _kept(record, manifest)  # somebody else finished the same run meanwhile
+    with suppress(OSError):
+        _failed(folder, record.run.key).unlink()
+    return manifest
+
+
+def save_failure(run: Run, reason: str, folder: Folder, versions: Mapping[str, str] | None = None) -> Path:
+    """Note that a run failed, and why; a later failure of the same run takes its place, a success removes it."""
+    _make(folder)
+    body = {"run": run.to_dict(), "key": run.key, "reason": reason, "versions": dict(versions or {})}
+    return write_text(_failed(folder, run.key), seal(FAILURE, body), overwrite=True)
+
+
+def _kept(record: RunRecord, manifest: Path) -> Path:
+    differs = difference(record, load_record(manifest.parent, record.run.key))
+    if differs is not None:
+        raise CmdpkitError(
+            f"{manifest} holds another result of the same run: {differs} differs. It is kept; to replace it, delete it"
+        )
+    return manifest
+
+
+def _make(folder: Folder) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise CmdpkitError(f"cannot make the folder {os.fspath(folder)}: {error.strerror or error}") from None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def has_record(folder: Folder, key: str) -> bool:
+    """Whether the run is finished."""
+    try:
+        return _manifest(folder, key).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def load_record(folder: Folder, key: str) -> RunRecord:
+    """A record as it was saved, to the bit; ValueError if it is missing, damaged or of a newer schema."""
+    manifest = _manifest(folder, key)
+    body = _body(manifest, RECORD)
+    try:
+        if body["key"] != key or Run(**body["run"]).key != key:
+            raise CmdpkitError(f"{manifest} belongs to another run, {body['key']}; give it back its name")
+        return record_of(body, _curves(manifest, body["curves"]))
+    except (KeyError, TypeError) as error:
+        raise CmdpkitError(f"{manifest} is not a complete record ({error!r}); delete it and run again") from None
+
+
+def load_records(folder: Folder) -> tuple[RunRecord, ...]:
+    """Every finished record in a folder and those below it, by environment, algorithm and seed; each run once."""
+    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if has_record(path.parent, path.stem)}
+    records = [load_record(parent, key) for key, parent in found.items()]
+    return tuple(sorted(records, key=lambda record: _order(record.run)))
+
+
+def load_failures(folder: Folder) -> tuple[Failure, ...]:
+    """Every run in a folder and those below it that failed and was not finished since."""
+    failures = {}
+    for path in _listed(folder, FAILED):
+        key = path.name.partition(".")[0]
+        if not has_record(path.parent, key):
+            body = _body(path, FAILURE)
+            failures[key] = Failure(Run(**body["run"]), body["reason"], body["versions"])
+    return tuple(sorted(failures.values(), key=lambda failure: _order(failure.run)))
+
+
+def _order(run: Run) -> tuple[object, ...]:
+    return run.env, run.algo, run.preset, json.dumps(dict(run.params), sort_keys=True), run.episodes, run.seed, run.key
+
+
+def _listed(folder: Folder, name: re.Pattern[str]) -> Iterator[Path]:
+    if not os.path.isdir(folder):
+        raise CmdpkitError(f"{os.fspath(folder)} is no folder of runs")
+    return (path for path in sorted(Path(folder).rglob("*.json")) if name.fullmatch(path.name))
+
+
+def _body(path: Path, kind: str) -> Plain:
+    return unseal(path, _bytes(path).decode(errors="replace"), kind)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise CmdpkitError(f"there is no {path}; run again to make it") from None
+    except OSError as error:
+        raise CmdpkitError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _curves(manifest: Path, described: Plain) -> Columns:
+    """The curves of a record, checked against the manifest, in their shapes."""
+    path = manifest.with_name(described["file"])
+    data = _bytes(path)
+    if hashlib.sha256(data).hexdigest() != described["sha256"]:
+        raise CmdpkitError(
+            f"{path} is damaged (its checksum does not fit); delete it and {manifest.name}, and run again"
+        )
+    columns = _from_parquet(path, data)
+    curves = {}
+    for name, shape in described["shapes"].items():
+        parts = [columns[part] for part in _parts(name, shape)]
+        curves[name] = parts[0] if len(shape) == 1 else np.array(parts, dtype=float).reshape(shape)
+    return curves
+
+
+def _manifest(folder: Folder, key: str) -> Path:
+    return Path(folder, f"{key}.json")
+
+
+def _failed(folder: Folder, key: str) -> Path:
+    return Path(folder, f"{key}.failed.json")
+
+
+# -- the table of curves -----------------------------------------------------------------------------------------------
+
+
+def columns_of(record: RunRecord) -> Columns:
+    """The curves as a table: a row a checkpoint, with the run, and a column a constraint ("violation_1") of [N, C]."""
+    run = record.run
+    if not 0 <= run.seed < 2**63:
+        raise CmdpkitError(f"the seed {run.seed} does not fit into a table, expected 0..2**63 - 1")
+    rows = np.size(record.curves["episode"])
+    params = json.dumps(dict(run.params), sort_keys=True)
+    identity = dict(zip(IDENTITY, (run.key, run.env, run.algo, run.preset, params, run.seed), strict=True))
+    columns: Columns = {name: np.full(rows, value) for name, value in identity.items()}
+    for name, values in record.curves.items():
+        x = np.asarray(values)
+        if x.ndim not in (1, 2) or x.shape[-1] != rows:
+            raise CmdpkitError(f"curve {name!r} has shape {x.shape}, expected ({rows},) or (N, {rows})")
+        if not np.isfinite(x).all():
+            place = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            raise CmdpkitError(f"curve {name!r} is {x[place]} at index {place}, expected a finite number")
+        for part, column in zip(_parts(name, x.shape), np.atleast_2d(x) if x.ndim == 1 else x, strict=True):
+            if part.lower() in {taken.lower() for taken in columns}:
+                raise CmdpkitError(f"curve {name!r} needs the column {part!r}, which is taken; rename it")
+            columns[part] = column
+    return columns
+
+
+def _parts(name: str, shape: tuple[int, ...] | list[int]) -> list[str]:
+    """The columns of a curve."""
+    return [name] if len(shape) == 1 else [f"{name}_{n + 1}" for n in range(shape[0])]
+
+
+def _parquet(columns: Columns) -> bytes:
+    """A table as the content of a Parquet file."""
+    with _connected() as (connection, scratch):
+        connection.register("curves", columns)
+        connection.execute(f"COPY curves TO '{scratch}' (FORMAT parquet, COMPRESSION zstd)")
+        return scratch.read_bytes()
+
+
+def _from_parquet(path: Path, data: bytes) -> Columns:
+    """The table in the content of a Parquet file; read from a copy, as DuckDB takes [ and * in a name for patterns."""
+    try:
+        with _connected() as (connection, scratch):
+            scratch.write_bytes(data)
+            return connection.execute(f"FROM read_parquet('{scratch}')").fetchnumpy()
+    except ValueError as error:
+        raise CmdpkitError(f"{path} cannot be read: {error}") from None
+
+
+@contextmanager
+def _connected() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """A connection of this thread's own and the path of a scratch file; their failures are ValueErrors."""
+    import duckdb
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as scratch, _database(os.getpid()).cursor() as connection:
+            yield connection, Path(scratch, "curves.parquet")
+    except (duckdb.Error, OSError) as error:
+        raise CmdpkitError(f"cannot convert curves: {str(error).strip()}") from None
+
+
+@cache
+def _database(_process: int) -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, one a process: it costs more to start than a file does to write."""
+    import duckdb
+
+    return duckdb.connect(":memory:", config={"threads": 1})

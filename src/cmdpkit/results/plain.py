@@ -1,0 +1,108 @@
+"""Results as plain data for ``--json``: names as the user gave them, finite numbers or null, nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, Tradeoff
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.records.record import RunRecord
+
+
+def text(answer: Any) -> str:
+    """JSON text; what is not finite becomes null, as JSON has no word for it.
+
+    >>> text({"slack": float("inf")})
+    '{\\n  "slack": null\\n}'
+    """
+    return json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {str(key): _finite(item) for key, item in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_finite(item) for item in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def solution(name: str, found: Solution) -> dict[str, Any]:
+    """The optimum, its constraints and where the policy draws."""
+    return {
+        "env": name,
+        "method": found.method,
+        "value": found.value,
+        "utilities": found.utilities.tolist(),
+        "shadow_prices": found.shadow_prices.tolist(),
+        "gap": found.gap,
+        "constraints": constraints(found),
+        "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
+        "seconds": found.seconds,
+    }
+
+
+def constraints(found: Solution) -> list[dict[str, Any]]:
+    """Every constraint with its total at the optimum; a positive slack keeps the bound."""
+    columns = zip(found.cmdp.constraints, found.utilities.tolist(), found.shadow_prices.tolist(), strict=True)
+    return [
+        {
+            "name": c.name,
+            "sense": c.sense,
+            "bound": c.bound,
+            "value": total,
+            "slack": c.sign * (total - c.bound),
+            "price": price,
+            "binding": price > NEGLIGIBLE,
+        }
+        for c, total, price in columns
+    ]
+
+
+def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
+    """All that `diagnose` found; "separation" is null where it was not computed."""
+    return {
+        "env": name,
+        "steps": cmdp.H,
+        "states": cmdp.S,
+        "actions": cmdp.A,
+        "reachable": found.reachable,
+        "pairs": found.pairs,
+        "feasible": found.feasible,
+        "slater_slack": found.slater_slack,
+        "ranges": [r._asdict() for r in found.ranges],
+        "value": None if found.solution is None else found.solution.value,
+        "constraints": None if found.solution is None else constraints(found.solution),
+        "binding": list(found.binding),
+        "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
+        "separation": None if separated is None else [r._asdict() for r in separated],
+    }
+
+
+def tradeoff(name: str, found: Tradeoff) -> dict[str, Any]:
+    """The curve, point by point, and the bounds no policy meets."""
+    return {
+        "env": name,
+        "constraint": found.name,
+        "points": [{**row, "utilities": w} for row, w in zip(found.rows(), found.utilities.tolist(), strict=True)],
+        "infeasible": found.infeasible.tolist(),
+    }
+
+
+def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """One request for several seeds: what was asked, the optimum, and a run a seed."""
+    first = records[0]
+    return {
+        "env": first.run.env,
+        "algo": first.run.algo,
+        "preset": first.run.preset,
+        "params": dict(first.run.params),
+        "episodes": first.run.episodes,
+        "optimum": first.optimum,
+        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
+        "runs": [record.to_dict() for record in records],
+    }

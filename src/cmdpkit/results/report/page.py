@@ -1,0 +1,102 @@
+"""The report: a study as one HTML file that needs no network, no server and no other file.
+
+The page is a Jinja template with everything escaped; its data are JSON, which a small script of our own draws as SVG.
+(A chart library would add 0.9 MB to every report and 90 MB to the installation.) A content security policy allows this
+script and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from cmdpkit import __version__
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_text
+from cmdpkit.results.published import Row
+from cmdpkit.results.report.data import Detail, failures, problems, published
+from cmdpkit.results.study import Study
+from cmdpkit.results.style import COLOURS
+
+LIMIT = 2_000_000  # bytes
+DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
+SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
+
+
+def write_report(
+    study: Study,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    rows: Sequence[Row] = (),
+    overwrite: bool = False,
+    limit: int = LIMIT,
+) -> Path:
+    """Write the report of a study; the page of a large study carries fewer points and policies, to stay under limit.
+
+    ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
+    """
+    return write_text(path, render(study, title=title, rows=rows, limit=limit), overwrite=overwrite)
+
+
+def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = LIMIT) -> str:
+    """The report as text."""
+    if not study.records and not study.failures:
+        raise CmdpkitError("there is nothing to report: no run finished and none failed")
+    for detail in DETAILS:
+        page = _page(study, title, rows, detail)
+        if len(page.encode()) < limit:
+            return page
+    raise CmdpkitError(
+        f"the report would have {len(page.encode()):,} bytes, more than {limit:,}; report on fewer runs at a time"
+    )
+
+
+def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
+    parts = problems(study, detail)
+    script = "".join(_asset(name) for name in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    complete = detail == DETAILS[0]
+    page: str = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=title or "Constrained MDPs: what was learned",
+            version=__version__,
+            runs=len(study.records),
+            published=published(rows),
+            problems=parts,
+            failures=failures(study),
+            data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},
+            note=""
+            if complete
+            else "This study is large: curves are thinned, and not every seed's policy is on this page.",
+            style=_asset("report.css"),
+            script=script,
+            policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
+        )
+    )
+    return page
+
+
+def _asset(name: str) -> str:
+    return resources.files("cmdpkit.results.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+    except ImportError:
+        raise CmdpkitError("the report needs jinja2, which is not installed: pip install 'cmdpkit[report]'") from None
+    return Environment(
+        loader=DictLoader({"report.html": _asset("report.html")}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,344 @@
+"""From records to what can be said about them: curves with intervals, slopes, paired comparisons, tables.
+
+Everything here is pure; figures and pages are drawn from it. Runs that differ in the seed alone are a `Group`, and the
+seed is the unit: every interval is over seeds, and a single seed has none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.records.manifest import Failure
+from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.results.published import Row
+from cmdpkit.results.statistics import LEVEL, Estimate, Method, estimate, sign_flip_p, t_p
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("weak", "strong", "realised")
+SLOPE_POINTS = 24
+
+Kind = Literal["weak", "strong", "realised"]
+
+
+def curve_name(what: str, kind: str = "weak") -> str:
+    """The name in a record of the weak, strong or realised form of "regret" or "violation".
+
+    >>> curve_name("regret"), curve_name("violation", "strong")
+    ('regret', 'strong_violation')
+    """
+    if kind not in KINDS:
+        raise CmdpkitError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
+    return what if kind == "weak" else f"{kind}_{what}"
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in the seed alone, in order of their seeds."""
+
+    records: tuple[RunRecord, ...]
+    label: str  # the algorithm, and what tells it from other groups on the same problem
+
+    @property
+    def run(self) -> Run:
+        """What was asked, with the first seed."""
+        return self.records[0].run
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Their seeds."""
+        return tuple(record.run.seed for record in self.records)
+
+    def has(self, name: str) -> bool:
+        """Whether every run has the curve."""
+        return all(name in record.curves for record in self.records)
+
+
+def groups(records: Iterable[RunRecord]) -> tuple[Group, ...]:
+    """Records by everything but the seed, in the order of their first appearance."""
+    together: dict[tuple[object, ...], list[RunRecord]] = {}
+    for record in records:
+        together.setdefault(_identity(record.run), []).append(record)
+    for same in together.values():
+        same.sort(key=lambda record: record.run.seed)
+        twice = [a.run.seed for a, b in pairwise(same) if a.run.seed == b.run.seed]
+        if twice:
+            raise CmdpkitError(f"{same[0].run.algo} on {same[0].run.env}: seed {twice[0]} is given twice")
+    runs = [same[0].run for same in together.values()]
+    return tuple(Group(tuple(same), _label(same[0].run, runs)) for same in together.values())
+
+
+def _identity(run: Run) -> tuple[object, ...]:
+    return run.env, run.fingerprint, run.algo, run.preset, _params(run), run.episodes
+
+
+def _params(run: Run) -> str:
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(run.params.items()))
+
+
+def _label(run: Run, runs: Sequence[Run]) -> str:
+    """The algorithm, with so much of preset, parameters and length as tells it from others on the same problem."""
+    rivals = [other for other in runs if (other.env, other.algo) == (run.env, run.algo)]
+    details = []
+    for part in (lambda r: r.preset, _params, lambda r: f"{r.episodes:,} episodes"):
+        alike = [other for other in rivals if part(other) == part(run)]
+        if len(alike) < len(rivals):
+            details.append(part(run))
+        rivals = alike
+    details = [text for text in details if text]
+    return f"{run.algo} ({', '.join(details)})" if details else run.algo
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+class Curve(NamedTuple):
+    """One curve of a group on a common grid of episodes; all arrays but ``raw`` are [C]."""
+
+    episode: FloatArray
+    mean: FloatArray
+    low: FloatArray | None  # absent with one seed
+    high: FloatArray | None
+    raw: FloatArray  # [seeds, C]
+
+
+def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> Curve:
+    """A curve of every run of a group and their mean with an interval; ``n`` picks the constraint of a [N, C] curve.
+
+    Where the runs have different checkpoints, all of them are used, with straight lines between, from where the last
+    run begins to where the first one ends.
+    """
+    if not group.has(name):
+        known = sorted(set.intersection(*(set(record.curves) for record in group.records)))
+        raise CmdpkitError(f"{group.label} on {group.run.env} has no curve {name!r}; there are {', '.join(known)}")
+    lines = [(np.asarray(r.curves["episode"], dtype=float), _row(r, name, n)) for r in group.records]
+    grid = lines[0][0]
+    if any(not np.array_equal(episode, grid) for episode, _ in lines):
+        grid = np.unique(np.concatenate([episode for episode, _ in lines]))
+        first, last = max(e[0] for e, _ in lines), min(e[-1] for e, _ in lines)
+        grid = grid[(grid >= first) & (grid <= last)]
+        lines = [(grid, np.interp(grid, episode, line)) for episode, line in lines]
+    raw = np.array([line for _, line in lines])
+    over = estimate(raw, method=method, level=level, seed=seed)
+    return Curve(grid, over.mean, over.low, over.high, raw)
+
+
+def _row(record: RunRecord, name: str, n: int) -> FloatArray:
+    values = np.atleast_2d(np.asarray(record.curves[name], dtype=float))
+    if not 0 <= n < len(values):
+        raise CmdpkitError(f"curve {name!r} of {record.run.algo} has {len(values)} rows, there is no row {n}")
+    line: FloatArray = values[n]
+    return line
+
+
+def finals(group: Group, name: str, n: int = 0) -> FloatArray:
+    """[seeds]: where the curve of each run ends."""
+    return np.array([_row(record, name, n)[-1] for record in group.records])
+
+
+def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimate | None:
+    """Exponent b of "curve grows like episode**b" over the last part of the run, from ``since`` of its length on.
+
+    Least squares of log on log for each seed, at points that are even in the log; None where a curve is not positive
+    there or has too few checkpoints to tell.
+    """
+    found = []
+    for record in group.records:
+        episode, line = np.asarray(record.curves["episode"], dtype=float), _row(record, name, n)
+        tail = episode >= since * episode[-1]
+        if tail.sum() < 3 or not (line[tail] > 0).all():
+            return None
+        x, y = np.log(episode[tail]), np.log(line[tail])
+        even = np.linspace(x[0], x[-1], SLOPE_POINTS)
+        found.append(np.polyfit(even, np.interp(even, x, y), 1)[0])
+    return estimate(np.array(found))
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+
+class Comparison(NamedTuple):
+    """The final values of one group minus those of another, seed by seed."""
+
+    seeds: tuple[int, ...]  # those both have
+    difference: Estimate
+    p: float | None  # of "no difference"; absent with one seed
+
+
+def compare(
+    a: Group, b: Group, name: str = "regret", n: int = 0, *, test: Literal["sign-flip", "t"] = "sign-flip"
+) -> Comparison:
+    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test."""
+    if test not in ("sign-flip", "t"):
+        raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
+    ends = [dict(zip(group.seeds, finals(group, name, n), strict=True)) for group in (a, b)]
+    seeds = tuple(seed for seed in a.seeds if seed in ends[1])
+    if not seeds:
+        raise CmdpkitError(f"{a.label} and {b.label} have no seed in common: {list(a.seeds)} and {list(b.seeds)}")
+    d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
+    p = None if len(d) < 2 else sign_flip_p(d) if test == "sign-flip" else t_p(d)
+    return Comparison(seeds, estimate(d), p)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def table(records: Iterable[RunRecord], *, method: Method = "t") -> list[dict[str, Any]]:
+    """A row a group: final regret and violation in all forms, with intervals, and what became of the policies."""
+    return [_table_row(group, method) for group in groups(records)]
+
+
+def _table_row(group: Group, method: Method) -> dict[str, Any]:
+    run, first = group.run, group.records[0]
+    row: dict[str, Any] = {
+        "env": run.env,
+        "algo": run.algo,
+        "preset": run.preset,
+        "params": dict(run.params),
+        "episodes": run.episodes,
+        "seeds": len(group.seeds),
+    }
+    for kind in KINDS:
+        if group.has(curve_name("regret", kind)):
+            row |= _spread(curve_name("regret", kind), finals(group, curve_name("regret", kind)), method)
+    for kind in KINDS:
+        name = curve_name("violation", kind)
+        for n in range(len(first.constraints) if group.has(name) else 0):
+            row |= _spread(f"{name}_{n + 1}", finals(group, name, n), method)
+    if group.has("unsafe_episodes"):
+        row |= _spread("unsafe_episodes", finals(group, "unsafe_episodes"), method)
+    growth = slope(group, "regret") if group.has("regret") else None
+    row |= dict(zip(("slope", "slope_low", "slope_high"), _three(growth), strict=True))
+    gaps = policy_gaps(group)
+    row |= _spread("policy_gap", gaps, method) if gaps is not None else {}
+    misses = policy_misses(group)
+    row["policies_within_bounds"] = None if misses is None else int((misses <= 0).all(axis=1).sum())
+    row["stochastic_decisions"] = max(len(record.decisions) for record in group.records)
+    row["seconds"] = float(np.mean([record.seconds for record in group.records]))
+    return row
+
+
+def policy_gaps(group: Group) -> FloatArray | None:
+    """[seeds]: by how much each run's final policy stays below the optimum, where there is a model."""
+    pairs = [(r.optimum, r.policy_value) for r in group.records]
+    if any(optimum is None or value is None for optimum, value in pairs):
+        return None
+    return np.array(pairs, dtype=float) @ [1.0, -1.0]
+
+
+def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
+    """[seeds, N]: by how much each final policy misses each bound; 0 within ``tolerance`` of it, negative inside."""
+    utilities = [record.policy_utilities for record in group.records]
+    if any(w is None for w in utilities):
+        return None
+    constraints = group.records[0].constraints
+    signs, bounds = (
+        np.array([float(x) for x in column])
+        for column in ([c.sign for c in constraints], [c.bound for c in constraints])
+    )
+    misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
+    return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
+
+
+def _spread(name: str, values: FloatArray, method: Method) -> dict[str, float | None]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), _three(estimate(values, method=method)), strict=True))
+
+
+def _three(over: Estimate | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if over is None else (over.mean, over.low, over.high)
+
+
+# -- studies -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Finished runs, to be looked at together.
+
+    ``models`` maps names of environments to their models, for what a record alone cannot show (boards, prices); those
+    that cmdpkit can load by name need not be given.
+    """
+
+    records: tuple[RunRecord, ...]
+    models: Mapping[str, CMDP] | None = None
+    failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:
+        """Every finished run in a folder and those below it."""
+        from cmdpkit.records.store import load_failures, load_records
+
+        records, failures = load_records(folder), load_failures(folder)
+        if not records and not failures:
+            raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}")
+        return cls(records, models, failures)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def groups(self) -> tuple[Group, ...]:
+        """Runs that differ in the seed alone, together."""
+        return groups(self.records)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row a group: regret, violation, policies."""
+        return table(self.records)
+
+    def plot(self, name: str, **options: Any) -> Figure:
+        """A matplotlib figure: "overview", "regret", "violation", "multiplier", "policy", "occupancy" or "price"."""
+        from cmdpkit.results.figures import draw
+
+        return draw(self, name, **options)
+
+    def to_html(
+        self, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
+    ) -> Path:
+        """Write the report, one file that needs no network; ``rows`` are published figures to show beside it."""
+        from cmdpkit.results.report.page import write_report
+
+        return write_report(self, path, title=title, rows=rows, overwrite=overwrite)
+
+    def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
+        """Write all curves for TensorBoard, a folder a run; their paths."""
+        from cmdpkit.results.tensorboard import write_events
+
+        return write_events(self, folder, overwrite=overwrite)
+
+    def to_pandas(self) -> Any:
+        """All curves in one pandas data frame, a row a checkpoint; the columns of the Parquet files."""
+        pd = _optional("pandas")
+        from cmdpkit.records.store import columns_of
+
+        frames = [pd.DataFrame(columns_of(record)) for record in self.records]
+        return pd.concat(frames, ignore_index=True)
+
+    def to_arrow(self) -> Any:
+        """All curves in one Arrow table, a row a checkpoint; the columns of the Parquet files."""
+        pa = _optional("pyarrow")
+        from cmdpkit.records.store import columns_of
+
+        tables = [pa.table({k: pa.array(v.tolist()) for k, v in columns_of(r).items()}) for r in self.records]
+        return pa.concat_tables(tables, promote_options="default")
+
+
+def _optional(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise CmdpkitError(f"this needs {name}, which is not installed: pip install {name}") from None

@@ -1,0 +1,76 @@
+"""What some algorithms must be told before they begin: a policy that is known to be safe, and what it reaches.
+
+A user may bring the policy, its utilities or both; where there is a model the rest is computed, and without a word from
+the user everything is: the policy that stays farthest from all bounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.columns import Pool
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Mixture, Policy, markov, one_hot
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import numbers
+from cmdpkit.running.worlds import World
+
+
+class Baseline(NamedTuple):
+    """A safe policy in the learner's units."""
+
+    pi: FloatArray | None  # [H, S, A]; None where only its utilities are known
+    utility: FloatArray  # [N]
+    slack: float  # min_n (utility_n - rho_n)
+    of: str  # whose policy it is
+
+    def digest(self) -> str:
+        """A short name of its numbers."""
+        parts = (b"" if self.pi is None else self.pi.tobytes(), self.utility.tobytes())
+        return hashlib.sha256(b"|".join(parts)).hexdigest()[:12]
+
+
+def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | None = None) -> Baseline:
+    """The baseline of a world: a user's policy, what it reaches in the user's units [N], or the safest of the model."""
+    of = "the policy that was given"
+    if policy is None and utility is None:
+        if world.cmdp is None:
+            raise CmdpkitError(f"{world.name} has no model to find a safe policy in; give baseline=, baseline_utility=")
+        policy, of = safest(world.cmdp), "the policy farthest from all bounds"
+    w = _utilities(world, policy, utility)
+    spec = world.spec(1)
+    signed = [c.sign * x for c, x in zip(world.constraints, w, strict=True)]
+    unit = np.array([scale.total_to_unit(x, spec.H) for scale, x in zip(world.scales[1:], signed, strict=True)])
+    pi = None if policy is None else world.table(policy)
+    return Baseline(pi, unit, float((unit - spec.rho).min(initial=np.inf)), of)
+
+
+def safest(cmdp: CMDP) -> Policy:
+    """The policy that keeps the largest distance from all bounds at once: for one bound, the utility maximiser."""
+    pool = Pool(cmdp)
+    spans = np.array([scale.span for scale in cmdp.utility_scales])
+    _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
+    parts = [(w, Policy(one_hot(c.choice, cmdp.A))) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
+    return markov(cmdp, Mixture(tuple(policy for _, policy in parts), np.array([w for w, _ in parts]) / weights.sum()))
+
+
+def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> FloatArray:
+    """[N], in the user's units and sense."""
+    if given is not None:
+        w = np.atleast_1d(numbers("baseline_utility", given))
+        if w.shape != (len(world.constraints),):
+            raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected one number a constraint")
+    else:
+        exact = None if policy is None else world.values(policy)
+        if exact is None:
+            raise CmdpkitError(f"baseline_utility is missing: {world.name} has no model to compute the baseline's from")
+        w = exact[0].w
+    for c, x in zip(world.constraints, w, strict=True):
+        if not c.sign * x > c.sign * c.bound:
+            raise CmdpkitError(f"the baseline's {c.name} is {x:g}, expected strictly within the bound, {c}")
+    return w

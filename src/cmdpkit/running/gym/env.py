@@ -1,0 +1,129 @@
+"""A CMDP as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP, Scale
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.simulator import Noise
+
+Mask = NDArray[np.int8]
+
+
+def to_gym(cmdp: CMDP, noise: Noise = "none") -> CMDPEnv:
+    """An environment whose episodes are those of the model: H steps from its start distribution.
+
+    Observations and actions are indices of states and actions. ``info["cost"]`` [N] holds what the constraints count,
+    in the user's units and order, ``info["action_mask"]`` which actions exist now, ``info["step"]`` the steps taken.
+    With noise "bernoulli" each signal is drawn: the smallest or the largest value it has in the model, or 0 or 1 where
+    it lies between these, with the model's value as its mean.
+
+    >>> from cmdpkit import envs
+    >>> env = to_gym(envs.build("paper/grid"))
+    >>> s, info = env.reset(seed=1)
+    >>> s, info["action_mask"].tolist(), info["step"]
+    (2, [0, 1, 1, 1, 1], 0)
+    >>> s, reward, terminated, truncated, info = env.step(1)
+    >>> s, round(reward, 3), info["cost"].tolist(), info["step"]
+    (7, 0.646, [1.0], 1)
+    """
+    return CMDPEnv(cmdp, noise)
+
+
+class CMDPEnv(gymnasium.Env[Any, Any]):
+    """A model to act in; see `to_gym`. An episode is truncated after H steps."""
+
+    def __init__(self, cmdp: CMDP, noise: Noise = "none") -> None:
+        if noise not in ("none", "bernoulli"):
+            raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
+        self.cmdp, self.noise = cmdp, noise
+        self.metadata = {
+            "render_modes": [],
+            "reward_range": _range(cmdp.reward_scale),
+            "cost_ranges": [_range(scale, c) for scale, c in zip(cmdp.utility_scales, cmdp.constraints, strict=True)],
+        }
+        self.observation_space = Discrete(cmdp.S)
+        self.action_space = self._actions = Actions(cmdp)
+        self.spec = EnvSpec("cmdpkit/CMDP-v0", entry_point=lambda **_: CMDPEnv(cmdp, noise), max_episode_steps=cmdp.H)
+        self._h, self._s = cmdp.H, 0  # nothing to act on before the first reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """A first state."""
+        super().reset(seed=seed)
+        self._h, self._s = 0, _drawn(self.cmdp.mu, self.np_random)
+        return self._s, self._info()
+
+    def step(self, action: int) -> tuple[int, SupportsFloat, bool, bool, dict[str, Any]]:
+        """One step; a ValueError for an action that does not exist."""
+        cmdp, h, s = self.cmdp, self._h, self._s
+        if h == cmdp.H:
+            raise CmdpkitError("there is no episode: call reset() first")
+        known = action in self.action_space
+        if not known or not self._mask()[int(action)]:
+            shown = repr(cmdp.action_names[int(action)]) if known else f"index {action!r}"
+            raise CmdpkitError(f"step {h + 1}, state {cmdp.states[s]!r}: there is no action {shown}")
+        a = int(action)
+        reward, cost = self._signals(h, s, a)
+        row = ((h % cmdp.kernel.T) * cmdp.S + s) * cmdp.A + a
+        first, last = cmdp.kernel.indptr[row : row + 2]
+        self._s = int(cmdp.kernel.successors[first + _drawn(cmdp.kernel.prob[first:last], self.np_random)])
+        self._h += 1
+        return self._s, reward, False, self._h == cmdp.H, {"cost": cost, **self._info()}
+
+    def _signals(self, h: int, s: int, a: int) -> tuple[float, FloatArray]:
+        """Reward, and what the constraints count [N], in the user's units."""
+        r, g = self.cmdp.compact.r, self.cmdp.compact.g
+        values = np.array([r[h % len(r), s, a], *g[:, h % g.shape[1], s, a]])
+        if self.noise == "bernoulli":
+            for n, scale in enumerate((self.cmdp.reward_scale, *self.cmdp.utility_scales)):
+                values[n] = scale.low + scale.span * (self.np_random.random() < scale.to_unit(values[n]))
+        return float(values[0]), self.cmdp.signs * values[1:] + 0.0  # no negative zeros
+
+    def _info(self) -> dict[str, Any]:
+        self._actions.mask = self._mask()
+        return {"action_mask": self._mask(), "step": self._h}
+
+    def _mask(self) -> Mask:
+        """Which actions exist now; after the last step, those of the last step."""
+        allowed = self.cmdp.compact.allowed
+        mask: Mask = allowed[min(self._h, self.cmdp.H - 1) % len(allowed), self._s].astype(np.int8)
+        return mask
+
+
+class Actions(Discrete[np.int64]):
+    """Discrete(A) that samples actions which exist: in the current state, or after `seed`, at the start."""
+
+    def __init__(self, cmdp: CMDP) -> None:
+        super().__init__(cmdp.A)
+        self._first = cmdp.compact.allowed[0, cmdp.mu > 0].all(axis=0).astype(np.int8)
+        self.mask: Mask = self._first
+
+    def seed(self, seed: int | None = None) -> Any:
+        """Begin anew: the next sample is for the beginning of an episode."""
+        self.mask = self._first
+        return super().seed(seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        """An action drawn from those that exist, unless other masks or probabilities are given."""
+        return super().sample(self.mask if mask is None and probability is None else mask, probability)
+
+
+def _drawn(p: FloatArray, rng: np.random.Generator) -> int:
+    """An index with probabilities p."""
+    cdf = np.cumsum(p)
+    return int(np.searchsorted(cdf / cdf[-1], rng.random(), side="right"))  # the last is 1, a draw is below
+
+
+def _range(scale: Scale, constraint: Constraint | None = None) -> tuple[float, float]:
+    """Smallest and largest value of a signal in the user's units and sense."""
+    ends = (scale.low, scale.low + scale.span)
+    return ends if constraint is None or constraint.sign > 0 else (-ends[1] + 0.0, -ends[0] + 0.0)

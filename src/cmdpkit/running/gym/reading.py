@@ -1,0 +1,95 @@
+"""What an environment says about itself: sizes, horizon, ranges; and a clear word where it does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.wrappers import TimeLimit
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import Scale
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.validate import check_horizon
+
+Range = tuple[float, float]
+
+
+class Numbers(NamedTuple):
+    """A `Discrete` space of so many numbers: first, first + 1, ..."""
+
+    size: int
+    first: int
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any], what: str) -> Numbers:
+        """The observation or action space of an environment."""
+        space = getattr(env, f"{what}_space", None)
+        if isinstance(space, Discrete):
+            return cls(int(space.n), int(space.start))
+        wrapper = {"observation": "ObservationWrapper", "action": "ActionWrapper"}[what]
+        raise CmdpkitError(
+            f"{what}_space is {space}, expected Discrete: what is learned is a table. Number the {what}s from 0 on "
+            f"with a gymnasium.{wrapper} (continuous ones cut into cells first)"
+        )
+
+
+def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
+    """H: as asked for, or else the time limit of the environment; never more than that."""
+    limits = [env.spec.max_episode_steps] if env.spec is not None and env.spec.max_episode_steps is not None else []
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, TimeLimit):
+            limits.append(layer._max_episode_steps)
+        layer = layer.env
+    if horizon is None:
+        if not limits:
+            raise CmdpkitError(
+                "the environment has no time limit: give a horizon, GymWorld(env, constraints, horizon=...), or wrap "
+                "it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=...)"
+            )
+        return min(limits)
+    check_horizon(horizon)
+    if limits and horizon > min(limits):
+        raise CmdpkitError(f"horizon is {horizon}, but the time limit of the environment is {min(limits)} steps")
+    return int(horizon)
+
+
+def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
+    """Map of the reward to [0, 1], from the range given or declared by the environment."""
+    declared = env.metadata.get("reward_range", getattr(env.unwrapped, "reward_range", None))
+    if given is None and (declared is None or not np.isfinite(declared).all()):
+        raise CmdpkitError(
+            "the range of the reward is not known: give it, GymWorld(env, constraints, reward_range=(low, high)), or "
+            'declare it in env.metadata["reward_range"]'
+        )
+    low, high = _ordered("reward_range", declared if given is None else given)
+    return Scale(low, high - low or 1.0)
+
+
+def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[Constraint]) -> tuple[Scale, ...]:
+    """Maps of the utilities ("at most" costs, negated) to [0, 1]; costs lie between 0 and 1 unless declared."""
+    ranges = env.metadata.get("cost_ranges", [(0.0, 1.0)] * len(constraints)) if given is None else given
+    if not isinstance(ranges, Sequence) or len(ranges) != len(constraints):
+        raise CmdpkitError(
+            f"cost_ranges is {ranges!r}, expected a pair (low, high) for each of {len(constraints)} constraints"
+        )
+    scales = []
+    for c, pair in zip(constraints, ranges, strict=True):
+        low, high = _ordered(f"cost range of {c.name!r}", pair)
+        scales.append(Scale(low if c.sign > 0 else -high, high - low or 1.0))
+    return tuple(scales)
+
+
+def _ordered(what: str, pair: Any) -> Range:
+    """Two finite numbers in order, stretched to include 0: nothing is earned or used after an early end."""
+    try:
+        low, high = (float(x) for x in pair)
+    except (TypeError, ValueError):
+        raise CmdpkitError(f"{what} is {pair!r}, expected a pair (low, high)") from None
+    if not (np.isfinite([low, high]).all() and low <= high):
+        raise CmdpkitError(f"{what} is {pair!r}, expected two finite numbers, the smaller one first")
+    return min(low, 0.0), max(high, 0.0)

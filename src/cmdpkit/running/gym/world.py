@@ -1,0 +1,203 @@
+"""Any Gymnasium environment with `Discrete` spaces as a world to learn in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.learners import Episodic, Learner, Spec, load, names
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import action_mask
+from cmdpkit.running.gym.adapters import WithCost
+from cmdpkit.running.gym.env import CMDPEnv
+from cmdpkit.running.gym.episodes import ByStep, Player, Problem
+from cmdpkit.running.gym.reading import Numbers, cost_scales, reward_scale, steps
+from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
+from cmdpkit.simulate.random import Stream
+
+
+class GymWorld:
+    """An environment to learn in: H steps an episode, ``info["cost"]`` bounded by constraints.
+
+    Parameters
+    ----------
+    env : environment with Discrete observation and action spaces
+    constraints : `at_most` / `at_least` bounds, in the order of ``info["cost"]`` (a number, or an array [N])
+    horizon : H, by default the environment's time limit
+    reward_range : smallest and largest reward of a step, by default ``env.metadata["reward_range"]``
+    cost_ranges : the same of every cost, by default ``env.metadata["cost_ranges"]``, or else 0 .. 1
+    allowed : bool [S, A] or [H, S, A], the actions that may be tried, by default all
+    model : the environment's exact model; regret is then measured against its optimum
+
+    An episode that ends early goes on in an extra state, at no reward and no cost, up to H steps. What an environment
+    says in ``info["action_mask"]`` is not read: `allowed` fixes beforehand what may be tried. Environments of `to_gym`
+    and `make_env` bring their model, with its constraints and actions, themselves.
+
+    >>> import cmdpkit as ck
+    >>> from cmdpkit.running.gym import make_env
+    >>> world = GymWorld(make_env("gym/frozen-lake"), [ck.at_most("falls", 0.02)])
+    >>> world.spec(K=1000).S, round(world.optimum, 4)
+    (17, 0.0877)
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        constraints: Iterable[Constraint] | None = None,
+        *,
+        horizon: int | None = None,
+        reward_range: tuple[float, float] | None = None,
+        cost_ranges: Iterable[tuple[float, float]] | None = None,
+        allowed: Any = None,
+        model: CMDP | None = None,
+    ) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise CmdpkitError(f"env is a {type(env).__name__}, expected a gymnasium.Env, a CMDP or its name")
+        states, actions, H = Numbers.of(env, "observation"), Numbers.of(env, "action"), steps(env, horizon)
+        self.notes: tuple[str, ...] = ()
+        self.cmdp = self._matched(env, model, constraints, (H, states.size, actions.size))
+        if constraints is None and self.cmdp is None:
+            raise CmdpkitError('constraints are missing: which bounds hold for info["cost"]? Give [] for none')
+        self.constraints = self.cmdp.constraints if self.cmdp is not None else listed(constraints)
+        if len({c.name for c in self.constraints}) < len(self.constraints):
+            raise CmdpkitError(f"two constraints have the same name: {', '.join(c.name for c in self.constraints)}")
+        ranges = None if cost_ranges is None else list(cost_ranges)
+        self.scales = (reward_scale(env, reward_range), *cost_scales(env, ranges, self.constraints))
+        self.problem = Problem(H, states, actions, self.constraints, self.scales)
+        self.allowed = _allowed(allowed, self.cmdp, self.problem)
+        self.optimum = self._optimum()
+        self.rho = np.array([c.sign * c.bound for c in self.constraints], dtype=float)
+        self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
+        self.player = Player(env, self.problem, self.meter.sums[REALISED])
+        declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
+        self.fingerprint = self._digest()
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told. A run begins with it: counting starts from 0."""
+        self.meter.sums[...] = 0.0
+        self.meter.clock[EPISODES] = 0
+        H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
+        rho = [scale.total_to_unit(x, H) for scale, x in zip(self.scales[1:], self.rho, strict=True)]
+        return Spec(H, S + 1, A, K, np.array(rho), self.allowed)
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """n more episodes."""
+        done = int(self.meter.clock[EPISODES])
+        if done == 0:
+            self.player.root[...] = rng
+        driven = self._driven(learner, done)
+        for k in range(done, done + n):
+            self.player.episode(k, driven, rng)
+            self.meter.clock[EPISODES] += 1
+
+    def tally(self) -> Tally:
+        """What was realised so far."""
+        return self.meter.tally()
+
+    def policy(self, pi: FloatArray) -> Policy:
+        """A policy for the environment's observations, in the model's names or by number."""
+        states, actions = self.problem.states, self.problem.actions
+        if self.cmdp is not None:
+            return Policy.of(self.cmdp, pi[:, : states.size])
+        return Policy(
+            pi[:, : states.size],
+            [states.first + s for s in range(states.size)],
+            [actions.first + a for a in range(actions.size)],
+        )
+
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S+1, A] of a policy for the environment's observations; in the extra state there is one action."""
+        S, shape = self.problem.states.size, self.allowed.shape
+        if policy.pi.shape != (shape[0], S, shape[2]):
+            raise CmdpkitError(
+                f"the policy has shape {policy.pi.shape}, expected (H, S, A) = {(shape[0], S, shape[2])}"
+            )
+        if self.cmdp is not None:
+            check_fits(self.cmdp, policy)
+        pi = self.allowed.astype(float)
+        pi[:, :S] = policy.pi
+        return pi
+
+    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
+        """Exact values and reached stochastic decisions, where there is a model."""
+        if self.cmdp is None:
+            return None
+        reach = occupancy(self.cmdp, policy).sum(axis=-1)
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The meter's sums, and how to find the place in the environment again."""
+        return {**self.meter.state(), **self.player.state()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        self.meter.restore(state)
+        self.player.restore(state, int(self.meter.clock[EPISODES]))
+
+    def _driven(self, learner: Any, done: int) -> Episodic:
+        """The learner in the form that the loop wants, after so many episodes."""
+        if hasattr(learner, "episodic"):
+            return cast("Episodic", learner.episodic())
+        if hasattr(learner, "next"):
+            return ByStep(learner, self.player, done)
+        able = [name for name in names() if {"episodic", "next"} & set(dir(load(name)))]
+        name = type(learner).__module__.rpartition(".")[2].replace("_", "-")
+        raise CmdpkitError(f"{name!r} cannot learn in a Gymnasium environment; these can: {', '.join(able)}")
+
+    def _matched(
+        self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]
+    ) -> CMDP | None:
+        """The model that was given, or that the environment brings along, with the bounds asked for."""
+        model = given if given is not None else env.cmdp if isinstance(env, CMDPEnv | WithCost) else None
+        if model is None:
+            return None
+        asked = model.constraints if constraints is None else listed(constraints)
+        wrong = []
+        if sizes != (model.H, model.S, model.A):
+            wrong.append(f"it has (H, S, A) = {(model.H, model.S, model.A)}, the environment {sizes}")
+        if [(c.name, c.sense) for c in model.constraints] != [(c.name, c.sense) for c in asked]:
+            bounds = "; ".join(str(c) for c in model.constraints) or "none"
+            wrong.append(f"its constraints are {bounds}")
+        if wrong and given is not None:
+            raise CmdpkitError(f"the model does not fit: {', and '.join(wrong)}")
+        if wrong:
+            self.notes += (f"the model that the environment brings is not used: {', and '.join(wrong)}",)
+            return None
+        return model.with_bounds(**{c.name: c.bound for c in asked})
+
+    def _optimum(self) -> float | None:
+        try:
+            return None if self.cmdp is None else solve(self.cmdp).value
+        except Infeasible as error:
+            self.notes += (f"{error}; without an optimum there is no regret",)
+            return None
+
+    def _digest(self) -> str:
+        model = "" if self.cmdp is None else self.cmdp.fingerprint()
+        text = repr((self.name, self.problem, model)).encode() + self.allowed.tobytes()
+        return hashlib.sha256(text).hexdigest()
+
+
+def _allowed(given: Any, model: CMDP | None, problem: Problem) -> BoolArray:
+    """Actions that may be tried [H, S+1, A]; in the extra state, S, there is one."""
+    H, S, A = problem.H, problem.states.size, problem.actions.size
+    mask = np.ones((1, S, A), dtype=bool) if model is None else model.compact.allowed
+    if given is not None:
+        mask = mask & action_mask(given, S, A)
+    if len(mask) not in (1, H):
+        raise CmdpkitError(f"allowed has {len(mask)} steps, expected 1 or {H}")
+    allowed = np.zeros((H, S + 1, A), dtype=bool)
+    allowed[:, :S] = mask
+    allowed[:, S, 0] = True
+    return allowed

@@ -1,0 +1,364 @@
+"""Learning: an algorithm put into a world for K episodes, watched, and stopped or resumed at any point.
+
+Whatever is cut into pieces here (checkpoints of the curves, files, reports of progress) does not change a single bit of
+the result, because a learner's run of n episodes is n runs of one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import make_folder, writing
+from cmdpkit.learners import Learner, load
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import is_int
+from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
+from cmdpkit.running.baselines import Baseline, known_safe
+from cmdpkit.running.worlds import ModelWorld, World
+from cmdpkit.simulate.meter import Tally
+from cmdpkit.simulate.random import Stream, stream
+from cmdpkit.simulate.simulator import Noise
+
+SAVE_SECONDS = 5.0  # between two checkpoints on disk
+CHUNK_SECONDS = 0.25  # between two reports of progress
+DEFAULT_PRESET = "practical"
+SAVED_FORMAT = 2  # of the checkpoint file
+
+
+class Progress(NamedTuple):
+    """Where a run stands."""
+
+    run: Run
+    done: int
+    phase: str
+    tally: Tally
+    seconds: float  # spent so far, earlier sittings included
+
+
+@dataclass
+class _Sitting:
+    """One run between two checkpoints: the pieces that change together."""
+
+    run: Run
+    world: World
+    learner: Learner
+    rng: Stream
+    done: int
+    seconds: float
+    rows: list[FloatArray]  # a row per curve checkpoint, see _row
+
+
+def learn(
+    env: CMDP | World | str | Any,
+    algo: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    preset: str | None = None,
+    noise: Noise = "none",
+    constraints: Iterable[Constraint] | None = None,
+    baseline: Policy | None = None,
+    baseline_utility: ArrayLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **params: Scalar,
+) -> RunRecord:
+    """Let an algorithm learn in a world for a number of episodes.
+
+    ``env`` is a CMDP, a name or file that `cmdpkit.load` knows, or a Gymnasium environment whose ``info["cost"]`` is
+    bounded by ``constraints``. ``preset`` and ``params`` choose the algorithm's constants; ``noise="bernoulli"`` draws
+    rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy take it as ``baseline``, and its
+    totals, one a constraint, as ``baseline_utility``; where there is a model, what is not given is computed. With
+    ``checkpoint`` the run is saved there every few seconds, and the same call continues from it after a crash, to the
+    same bits.
+
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
+    >>> run.policy.pi.shape, len(run.violation)
+    ((3, 3, 3), 1)
+    """
+    world = world_of(env, constraints, noise)
+    given = baseline is not None or baseline_utility is not None
+    safe = known_safe(world, baseline, baseline_utility) if given else None
+    run = request(world, algo, episodes=episodes, seed=seed, preset=preset, noise=noise, baseline=safe, **params)
+    return learn_in(world, run, baseline=safe, checkpoint=checkpoint, progress=progress)
+
+
+def request(
+    world: World,
+    algo: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    preset: str | None = None,
+    noise: Noise = "none",
+    baseline: Baseline | None = None,
+    **params: Scalar,
+) -> Run:
+    """What is asked, checked: its key addresses the result."""
+    if baseline is not None and not _needs(load(algo)):
+        raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
+    if not is_int(episodes) or episodes < 1:
+        raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    asked = dict(params) | ({"noise": noise} if noise != "none" else {})
+    asked |= {} if baseline is None else {"baseline": baseline.digest()}
+    return Run(world.name, algo, int(episodes), int(seed), preset or DEFAULT_PRESET, asked, world.fingerprint)
+
+
+def learn_in(
+    world: World,
+    run: Run,
+    *,
+    baseline: Baseline | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    save_end: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> RunRecord:
+    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for.
+
+    The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
+    """
+    params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
+    kind = load(run.algo)
+    given, said = _given(world, kind, baseline)
+    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)  # type: ignore[call-arg]
+    learner.notes = (*said, *learner.notes)
+    sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
+    path = Path(checkpoint) if checkpoint is not None else None
+    if path is not None:
+        _resume(sitting, path)
+    _play(sitting, path, progress)
+    if path is not None and save_end:
+        _save(sitting, path)
+    return _record(sitting)
+
+
+def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What an algorithm needs beside the spec and cannot find out."""
+    needs = _needs(kind)
+    if not needs:
+        return {}, ()
+    found = known_safe(world) if baseline is None else baseline
+    offered = {"baseline": found.pi, "baseline_utility": found.utility, "slack": found.slack}
+    if "baseline" in needs and found.pi is None:
+        raise CmdpkitError(
+            "this algorithm plays the safe policy itself: give it as baseline=, beside baseline_utility="
+        )
+    return {name: offered[name] for name in needs}, (
+        f"told: {', '.join(needs)} of {found.of} (slack {found.slack:.4g})",
+    )
+
+
+def _needs(kind: type[Learner]) -> tuple[str, ...]:
+    """Names of what an algorithm must be told, NEEDS of its module."""
+    return tuple(getattr(sys.modules[kind.__module__], "NEEDS", ()))
+
+
+def world_of(env: Any, constraints: Iterable[Constraint] | None = None, noise: Noise = "none") -> World:
+    """The world for anything a user may bring: a model, its name or file, a Gymnasium environment, or a world."""
+    if isinstance(env, (str, CMDP)):
+        if constraints is not None:
+            raise CmdpkitError("a model brings its own constraints; change its bounds with with_bounds(...) instead")
+        if isinstance(env, str):
+            from cmdpkit.io.loading import load as load_model
+
+            return ModelWorld(load_model(env), env, noise)
+        return ModelWorld(env, "model", noise)
+    if noise != "none":
+        raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
+    if hasattr(env, "play") and hasattr(env, "tally"):
+        if constraints is not None:
+            raise CmdpkitError("a world that is given ready brings its own constraints")
+        return cast("World", env)
+    from cmdpkit.running.gym import GymWorld
+
+    return GymWorld(env, constraints)
+
+
+def checkpoints(K: int) -> list[int]:
+    """Episodes at which curves are read: log-spaced for the beginning, evenly for the rest."""
+    early = np.geomspace(1, K, 60)
+    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K})
+
+
+def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
+    """Piece by piece to the end, reading curves, saving and reporting on the way."""
+    stops = checkpoints(sitting.run.episodes)
+    saved = time.perf_counter()
+    for n in _pieces(sitting, stops):
+        sitting.world.play(sitting.learner, sitting.rng, n)
+        sitting.done += n
+        if sitting.done == stops[len(sitting.rows)]:
+            sitting.rows.append(_row(sitting))
+        if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
+            _save(sitting, path)
+            saved = time.perf_counter()
+        if progress is not None:
+            progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+
+
+def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
+    """How many episodes to play next: up to the next stop, in pieces of about CHUNK_SECONDS."""
+    piece = 1
+    while sitting.done < sitting.run.episodes:
+        began = time.perf_counter()
+        yield min(piece, stops[len(sitting.rows)] - sitting.done)
+        spent = time.perf_counter() - began
+        sitting.seconds += spent
+        if spent < CHUNK_SECONDS / 2:
+            piece *= 2
+        elif spent > CHUNK_SECONDS * 2:
+            piece = max(1, piece // 2)
+
+
+def _phase(sitting: _Sitting) -> str:
+    """Name of the phase the learner is in; learners without phases just learn."""
+    begun = [name for name, first in _phases(sitting.learner) if first <= sitting.done]
+    return begun[-1] if begun else "learning"
+
+
+def _phases(learner: Learner) -> list[tuple[str, int]]:
+    return list(learner.phases()) if hasattr(learner, "phases") else []
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+def _row(sitting: _Sitting) -> FloatArray:
+    """The tally as numbers, in the order of `_curves`: episodes, regret and violations of each kind, and so on."""
+    tally = sitting.world.tally()
+    kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
+    numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
+    unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
+    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _multipliers(sitting)))
+
+
+def _multipliers(sitting: _Sitting) -> FloatArray:
+    """The learner's prices now, in the user's units; empty where it has none."""
+    lam = getattr(sitting.learner, "multipliers", None)
+    if lam is None:
+        return np.zeros(0)
+    reward, *utilities = (scale.span for scale in sitting.world.scales)
+    prices: FloatArray = np.asarray(lam, dtype=float) * reward / np.array(utilities)
+    return prices
+
+
+def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
+    """Columns of the rows by name; those of violations and multipliers are [N, C]."""
+    table = np.array(sitting.rows).T
+    N = len(sitting.world.constraints)
+    tally = sitting.world.tally()
+    curves, i = {"episode": table[0]}, 1
+    for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
+        if sums is None:
+            continue
+        if sums.regret is not None:
+            curves[f"{prefix}regret"] = table[i]
+            i += 1
+        curves[f"{prefix}violation"] = table[i : i + N]
+        i += N
+    if tally.unsafe is not None:
+        curves["unsafe_episodes"] = table[i]
+        i += 1
+    if len(table) > i:
+        curves["multiplier"] = table[i:]
+    return curves
+
+
+def _record(sitting: _Sitting) -> RunRecord:
+    world, learner = sitting.world, sitting.learner
+    policy = world.policy(learner.recommend())
+    exact = world.values(policy)
+    explained = learner.explain() if hasattr(learner, "explain") else {}
+    return RunRecord(
+        run=sitting.run,
+        constraints=world.constraints,
+        optimum=world.optimum,
+        curves=_curves(sitting),
+        policy=policy,
+        policy_value=None if exact is None else exact[0].v,
+        policy_utilities=None if exact is None else exact[0].w,
+        decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
+        certificate=_certificate(sitting),
+        phases=tuple(_phases(learner)),
+        explanation=explained,
+        notes=(*world.notes, *learner.notes, *learner.warnings()),
+        seconds=sitting.seconds,
+        versions=dict(_versions()),
+    )
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    """What a result was obtained with; looked up once, as reading package metadata takes milliseconds."""
+    return {"python": platform.python_version()} | {x: version(x) for x in ("cmdpkit", "numpy", "numba", "highspy")}
+
+
+def _certificate(sitting: _Sitting) -> Certificate | None:
+    """The learner's confidence intervals (unit scale) in the user's units and sense, held against the bounds."""
+    if not hasattr(sitting.learner, "certificate"):
+        return None
+    found = sitting.learner.certificate()
+    if found is None:
+        return None
+    H = sitting.learner.spec.H
+    totals = [
+        tuple(scale.total_from_unit(x, H) for x in bounds)
+        for scale, bounds in zip(sitting.world.scales, found.intervals, strict=True)
+    ]
+    utilities, safe = [], []
+    for c, (low, high) in zip(sitting.world.constraints, totals[1:], strict=True):
+        rho = c.sign * c.bound
+        safe.append(True if low >= rho else False if high < rho else None)
+        utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
+    value = (float(totals[0][0]), float(totals[0][1]))
+    return Certificate(found.level, found.episodes, value, tuple(utilities), tuple(safe))
+
+
+# -- saved runs --------------------------------------------------------------------------------------------------------
+
+
+def _save(sitting: _Sitting, path: Path) -> None:
+    """Everything that changes, in one file that is replaced whole."""
+    arrays = {"format": np.array(SAVED_FORMAT), "key": np.array(sitting.run.key), "rng": sitting.rng}
+    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds), "rows": np.array(sitting.rows)}
+    arrays |= {f"learner/{name}": x for name, x in sitting.learner.state().items()}
+    arrays |= {f"world/{name}": x for name, x in sitting.world.state().items()}
+    make_folder(path.parent)
+    with writing(path, overwrite=True) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _resume(sitting: _Sitting, path: Path) -> None:
+    """Continue from a saved run if there is one; refuse one that is not of this very run."""
+    if not path.exists():
+        return
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+            arrays = dict(saved)
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+        raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
+    if int(arrays["format"]) != SAVED_FORMAT or str(arrays["key"]) != sitting.run.key:
+        raise CmdpkitError(f"{path} belongs to another run or version; choose another checkpoint, or delete it")
+    sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
+    sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
+    sitting.rng[...] = arrays["rng"]
+    sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
+    sitting.rows.extend(arrays["rows"])

@@ -1,0 +1,114 @@
+"""Where learners act: a `World` is a model simulated by compiled code, or any Gymnasium environment (`gym`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.learners import Learner, Source, Spec
+from cmdpkit.model.cmdp import CMDP, Scale
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.meter import Meter, Tally
+from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.simulator import Noise
+
+
+class World(Protocol):
+    """Where a learner acts, and what is known about it from outside."""
+
+    name: str
+    fingerprint: str
+    constraints: tuple[Constraint, ...]
+    optimum: float | None
+    scales: tuple[Scale, ...]  # [1 + N]: of reward and utilities
+    notes: tuple[str, ...]
+
+    @property
+    def cmdp(self) -> CMDP | None:
+        """The model, where there is one."""
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told."""
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """n more episodes."""
+
+    def tally(self) -> Tally:
+        """Regret and violation so far."""
+
+    def policy(self, pi: FloatArray) -> Policy:
+        """A policy in the user's names."""
+
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S, A] for a learner, of a policy in the user's names."""
+
+    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
+        """Exact values and reached stochastic decisions of a policy, where a model exists."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that changes, for a checkpoint."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+
+
+class ModelWorld:
+    """A known model, simulated; regret is measured against its exact optimum."""
+
+    def __init__(self, cmdp: CMDP, name: str = "model", noise: Noise = "none") -> None:
+        self.cmdp, self.name, self.constraints = cmdp, name, cmdp.constraints
+        self.fingerprint = cmdp.fingerprint()
+        self.scales = (cmdp.reward_scale, *cmdp.utility_scales)
+        self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
+        self.optimum: float | None = None
+        try:
+            self.optimum = solve(cmdp).value
+        except Infeasible as error:
+            self.notes += (f"{error}; without an optimum there is no regret",)
+        self.source = Source.of(cmdp, self.optimum, noise)
+
+    def fresh(self) -> ModelWorld:
+        """The same world with nothing counted yet: what was computed once serves many runs."""
+        new = object.__new__(ModelWorld)
+        vars(new).update(vars(self))
+        new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
+        return new
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told: sizes, thresholds, which actions exist."""
+        return Spec.of(self.cmdp, K)
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """n more episodes in compiled code."""
+        learner.run(self.source, rng, n)
+
+    def tally(self) -> Tally:
+        """Regret and violation so far."""
+        return self.source.meter.tally()
+
+    def policy(self, pi: FloatArray) -> Policy:
+        """A policy in the model's names."""
+        return Policy.of(self.cmdp, pi)
+
+    def table(self, policy: Policy) -> FloatArray:
+        """pi [H, S, A] of a policy that fits the model."""
+        check_fits(self.cmdp, policy)
+        return policy.pi
+
+    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
+        """Exact values, and the stochastic decisions that are ever reached."""
+        reach = occupancy(self.cmdp, policy).sum(axis=-1)
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The meter's sums."""
+        return self.source.meter.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        self.source.meter.restore(state)

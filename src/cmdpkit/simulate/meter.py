@@ -1,0 +1,271 @@
+"""What a run costs: exact regret and violation of the policies in use, and what was realised, added up as it goes.
+
+The harness owns the meter and makes it from the model; a learner's compiled loop hands it the policy of each episode
+(`watch`) and the episode's totals (`collect`) without seeing inside. A policy is evaluated only when it has changed,
+and on models where one evaluation costs more than `AFFORDABLE` transitions, only every `every`-th episode; the values
+last found are used in between. Everything is in the user's units, utilities in the sense of `CMDP.g` ("at most" costs
+are negative), so that violations need no further sign: they are positive when bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.model.cmdp import CMDP, Scale
+from cmdpkit.model.compiled import ONE, compiled, inlined
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.simulator import stacked, stride
+
+AFFORDABLE = 2048  # transitions per episode spent on exact values, a few microseconds
+ROUNDING = 1e-9  # a bound that is missed by no more, relative to its size or to 1, is met
+EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4  # clock
+EXACT, SHORT, REALISED = 0, 1, 2  # sums: of values, of their positive shortfalls, of realised totals in unit scale
+
+
+class Sums(NamedTuple):
+    """Regret and violations added up over episodes."""
+
+    regret: float | None  # None where the optimum is not known
+    violation: FloatArray  # [N]
+
+
+class Tally(NamedTuple):
+    """Totals over the episodes of a run so far."""
+
+    episodes: int
+    weak: Sums | None  # of v* - v(pi_k) and rho_n - w_n(pi_k); None without a model
+    strong: Sums | None  # of their positive parts
+    realised: Sums  # weak, with the returns that were drawn
+    unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
+
+
+class Meter(NamedTuple):
+    """Arrays that `watch` and `collect` update; build it with `Meter.of` or, without a model, `Meter.blind`."""
+
+    indptr: Any  # the model: sparse rows, signals [cells, 1+N], start distribution; all empty without one
+    successors: Any
+    prob: Any
+    signals: Any
+    mu: Any
+    kernel_stride: Any
+    signal_stride: Any
+    reach: Any  # [2, S], scratch
+    every: int  # episodes between evaluations, 0 without a model
+    target: Any  # [1+N]: v*, rho
+    scale: Any  # [1+N, 2]: an episode's total in unit scale, times the first, plus the second, is in the user's units
+    values: Any  # [1+N]: v, w of the policy evaluated last
+    sums: Any  # [3, 1+N], see EXACT, SHORT, REALISED
+    clock: Any  # [5], see EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE
+
+    @classmethod
+    def of(cls, cmdp: CMDP, optimum: float | None = None) -> Meter:
+        """A meter for a model, with its constrained optimum in the user's units."""
+        transitions = cmdp.kernel.nonzeros * cmdp.H // (cmdp.kernel.T * cmdp.A)  # of an average policy
+        signals = stacked(cmdp, unit=False)
+        blind = cls.blind(cmdp.H, cmdp.rho, (cmdp.reward_scale, *cmdp.utility_scales), optimum)
+        return blind._replace(
+            indptr=_writeable(cmdp.kernel.indptr).view(np.uint64),
+            successors=_writeable(cmdp.kernel.successors).view(np.uint32),
+            prob=_writeable(cmdp.kernel.prob),
+            signals=signals,
+            mu=_writeable(cmdp.mu),
+            kernel_stride=np.uint64(stride(cmdp, cmdp.kernel.T)),
+            signal_stride=np.uint64(stride(cmdp, len(signals) // (cmdp.S * cmdp.A))),
+            reach=np.zeros((2, cmdp.S)),
+            every=1 + transitions // AFFORDABLE,
+        )
+
+    @classmethod
+    def blind(cls, H: int, rho: FloatArray, scales: Sequence[Scale], optimum: float | None = None) -> Meter:
+        """A meter that counts realised returns only, for worlds without a model; scales of reward and utilities."""
+        return cls(
+            indptr=np.zeros(1, dtype=np.uint64),
+            successors=np.zeros(0, dtype=np.uint32),
+            prob=np.zeros(0),
+            signals=np.zeros((0, len(scales))),
+            mu=np.zeros(0),
+            kernel_stride=np.uint64(0),
+            signal_stride=np.uint64(0),
+            reach=np.zeros((2, 0)),
+            every=0,
+            target=np.array([np.nan if optimum is None else optimum, *rho], dtype=float),
+            scale=np.array([(scale.span, H * scale.low) for scale in scales], dtype=float),
+            values=np.zeros(len(scales)),
+            sums=np.zeros((3, len(scales))),
+            clock=np.array([0, 0, 1, 0, 0]),
+        )
+
+    def add(self, n: int, values: FloatArray, totals: FloatArray) -> None:
+        """Count n episodes of one policy at once: its v, w [1+N] in the user's units, and the realised unit totals."""
+        self.clock[EPISODES] += n
+        self.clock[EVALUATIONS] += 1
+        self.clock[STALE] = 1
+        self.clock[UNSAFE] += n * _unsafe(self.target, values)
+        self.sums[EXACT] += n * values
+        self.sums[SHORT] += n * np.maximum(self.target - values, 0.0)
+        self.sums[REALISED] += totals
+
+    def hold(self, values: FloatArray) -> None:
+        """Take these for the values of the policy in use, until another is watched."""
+        self.values[:] = values
+        self.clock[STALE] = 0
+        self.clock[UNSAFE_NOW] = _unsafe(self.target, self.values)
+
+    def tally(self) -> Tally:
+        """Regret and violations so far."""
+        n = int(self.clock[EPISODES])
+        known = bool(np.isfinite(self.target[0]))
+        earned = self.sums[REALISED] * self.scale[:, 0] + n * self.scale[:, 1]
+        weak, strong, realised = (
+            Sums(float(x[0]) if known else None, x[1:].copy())
+            for x in (n * self.target - self.sums[EXACT], self.sums[SHORT], n * self.target - earned)
+        )
+        if not self.every:
+            return Tally(n, None, None, realised, None)
+        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, for a checkpoint."""
+        return {name: getattr(self, name).copy() for name in ("values", "sums", "clock")}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        for name in ("values", "sums", "clock"):
+            getattr(self, name)[...] = state[name]
+
+
+def _writeable(x: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy of a read-only one: compiled code treats the two as different types."""
+    return x if x.flags.writeable else x.copy()
+
+
+@inlined
+def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Count the policy of an episode that begins: best[h*S + s], or with probability `explore` any of usable[h*S + s].
+
+    `changed` tells whether it differs from the one handed over before.
+    """
+    if meter.every == 0:
+        return
+    meter.clock[STALE] |= changed
+    if meter.clock[STALE] and meter.clock[EPISODES] % meter.every == 0:
+        _evaluate(meter, best, explore, usable)
+        meter.clock[STALE] = 0
+    _count(meter)
+
+
+@inlined
+def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Count the policy of an episode that begins, as `watch` does, where it may draw its actions: pi [H*S, A].
+
+    Learners that play such policies keep each for a while, so every one of them is evaluated.
+    """
+    if meter.every == 0:
+        return
+    if meter.clock[STALE] or changed:
+        _evaluate_policy(meter, pi)
+        meter.clock[STALE] = 0
+    _count(meter)
+
+
+@inlined
+def _count(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the values of the policy in use to the sums."""
+    meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
+    for n in range(len(meter.values)):
+        meter.sums[EXACT, n] += meter.values[n]
+        meter.sums[SHORT, n] += max(meter.target[n] - meter.values[n], 0.0)
+
+
+@inlined
+def collect(meter, totals):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Count what an episode that ends has realised, totals [1+N] in unit scale."""
+    meter.clock[EPISODES] += 1
+    for n in range(len(totals)):
+        meter.sums[REALISED, n] += totals[n]
+
+
+@compiled
+def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """v and w of a policy, by pushing the start distribution forward through the states it reaches."""
+    S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
+    H = np.uint64(len(usable)) // S
+    _start(meter)
+    for h in range(H):
+        now, then = h % 2, (h + ONE) % 2
+        _clear(meter, then)
+        for s in range(S):
+            mass = meter.reach[now, s]
+            if mass == 0.0:
+                continue
+            i = h * S + s
+            _push(meter, h, s * A + best[i], mass * (1.0 - explore), then, h + ONE == H)
+            if explore > 0.0:
+                choices = 0
+                for a in range(A):
+                    choices += usable[i, a]
+                for a in range(A):
+                    if usable[i, a]:
+                        _push(meter, h, s * A + a, mass * explore / choices, then, h + ONE == H)
+    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+
+
+@compiled
+def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """v and w of a policy pi [H*S, A], as `_evaluate` finds them for greedy ones."""
+    S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
+    H = np.uint64(len(pi)) // S
+    _start(meter)
+    for h in range(H):
+        now, then = h % 2, (h + ONE) % 2
+        _clear(meter, then)
+        for s in range(S):
+            if meter.reach[now, s] == 0.0:
+                continue
+            for a in range(A):
+                if pi[h * S + s, a] > 0.0:
+                    _push(meter, h, s * A + a, meter.reach[now, s] * pi[h * S + s, a], then, h + ONE == H)
+    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+
+
+@inlined
+def _start(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Begin an evaluation: nothing earned, everything where episodes start."""
+    meter.clock[EVALUATIONS] += 1
+    for n in range(len(meter.values)):
+        meter.values[n] = 0.0
+    for s in range(len(meter.mu)):
+        meter.reach[0, s] = meter.mu[s]
+
+
+@inlined
+def _clear(meter, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Nobody is anywhere yet at the next step."""
+    for s in range(meter.reach.shape[1]):
+        meter.reach[then, s] = 0.0
+
+
+@compiled
+def _unsafe(target, values):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether a policy with these values misses a bound."""
+    missed = False
+    for n in range(1, len(values)):
+        missed |= target[n] - values[n] > ROUNDING * max(1.0, abs(target[n]))
+    return missed
+
+
+@inlined
+def _push(meter, h, cell, mass, then, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Let a mass act: earn its signals and move on to its successors."""
+    x = h * meter.signal_stride + cell
+    for n in range(len(meter.values)):
+        meter.values[n] += mass * meter.signals[x, n]
+    if last:
+        return
+    row = h * meter.kernel_stride + cell
+    for i in range(meter.indptr[row], meter.indptr[row + ONE]):
+        meter.reach[then, meter.successors[i]] += mass * meter.prob[i]

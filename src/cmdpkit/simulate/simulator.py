@@ -1,0 +1,204 @@
+"""A world to learn in: reset and step on the arrays of a CMDP, compiled, with rewards and utilities scaled to [0, 1].
+
+A transition is drawn from its row's alias table in constant time; a row with one successor draws nothing, nor does the
+last step, which has no successor. Tables follow the sparse rows of the kernel, so memory grows with the possible
+transitions, and a stationary model is stored once, not once per step.
+
+A learner calls `reset` and `step` and reads the row of `Simulator.outcomes` that `step` names. That is all it may see.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.random import next_u64, uniform
+
+Noise = Literal["none", "bernoulli"]
+
+HALF, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+MAX_BERNOULLI = 16  # signals: their 2^(1+N) joint outcomes are listed
+
+
+class Simulator(NamedTuple):
+    """Arrays that `reset` and `step` read; build it with `Simulator.of`. Read-only, so threads may share it."""
+
+    rows: Any  # [rows] uint64, row h * kernel_stride + s * A + a: first entry << 32 | number, or only state << 32 | 1
+    entries: Any  # [transitions, 2] uint64: chance of this entry's own state, and alias state << 32 | own state
+    share: Any  # [transitions]: probability of an entry among this and the later ones of its row
+    signals: Any  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
+    outcomes: Any  # [x, 1 + N]: rewards and utilities that `step` can return
+    start: Any  # [starts, 2], as entries
+    start_share: Any  # [starts], as share
+    H: Any  # uint64, as the rest
+    S: Any
+    A: Any
+    kernel_stride: Any  # S * A, or 0 where the kernel is stationary
+    signal_stride: Any  # S * A, or 0 where all signals are stationary
+    coins: Any  # None, or True where signals are 0 or 1 with those means (None is known when compiling: no code)
+
+    @classmethod
+    def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
+        """The simulator of a model. With noise "bernoulli" each signal is 0 or 1 with the model's value as its mean.
+
+        >>> from cmdpkit import envs
+        >>> from cmdpkit.simulate.random import stream
+        >>> sim, rng = Simulator.of(envs.build("paper/grid")), stream(1)
+        >>> s = reset(sim, rng)
+        >>> s_next, x = step(sim, 0, s, 1, rng)
+        >>> sim.outcomes[x].round(3).tolist()
+        [0.646, 0.0]
+        """
+        if noise not in ("none", "bernoulli"):
+            raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
+        if noise == "bernoulli" and cmdp.N >= MAX_BERNOULLI:
+            raise CmdpkitError(
+                f"noise 'bernoulli' takes fewer than {MAX_BERNOULLI} constraints, the model has {cmdp.N}"
+            )
+        kernel = cmdp.kernel
+        signals = np.clip(stacked(cmdp, unit=True), 0.0, 1.0)
+        starts = np.flatnonzero(cmdp.mu).astype(np.int32)
+        start, start_share = _tables(np.array([0, len(starts)]), starts, cmdp.mu[starts])
+        entries, share = _tables(kernel.indptr, kernel.successors, kernel.prob)
+        word = np.uint64
+        return cls(
+            rows=_rows(kernel.indptr, kernel.successors),
+            entries=entries,
+            share=share,
+            signals=signals,
+            outcomes=_bits(1 + cmdp.N) if noise == "bernoulli" else signals,
+            start=start,
+            start_share=start_share,
+            H=word(cmdp.H),
+            S=word(cmdp.S),
+            A=word(cmdp.A),
+            kernel_stride=word(stride(cmdp, kernel.T)),
+            signal_stride=word(stride(cmdp, len(signals) // (cmdp.S * cmdp.A))),
+            coins=True if noise == "bernoulli" else None,
+        )
+
+
+def stacked(cmdp: CMDP, unit: bool) -> FloatArray:
+    """Reward and utilities side by side, [T*S*A, 1+N], scaled to [0, 1] or in the user's units."""
+    signals = [cmdp.compact.r, *cmdp.compact.g]
+    if unit:
+        scales = [cmdp.reward_scale, *cmdp.utility_scales]
+        signals = [scale.to_unit(x) for scale, x in zip(scales, signals, strict=True)]
+    T = max(len(x) for x in signals)
+    wide = [np.broadcast_to(x, (T, cmdp.S, cmdp.A)) for x in signals]
+    return np.ascontiguousarray(np.stack(wide, axis=-1).reshape(-1, len(wide)))
+
+
+def stride(cmdp: CMDP, T: int) -> int:
+    """How far the rows of one step lie from those of the next: 0 where all steps share them."""
+    return cmdp.S * cmdp.A if T > 1 else 0
+
+
+@inlined
+def reset(sim, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """A first state."""
+    if len(sim.start) == 1:
+        return sim.start[0, 1] & LOW
+    return _pick(sim.start, ZERO, np.uint64(len(sim.start)), rng)
+
+
+@inlined
+def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
+    h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
+    cell = s * sim.A + a
+    x = h * sim.signal_stride + cell
+    if sim.coins is not None:
+        x = _coins(sim, x, rng)
+    if h + ONE == sim.H:
+        return s, x
+    row = sim.rows[h * sim.kernel_stride + cell]
+    if row & LOW == ONE:
+        return row >> HALF, x
+    return _pick(sim.entries, row >> HALF, row & LOW, rng), x
+
+
+@inlined
+def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """A state from the alias table entries[first : first + width].
+
+    One draw u serves twice: the integer part of u * width / 2^64 is the entry, the fraction decides between own and
+    alias state. Probabilities are off by no more than width / 2^64.
+    """
+    u = next_u64(rng)
+    i = first + (((u >> HALF) * width + (((u & LOW) * width) >> HALF)) >> HALF)
+    states = entries[i, 1]
+    return states & LOW if u * width < entries[i, 0] else states >> HALF
+
+
+@inlined
+def _coins(sim, x, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """0/1 signals with the means of row x, as the number whose bits they are: their row among the outcomes."""
+    bits = ZERO
+    for n in range(np.uint64(sim.signals.shape[1])):
+        if uniform(rng) < sim.signals[x, n]:
+            bits |= ONE << n
+    return bits
+
+
+def _bits(n: int) -> FloatArray:
+    """Row i holds the n lowest bits of i."""
+    return ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1).astype(float)
+
+
+def _rows(indptr: IntArray, successors: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """Where each row's entries are and how many, or the only successor itself, packed (see `Simulator`)."""
+    width = np.diff(indptr)
+    place = indptr[:-1].copy()
+    single = width == 1
+    place[single] = successors[place[single]]
+    return (place.astype(np.uint64) << HALF) | width.astype(np.uint64)
+
+
+def _tables(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -> tuple[NDArray[np.uint64], FloatArray]:
+    """Alias entries and tail shares of sparse rows (see `Simulator`)."""
+    chance, alias, share = np.ones(len(prob)), np.arange(len(prob)), np.ones(len(prob))
+    work = np.empty((2, max(int(np.diff(indptr).max()), 1)), dtype=np.int64)
+    _fill(indptr, prob, chance, alias, share, work)
+    entries = np.empty((len(prob), 2), dtype=np.uint64)
+    entries[:, 0] = np.where(chance < 1, np.ldexp(np.minimum(chance, 1 - 2.0**-53), 64).astype(np.uint64), ~ZERO)
+    entries[:, 1] = (successors[alias].astype(np.uint64) << HALF) | successors.astype(np.uint64)
+    return entries, share
+
+
+@compiled
+def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Vose's alias method, row by row: entries short of their 1/width are topped up by one that has too much."""
+    small, large = work
+    for row in range(len(indptr) - 1):
+        first, last = indptr[row], indptr[row + 1]
+        tail = 0.0
+        for i in range(last - 1, first - 1, -1):
+            tail += prob[i]
+            share[i] = prob[i] / tail
+        n_small, n_large = 0, 0
+        for i in range(first, last):
+            chance[i] = prob[i] * (last - first) / tail
+            if chance[i] < 1.0:
+                small[n_small] = i
+                n_small += 1
+            else:
+                large[n_large] = i
+                n_large += 1
+        while n_small > 0 and n_large > 0:
+            n_small -= 1
+            poor, rich = small[n_small], large[n_large - 1]
+            alias[poor] = rich
+            chance[rich] -= 1.0 - chance[poor]
+            if chance[rich] < 1.0:
+                n_large -= 1
+                small[n_small] = rich
+                n_small += 1
+        for k in range(n_small):  # rounding: what is left over is full
+            chance[small[k]] = 1.0
