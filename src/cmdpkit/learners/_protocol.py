@@ -38,6 +38,7 @@ class Spec:
     K: int  # episodes of the whole run
     rho: FloatArray  # [N], W_n >= rho_n with utilities in [0, 1] per step
     allowed: BoolArray  # [H, S, A]
+    stationary: bool = False  # whether the world is declared not to depend on the step
 
     def __post_init__(self) -> None:
         if not is_int(self.K) or self.K < 1:
@@ -62,7 +63,13 @@ class Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
         rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
-        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable)
+        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, _stationary(cmdp))
+
+
+def _stationary(cmdp: CMDP) -> bool:
+    """Whether nothing in a model but the allowed actions depends on the step."""
+    signals = [len(cmdp.compact.r), *(len(x) for x in cmdp.compact.g)]
+    return cmdp.kernel.T == 1 and max(signals) == 1
 
 
 class Source(NamedTuple):

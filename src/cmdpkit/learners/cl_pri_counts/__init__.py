@@ -1,0 +1,432 @@
+"""Closed-loop PRI with counts: explore deeply, plan exactly in the estimated model, steer what is realised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners import Returns, Source, Spec, State
+from cmdpkit.learners._certificate import Intervals
+from cmdpkit.learners.cl_pri_counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of, plan_errors
+from cmdpkit.learners.cl_pri_counts.explore import explore_episodes, learn_path, new_optimism, sweep
+from cmdpkit.learners.cl_pri_counts.intervals import betting_interval
+from cmdpkit.learners.cl_pri_counts.memory import new_episode, new_memory, with_room
+from cmdpkit.learners.cl_pri_counts.play import Block, Ledger, act, block_of, finish, play_episodes
+from cmdpkit.learners.cl_pri_counts.settings import SMALLEST_BLOCK, Timetable, error_quantile, params
+from cmdpkit.learners.cl_pri_counts.steer import control, steered
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
+
+NEW_CELLS = 0.03  # of the episodes: exploration ends when it finds fewer new cells than that
+MAX_PRICE = 10.0  # during exploration
+STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
+MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as this
+UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never tried is taken to lose
+WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
+MAX_NOISE_TO_LOSS = 20.0
+MAX_DEVIATIONS = 0.5  # per episode
+FEW = 3  # observations below which nothing is ruled out
+HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
+
+
+@dataclass
+class Clock:
+    """Where a run stands; whole numbers, so that a checkpoint keeps them as one array."""
+
+    episode: int = 0  # episodes played
+    block_end: int = 0  # the episode at which the running block ends
+    check: int = 0  # exploration: the episode at which it is looked at next
+    checked: int = 0  # exploration: the episode at which it was looked at last
+    new_cells: int = 0  # exploration: cells found since then
+    explored: int = -1  # the episode at which exploration ended, -1 while it goes on
+    plan_end: int = 0  # the episode at which the next plan is made
+    fresh: int = 1  # 1 if no episode of the running block was played yet
+    certifying: int = 0  # 1 if the running block is a sample for the certificate
+    plans: int = 0  # plans made
+    infeasible: int = 0  # plans that could not meet the bounds in the estimated model
+
+
+class Learner:
+    """Closed-loop PRI at work."""
+
+    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
+        self.spec, self.params = spec, params(changes)
+        H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
+        self.T = 1 if spec.stationary else H
+        cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
+        self.cells = cells
+        self.table = Timetable.of(spec, self.params, cells)
+        self.memory, self.episode = new_memory(self.T, S, A, M), new_episode(H, M)
+        self.optimism = new_optimism(np.asarray(spec.allowed), M)
+        self.ledger = Ledger(
+            totals=np.zeros(M),
+            recent=np.zeros(1 + 2 * M),
+            sample=np.zeros((self.spec.K - self.table.hand + 1, M)),
+            size=np.zeros(1, dtype=np.int64),
+        )
+        self.clock = Clock(check=self.table.next_check(0))
+        self.pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)  # the plan
+        self.final = self.pi.copy()  # the policy to hand over, once it is fixed
+        self.playing = self.pi.copy()  # what the running block plays, deviations left out
+        self.explore: BoolArray = np.zeros((H, S, A), dtype=bool)
+        self.effect = np.zeros((spec.N, H, S, A))
+        self.prices, self.predicted = np.zeros(spec.N), np.zeros(spec.N)
+        self.sd = np.full(M, H / 4)  # of an episode's totals
+        self.loss = np.array([H / 4])
+        self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
+        self.swept = np.zeros(M)  # totals at the last sweep
+        self.notes: tuple[str, ...] = ()
+        self._block: Block | None = None
+        self._step = 0
+        self._next_exploration_block()
+
+    # -- playing -------------------------------------------------------------------------------------------------------
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the run still explores."""
+        return self.clock.explored < 0
+
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in compiled loops, block by block."""
+        source.check(self.spec)
+        out = np.empty((1 + self.spec.N, n))
+        done = 0
+        while done < n:
+            self.memory = with_room(self.memory, self.spec.H)
+            m = min(n - done, self.clock.block_end - self.clock.episode)
+            played = self._play(source, rng, out, done, m)
+            done += played
+            self._count(played)
+        return Returns(out[0], out[1:])
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray, done: int, m: int) -> int:
+        sim, meter, room = source.simulator, source.meter, len(self.memory.link)
+        if self.exploring:
+            played, new = explore_episodes(
+                sim, meter, self.memory, self.optimism, self.episode, rng, out, done, m, room
+            )
+            for column in out[:, done : done + played].T:
+                self.ledger.totals[...] += column
+            self.clock.new_cells += int(new)
+            return int(played)
+        first, certify = bool(self.clock.fresh), bool(self.clock.certifying)
+        return int(
+            play_episodes(
+                sim, meter, self.memory, self._running(), self.ledger, self.episode, rng, out, done, m, room, first,
+                certify,
+            )
+        )  # fmt: skip
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self._step = 0
+        return self._act(s, rng)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self.episode.signals[self._step] = signals
+        self._step += 1
+        return self._act(s, rng)
+
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and learn from the episode."""
+        self.episode.signals[self._step] = signals
+        self.memory = with_room(self.memory, self.spec.H)
+        if self.exploring:
+            self.episode.totals[...] = 0.0
+            for earned in self.episode.signals:
+                self.episode.totals[...] += earned
+            self.ledger.totals[...] += self.episode.totals
+            self.clock.new_cells += int(learn_path(self.memory, self.optimism, self.episode))
+        else:
+            finish(self.memory, self._running(), self.ledger, self.episode, bool(self.clock.certifying))
+        self._count(1)
+
+    def _act(self, s: int, rng: Stream) -> int:
+        h = self._step
+        if self.exploring:
+            a = int(self.optimism.best[h * self.spec.S + s])
+        else:
+            a = int(act(self._running(), h, s, self.spec.S, rng))
+        self.episode.states[h], self.episode.actions[h] = s, a
+        return a
+
+    def _count(self, played: int) -> None:
+        """So many episodes were played; at the end of a block, see what comes next."""
+        clock = self.clock
+        clock.episode += played
+        clock.fresh = int(clock.fresh and not played)
+        if clock.episode < clock.block_end:
+            return
+        if self.exploring:
+            self._end_exploration_block()
+        elif clock.episode == clock.plan_end:
+            self._improve()
+        if not self.exploring:
+            self._begin_block()
+
+    def _running(self) -> Block:
+        """What the running block plays, as the compiled code wants it."""
+        if self._block is None:
+            self._block = block_of(self.playing, self.explore, self._coin())
+        return self._block
+
+    # -- exploration ---------------------------------------------------------------------------------------------------
+
+    def _next_exploration_block(self) -> None:
+        k, table = self.clock.episode, self.table
+        self.clock.block_end = min(table.explore, self.clock.check, k + table.sweep - k % table.sweep)
+
+    def _end_exploration_block(self) -> None:
+        clock, spec = self.clock, self.spec
+        k = clock.episode
+        earned = self.ledger.totals - self.swept
+        m = k - int(self._swept_at())
+        rate = 2 / (spec.H * np.sqrt(self.table.explore))
+        prices = self.optimism.prices
+        prices[1:] = np.clip(prices[1:] + rate * (m * spec.rho - earned[1:]), 0.0, MAX_PRICE)
+        self.swept[...] = self.ledger.totals
+        done = False
+        if k >= min(clock.check, self.table.explore):
+            plan = best_plan(model_of(spec, self.memory, self.T, 1), spec.rho)
+            if plan.feasible:
+                prices[1:] = np.minimum(plan.prices, MAX_PRICE)
+            done = clock.new_cells <= NEW_CELLS * (k - clock.checked) or k >= self.table.explore
+            clock.checked, clock.new_cells = k, 0
+            clock.check = self.table.next_check(k)
+        sweep(self.memory, self.optimism)
+        if done:
+            clock.explored = k
+            self.prices[...] = prices[1:]
+            self._improve()
+        else:
+            self._next_exploration_block()
+
+    def _swept_at(self) -> int:
+        """The episode of the last sweep: blocks of exploration end with one each."""
+        k, table = self.clock.episode, self.table
+        ends = [0, self.clock.checked, (k - 1) // table.sweep * table.sweep]
+        return max(x for x in ends if x < k)
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def _improve(self) -> None:
+        """A new plan from everything seen so far, and what is still worth trying beside it."""
+        clock, k = self.clock, self.clock.episode
+        self._measure()
+        least = HAND_OVER_LEAST if k >= self.table.freeze else 1
+        model = model_of(self.spec, self.memory, self.T, least)
+        plan = self._hand_over_plan(model) if k >= self.table.hand else self._next_plan(model)
+        if not plan.feasible and least > 1:
+            model = model_of(self.spec, self.memory, self.T, 1)
+            plan = self._hand_over_plan(model) if k >= self.table.hand else self._next_plan(model)
+        clock.plans += 1
+        clock.infeasible += not plan.feasible
+        pi = np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
+        self.pi[...], self.predicted[...] = pi, plan.utilities
+        self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
+        found = evidence(model, self.pi, self.prices)
+        self.effect[...] = found.reach[None, :, :, None] * found.effect
+        self._choose_deviations(model, found)
+        clock.plan_end = self.table.next_plan(k) if k < self.table.hand else self.table.K + 1
+        if k >= self.table.hand:
+            self.final[...] = self.pi
+
+    def _optimistic(self) -> NDArray[np.int64]:
+        return self.optimism.best.reshape(self.spec.H, self.spec.S).astype(np.int64)
+
+    def _measure(self) -> None:
+        """The spread of an episode's totals under the last plan, if it was played often enough to tell."""
+        M, recent = 1 + self.spec.N, self.ledger.recent
+        n = recent[0]
+        if n >= 20:
+            mean = recent[1 : 1 + M] / n
+            self.sd[...] = np.sqrt(np.maximum(recent[1 + M :] / n - mean**2, 1e-12))
+        recent[...] = 0.0
+
+    def _owed(self) -> FloatArray:
+        """[N]: what is short by now, with a margin for what the last blocks may bring."""
+        k, left = self.clock.episode, self.spec.K - self.clock.episode
+        sd = self.sd[1:]
+        gain = np.maximum(control(self.playing, self.effect), 1e-12)
+        worst = np.minimum((1.5 * sd / gain) ** 2, max(left, 0))
+        helpless = np.maximum(3 * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
+        owed: FloatArray = k * self.spec.rho - self.ledger.totals[1:] + 3 * sd * np.sqrt(2 * SMALLEST_BLOCK)
+        return owed + min(1.0, 4 * k / self.spec.K) * helpless
+
+    def _next_plan(self, model: Model) -> Plan:
+        """The best plan that meets the bounds and repays what is owed, unless that is dear."""
+        spec, k = self.spec, self.clock.episode
+        plan = best_plan(model, spec.rho)
+        repay = np.clip(self._owed() / max(spec.K - k, 1), 0.0, STEEPEST * spec.H)
+        if not plan.feasible or not repay.any():
+            return plan
+        for _ in range(4):
+            other = best_plan(model, spec.rho + repay)
+            if other.feasible and np.all(other.prices <= 2 * plan.prices + 0.05):
+                return other
+            repay /= 2
+        return plan
+
+    def _hand_over_plan(self, model: Model) -> Plan:
+        """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
+        spec = self.spec
+        z = error_quantile(self.params.delta / 8, spec.N)
+        plan = best_plan(model, spec.rho)
+        if not spec.N:
+            return plan
+        share = 1.0
+        margin = z * plan_errors(model, plan.pi)
+        for _ in range(6):
+            other = best_plan(model, spec.rho + share * margin)
+            if other.feasible:
+                plan = other
+                wanted = z * plan_errors(model, plan.pi)
+                if np.all(wanted <= share * margin * 1.02 + 1e-9):
+                    break
+                margin = np.maximum(margin, wanted)
+            else:
+                share /= 2
+        self.margin[...] = margin
+        self.uncovered[...] = np.maximum(spec.rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0)
+        return plan
+
+    def _choose_deviations(self, model: Model, found: Evidence) -> None:
+        """Which actions are worth trying beside the plan, by what knowing them could gain in the episodes left."""
+        spec, k = self.spec, self.clock.episode
+        shape = (spec.H, spec.S, spec.A)
+        seen = np.broadcast_to(self.memory.moves.reshape(self.T, spec.S, spec.A), shape).copy()
+        seen[-1] = np.broadcast_to(self.memory.visits.reshape(self.T, spec.S, spec.A), shape)[-1]
+        z = error_quantile(self.params.delta, self.cells * 60)
+        sd = float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
+        worse = (seen >= FEW) & (found.advantage + z * found.error < 0)
+        potential = np.where(seen >= 5, np.maximum(found.advantage + 2 * found.error, 0.0), sd)
+        cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * sd), UNKNOWN_LOSS * sd)
+        reach = np.maximum(found.reach, 0.2 * self._visit_share())
+        if self.T == 1:
+            reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
+        useful = reach[..., None] * potential * (spec.K - k) > WORTH_TRYING * cost
+        self.explore[...] = spec.allowed & ~worse & useful & (self.pi == 0) & model.known[..., None]
+        weight = found.reach[..., None] * self.explore
+        self.loss[0] = max(float((weight * cost).sum()) / max(float(weight.sum()), 1e-12), MILD_LOSS * sd)
+
+    def _visit_share(self) -> FloatArray:
+        """[H, S]: how often an episode so far came there; where steps share their counts, an average over them."""
+        per_state = self.memory.visits.reshape(self.T, self.spec.S, self.spec.A).sum(axis=-1)
+        share: FloatArray = per_state / max(self.clock.episode, 1) / (self.spec.H if self.T == 1 else 1)
+        return np.broadcast_to(share, (self.spec.H, self.spec.S))
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+
+    def _begin_block(self) -> None:
+        clock, k, table = self.clock, self.clock.episode, self.table
+        if k >= table.K:
+            return
+        size = table.block(k)
+        clock.block_end = min(k + size, clock.plan_end, table.K)
+        clock.certifying = int(k >= table.hand and not clock.certifying)
+        clock.fresh = 1
+        self.playing[...] = self.final if clock.certifying else self._steered(k)
+        self._block = None
+
+    def _steered(self, k: int) -> FloatArray:
+        """The plan, shifted so that what is owed is repaid over the episodes left."""
+        spec, left = self.spec, self.spec.K - k
+        if k >= self.table.hand:  # every other block is the certificate's
+            left = max(left / 2, 1)
+            owed = self._owed() - left * (self.predicted - spec.rho)
+        else:
+            owed = self._owed()
+        wanted = spec.rho + owed / left - self.predicted
+        return steered(self.pi, self.effect, self.prices, wanted)
+
+    def _coin(self) -> float:
+        """Chance of a deviation per step: more while losses are small beside the noise, less and less in time."""
+        k = self.clock.episode
+        if k >= self.table.freeze or not self.explore.any():
+            return 0.0
+        sd = float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
+        worth = min(max(sd / max(float(self.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
+        per_episode = self.params.deviations * worth * np.sqrt(self.cells / max(k, 1))
+        return float(min(MAX_DEVIATIONS, per_episode) / self.spec.H)
+
+    # -- what it has to say --------------------------------------------------------------------------------------------
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays, deviations included."""
+        spec = self.spec
+        if self.exploring:
+            return np.eye(spec.A)[self._optimistic()]
+        return self._running().pi.reshape(spec.H, spec.S, spec.A).copy()
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] to hand over now."""
+        if self.exploring:
+            model = model_of(self.spec, self.memory, self.T, 1)
+            plan = best_plan(model, self.spec.rho)
+            return np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
+        return (self.final if self.clock.episode >= self.table.hand else self.pi).copy()
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
+        return self.optimism.prices[1:].copy() if self.exploring else self.prices.copy()
+
+    def certificate(self) -> Intervals | None:
+        """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""
+        n = int(self.ledger.size[0])
+        if n < 2:
+            return None
+        H, M, delta = self.spec.H, 1 + self.spec.N, self.params.delta
+        ends = [betting_interval(self.ledger.sample[:n, m] / H, delta / M) for m in range(M)]
+        return Intervals(1 - delta, n, tuple((H * low, H * high) for low, high in ends))
+
+    def phases(self) -> tuple[tuple[str, int], ...]:
+        """Names of the phases and their first episodes, counting from 0."""
+        found = [("exploration", 0)]
+        if self.clock.explored >= 0:
+            found += [("improvement", self.clock.explored)]
+        return (*found, ("settling", self.table.freeze), ("certification", self.table.hand))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What looks wrong by now."""
+        return ()
+
+    def explain(self) -> dict[str, Any]:
+        """The run's account as plain values."""
+        return {"plans": self.clock.plans, "infeasible plans": self.clock.infeasible, "explored": self.clock.explored}
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of all arrays that change, between two episodes."""
+        used = int(self.memory.used[0])
+        lists = {name: getattr(self.memory, name)[:used] for name in ("link", "state", "count")}
+        found = {"clock": np.array([getattr(self.clock, field.name) for field in fields(Clock)])}
+        found |= {f"memory.{name}": x for name, x in (self.memory._asdict() | lists).items()}
+        found |= {f"optimism.{name}": x for name, x in self.optimism._asdict().items()}
+        found |= {f"ledger.{name}": x for name, x in self.ledger._asdict().items()}
+        for name in ("pi", "final", "playing", "explore", "effect", "prices", "predicted", "sd", "loss", "margin",
+                     "uncovered", "swept"):  # fmt: skip
+            found[name] = getattr(self, name)
+        return {name: x.copy() for name, x in found.items()}
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same spec and parameters."""
+        used = len(state["memory.link"])
+        memory = with_room(new_memory(self.T, self.spec.S, self.spec.A, 1 + self.spec.N), used)
+        for name, x in memory._asdict().items():
+            x[: used if name in ("link", "state", "count") else None] = state[f"memory.{name}"]
+        self.memory = memory
+        for part, arrays in (("optimism", self.optimism), ("ledger", self.ledger)):
+            for name, x in arrays._asdict().items():
+                x[...] = state[f"{part}.{name}"]
+        for name, x in state.items():
+            if "." not in name and name != "clock":
+                getattr(self, name)[...] = x
+        self.clock = Clock(*(int(x) for x in state["clock"]))
+        self._block = None

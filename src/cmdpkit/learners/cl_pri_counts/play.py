@@ -1,0 +1,117 @@
+"""Episodes of a policy with deviations, counted: the compiled part of closed-loop PRI after exploration.
+
+At every step a coin, independent of everything else, may ask for a *deviation*: a random one of the actions still worth
+trying there, if there are any, instead of an action of the policy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners.cl_pri_counts.memory import count_episode
+from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.meter import collect, watch_policy
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
+
+
+class Block(NamedTuple):
+    """What a block of episodes plays."""
+
+    pi: FloatArray  # [H*S, A]: the policy with its deviations, for the meter
+    cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy itself
+    sure: IntArray  # [H*S]: its action where it has only one, else -1
+    options: IntArray  # [H*S, A]: the actions to deviate to come first
+    choices: IntArray  # [H*S]: how many those are
+    coin: float  # chance of a deviation per step
+
+
+class Ledger(NamedTuple):
+    """What episodes earned; compiled code changes the arrays in place."""
+
+    totals: FloatArray  # [M]: of all episodes, exploration included
+    recent: FloatArray  # [1 + 2 M]: number, sums and squares of the totals of the policies since the last plan
+    sample: FloatArray  # [capacity, M]: totals of the policy handed over, for its certificate
+    size: IntArray  # [1]: episodes in that sample
+
+
+def block_of(pi: FloatArray, explore: BoolArray, coin: float) -> Block:
+    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A]."""
+    H, S, A = pi.shape
+    flat, options = pi.reshape(-1, A), explore.reshape(-1, A)
+    choices = options.sum(axis=-1)
+    cdf = np.cumsum(flat, axis=-1)
+    deviating = np.where(choices[:, None] > 0, options / np.maximum(choices, 1)[:, None], flat)
+    return Block(
+        pi=(1 - coin) * flat + coin * deviating,
+        cdf=cdf / cdf[:, -1:],
+        sure=np.where(flat.max(axis=-1) == 1.0, flat.argmax(axis=-1), -1),
+        options=np.argsort(~options, axis=-1, kind="stable"),
+        choices=choices,
+        coin=coin,
+    )
+
+
+@compiled
+def play_episodes(sim, meter, memory, block, ledger, episode, rng, out, done, n, room, first, certify):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Play up to n episodes of a block, while the memory has room for one more; returns how many were played.
+
+    `first` says that the block has just begun, `certify` that its episodes are the sample of the certificate.
+    """
+    H, M = episode.signals.shape
+    for k in range(n):
+        if room - memory.used[0] < H:
+            return k
+        watch_policy(meter, first and k == 0, block.pi)
+        s = reset(sim, rng)
+        for h in range(H):
+            a = act(block, h, np.int64(s), len(memory.starts), rng)
+            s_next, x = step(sim, h, s, a, rng)
+            episode.states[h], episode.actions[h] = s, a
+            for m in range(M):
+                episode.signals[h, m] = sim.outcomes[x, m]
+            s = s_next
+        finish(memory, block, ledger, episode, certify)
+        for m in range(M):
+            out[m, done + k] = episode.totals[m]
+        collect(meter, episode.totals)
+    return n
+
+
+@inlined
+def act(block, h, s, S, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The action to take."""
+    i = h * S + s
+    if block.coin > 0.0 and uniform(rng) < block.coin and block.choices[i] > 0:
+        return block.options[i, np.int64(uniform(rng) * block.choices[i])]
+    if block.sure[i] >= 0:
+        return block.sure[i]
+    u = uniform(rng)
+    a = 0
+    while u >= block.cdf[i, a]:
+        a += 1
+    return a
+
+
+@compiled
+def finish(memory, block, ledger, episode, certify):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Learn from an episode that has ended."""
+    H, M = episode.signals.shape
+    for m in range(M):
+        total = 0.0
+        for h in range(H):
+            total += episode.signals[h, m]
+        episode.totals[m] = total
+        ledger.totals[m] += total
+        ledger.recent[1 + m] += total
+        ledger.recent[1 + M + m] += total * total
+        if certify:
+            ledger.sample[ledger.size[0], m] = total
+    ledger.recent[0] += 1.0
+    if certify:
+        ledger.size[0] += 1
+    count_episode(memory, episode, block.pi.shape[1])
