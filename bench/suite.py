@@ -132,7 +132,7 @@ def inventory(rng):
                 P[s, a, max(stock - d, 0)] += p
                 r[s, a] += p * min(stock, d) * 0.25
                 g[0, s, a] += p * (d <= stock)
-            r[s, a] = r[s, a] - 0.05 * a - 0.02 * stock
+            r[s, a] = r[s, a] - 0.15 * a - 0.03 * stock
     return bounded(P, r - r.min(), g, H, rng, share=(0.3, 0.9))
 
 

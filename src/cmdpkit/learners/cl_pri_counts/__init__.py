@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -73,7 +74,7 @@ class Learner:
         self.playing = self.pi.copy()  # what the running block plays, deviations left out
         self.explore: BoolArray = np.zeros((H, S, A), dtype=bool)
         self.effect = np.zeros((spec.N, H, S, A))
-        self.prices, self.predicted = np.zeros(spec.N), np.zeros(spec.N)
+        self.prices, self.predicted, self.final_utilities = np.zeros(spec.N), np.zeros(spec.N), np.zeros(spec.N)
         self.sd = np.full(M, H / 4)  # of an episode's totals
         self.loss = np.array([H / 4])
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
@@ -218,23 +219,33 @@ class Learner:
         """A new plan from everything seen so far, and what is still worth trying beside it."""
         clock, k = self.clock, self.clock.episode
         self._measure()
-        least = HAND_OVER_LEAST if k >= self.table.freeze else 1
-        model = model_of(self.spec, self.memory, self.T, least)
-        plan = self._hand_over_plan(model) if k >= self.table.hand else self._next_plan(model)
-        if not plan.feasible and least > 1:
-            model = model_of(self.spec, self.memory, self.T, 1)
-            plan = self._hand_over_plan(model) if k >= self.table.hand else self._next_plan(model)
+        model, plan = self._planned(self._next_plan)
+        if k == self.table.hand:
+            fixed, last = self._planned(self._hand_over_plan)
+            self.final[...] = self._completed(fixed, last)
+            self.final_utilities[...] = last.utilities
         clock.plans += 1
         clock.infeasible += not plan.feasible
-        pi = np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
-        self.pi[...], self.predicted[...] = pi, plan.utilities
+        self.pi[...], self.predicted[...] = self._completed(model, plan), plan.utilities
         self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
         found = evidence(model, self.pi, self.prices)
         self.effect[...] = found.reach[None, :, :, None] * found.effect
         self._choose_deviations(model, found)
-        clock.plan_end = self.table.next_plan(k) if k < self.table.hand else self.table.K + 1
-        if k >= self.table.hand:
-            self.final[...] = self.pi
+        clock.plan_end = self.table.next_plan(k)
+
+    def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
+        """A plan in the estimated model; late in the run it uses no action that was hardly ever tried, if it can."""
+        if self.clock.episode >= self.table.freeze:
+            model = model_of(self.spec, self.memory, self.T, HAND_OVER_LEAST)
+            plan = make(model)
+            if plan.feasible:
+                return model, plan
+        model = model_of(self.spec, self.memory, self.T, 1)
+        return model, make(model)
+
+    def _completed(self, model: Model, plan: Plan) -> FloatArray:
+        """The plan, with an optimistic choice in states that the estimated model does not know."""
+        return np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
 
     def _optimistic(self) -> NDArray[np.int64]:
         return self.optimism.best.reshape(self.spec.H, self.spec.S).astype(np.int64)
@@ -262,7 +273,7 @@ class Learner:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
         spec, k = self.spec, self.clock.episode
         plan = best_plan(model, spec.rho)
-        repay = np.clip(self._owed() / max(spec.K - k, 1), 0.0, STEEPEST * spec.H)
+        repay = np.clip(self._rate(k), 0.0, STEEPEST * spec.H)
         if not plan.feasible or not repay.any():
             return plan
         for _ in range(4):
@@ -335,14 +346,16 @@ class Learner:
 
     def _steered(self, k: int) -> FloatArray:
         """The plan, shifted so that what is owed is repaid over the episodes left."""
-        spec, left = self.spec, self.spec.K - k
-        if k >= self.table.hand:  # every other block is the certificate's
-            left = max(left / 2, 1)
-            owed = self._owed() - left * (self.predicted - spec.rho)
-        else:
-            owed = self._owed()
-        wanted = spec.rho + owed / left - self.predicted
-        return steered(self.pi, self.effect, self.prices, wanted)
+        return steered(self.pi, self.effect, self.prices, self.spec.rho + self._rate(k) - self.predicted)
+
+    def _rate(self, k: int) -> FloatArray:
+        """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
+        owed, left = self._owed(), self.spec.K - k
+        if k >= self.table.hand:  # every other block plays the policy that is handed over
+            left = left / 2
+            owed = owed - left * (self.final_utilities - self.spec.rho)
+        rate: FloatArray = owed / max(left, 1)
+        return rate
 
     def _coin(self) -> float:
         """Chance of a deviation per step: more while losses are small beside the noise, less and less in time."""
@@ -410,7 +423,7 @@ class Learner:
         found |= {f"memory.{name}": x for name, x in (self.memory._asdict() | lists).items()}
         found |= {f"optimism.{name}": x for name, x in self.optimism._asdict().items()}
         found |= {f"ledger.{name}": x for name, x in self.ledger._asdict().items()}
-        for name in ("pi", "final", "playing", "explore", "effect", "prices", "predicted", "sd", "loss", "margin",
+        for name in ("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss", "margin",
                      "uncovered", "swept"):  # fmt: skip
             found[name] = getattr(self, name)
         return {name: x.copy() for name, x in found.items()}
