@@ -267,7 +267,7 @@ class _Master:
 
 
 @njit(cache=True, nogil=True)
-def _greedy(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _greedy(  # type: ignore[no-untyped-def]
     indptr, successors, prob, objective, r, g, allowed, mu, choice, totals
 ):
     """Backward induction on `objective`; fills choice [H, S] and totals = (objective, reward, utilities) at the start.

@@ -45,7 +45,7 @@ def generator(rng: Stream) -> np.random.Generator:
 
 
 @inlined
-def next_u64(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def next_u64(rng):  # type: ignore[no-untyped-def]
     """64 random bits; moves the stream on by one draw."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
     bits = _rotated(s0 + s3, ROTATE_SUM) + s0
@@ -59,11 +59,11 @@ def next_u64(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def uniform(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def uniform(rng):  # type: ignore[no-untyped-def]
     """A float in [0, 1), one draw."""
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
 @inlined
-def _rotated(x, k):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rotated(x, k):  # type: ignore[no-untyped-def]
     return (x << k) | (x >> (WORD - k))

@@ -202,7 +202,7 @@ class ByStep:
 
 
 @compiled
-def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]
     """Fill signals [H, 1+N] and what comes after step t; the index of the first value out of its range, or -1."""
     H, width = raw.shape
     for h in range(H):
