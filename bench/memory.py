@@ -21,8 +21,9 @@ def state_bytes(algo: str, S: int) -> int:
     return sum(array.nbytes for array in learner.state().values())
 
 
-def main() -> None:
+def main() -> dict[str, float]:
     """Bytes at two sizes, per table entry, and how they grow when S doubles."""
+    ratios = {}
     for algos, entry, what in ((MODEL_FREE, 8 * (1 + N), "H S A (1+N)"), (MODEL_BASED, 8 * 200, "H S^2 A")):
         for algo in algos:
             small, large = state_bytes(algo, 100), state_bytes(algo, 200)
@@ -31,3 +32,5 @@ def main() -> None:
                 f"S 100 -> 200: x{large / small:.2f}",
                 flush=True,
             )
+            ratios[f"memory at S=200 over S=100, {algo}"] = large / small
+    return ratios

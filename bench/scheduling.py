@@ -25,7 +25,8 @@ LIMIT = 0.1
 SIZES = {"name": "short", "episodes": EPISODES, "environments": ["paper/synthetic"], "algorithms": ["triple-q"]}
 
 
-def main() -> None:
+def main() -> dict[str, float]:
+    ratios = {}
     experiment = Experiment.of({**SIZES, "seeds": RUNS}, "bench")
     runs, models = experiment.runs(), dict(experiment.problems)
     writing = {n: in_loops(n) for n in {1, os.cpu_count() or 1}}
@@ -37,6 +38,8 @@ def main() -> None:
         verdict = f"{'below' if overhead < LIMIT else 'ABOVE'} {LIMIT:.0%}"
         spent = f"{learning:.1f} s of learning, {writing[n]:.1f} s of writing"
         print(f"{executor:>9} x {n}: {wall:5.1f} s; {spent}; overhead {overhead:+.1%} of these ({verdict})")
+        ratios[f"time over serial compute time, 1,000 short runs, {executor} x {n}"] = 1 + overhead
+    return ratios
 
 
 def measured(work: Callable[[str], object]) -> tuple[float, float]:

@@ -170,7 +170,8 @@ def best_of(timers: dict[str, Timer], repetitions: int) -> dict[str, tuple[float
     return {name: (best[name], means[name]) for name in timers}
 
 
-def table(repetitions: int) -> None:
+def table(repetitions: int) -> dict[str, float]:
+    ratios = {}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled_cpp(Path(folder))
         columns = ("metered", "numpy", "plain", "tuned", "/plain", "/tuned")
@@ -189,9 +190,11 @@ def table(repetitions: int) -> None:
             for other in ("plain", "tuned"):
                 if other in found:
                     assert np.allclose(found["ours"][1], found[other][1], rtol=0.02), (name, other, found)
+                    ratios[f"time of a step over {other} C++, {name}"] = ns["ours"] / ns[other]
+    return ratios
 
 
-def threads(seeds: int = 8) -> None:
+def threads(seeds: int = 8) -> dict[str, float]:
     """Many seeds on one thread and on two.
 
     Other work on the machine lowers the gain in wall time. What two free cores would gain is twice the ratio of CPU
@@ -219,6 +222,7 @@ def threads(seeds: int = 8) -> None:
         f"{seeds} seeds of {K:,} episodes: {wall_1:.2f} s on one thread, {wall_2:.2f} s on two, x{wall_1 / wall_2:.2f}"
     )
     print(f"by CPU time: {cpu_1:.2f} s and {cpu_2:.2f} s, x{2 * cpu_1 / cpu_2:.2f} on two free cores")
+    return {"speed of two threads over one, by CPU time": 2 * cpu_1 / cpu_2}
 
 
 def fixed_policy(n: int = 7_000_000) -> None:
@@ -252,11 +256,11 @@ def first_result() -> None:
     print(f"process start to first result, warm cache: {min(wall):.2f} s ({min(cpu):.2f} s of CPU time)")
 
 
-def main(repetitions: int = 12) -> None:
-    table(repetitions)
-    threads()
+def main(repetitions: int = 12) -> dict[str, float]:
+    ratios = table(repetitions) | threads()
     fixed_policy()
     first_result()
+    return ratios
 
 
 if __name__ == "__main__":
