@@ -3,6 +3,10 @@
 The folder is the registry: a file ``envs/paper/grid.py`` with a function ``build`` *is* the environment ``paper/grid``,
 and its docstring's first line is what lists say about it. There is nothing else to edit.
 
+Enters: a name and parameters, all of which have defaults. Leaves: a `CMDP`, a new one at every call. An environment is
+data and has no state: acting in it is the business of `simulate` and `running`. Other rooms may import the functions of
+this module; `running` also reads the tables of Gymnasium's environments with `gym/_tables`.
+
 >>> [name for name in names() if name.startswith("paper/")]
 ['paper/grid', 'paper/lower-bound', 'paper/synthetic']
 >>> build("paper/lower-bound", p=0.5, H=4)
