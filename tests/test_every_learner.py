@@ -94,6 +94,7 @@ class Peeks(Mine):
     """Reads the rewards of the first step off the simulator's arrays."""
 
     def run(self, source, rng, n):
+        source.check(self.spec)
         self.Q[0, ..., 0] = source.simulator.signals[: self.spec.S * self.spec.A, 0].reshape(self.spec.S, -1)
         return super().run(source, rng, n)
 

@@ -18,7 +18,7 @@ from cmdpkit.learners.params import Params
 from cmdpkit.learners.registry import Facts, current_name, facts, installed, load, name_of, names, resolve
 from cmdpkit.learners.spec import Returns, Source, Spec
 from cmdpkit.learners.state import State
-from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.simulate.random import Stream, stream, uniform
 
 __all__ = [
     "Episodic",
@@ -37,5 +37,6 @@ __all__ = [
     "name_of",
     "names",
     "resolve",
+    "stream",
     "uniform",
 ]
