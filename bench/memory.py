@@ -9,7 +9,7 @@ import numpy as np
 from cmdpkit.learners import Spec, load
 
 H, A, N = 5, 4, 2
-MODEL_FREE, MODEL_BASED = ("triple-q", "pri"), ("opt-cmdp", "opt-dual", "opt-pess-lp", "reload")
+MODEL_FREE, MODEL_BASED = ("triple-q", "cl-pri"), ("opt-cmdp", "opt-dual", "opt-pess-lp", "reload")
 
 
 def state_bytes(algo: str, S: int) -> int:

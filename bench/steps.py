@@ -23,7 +23,7 @@ import numpy as np
 
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.triple_q import Learner
+from cmdpkit.learners.triple_q import TripleQ
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import counts
@@ -50,7 +50,7 @@ def ours(cmdp: CMDP, metered: bool = False) -> Timer:
     sim = Simulator.of(cmdp)
 
     def timed(seed: int) -> tuple[float, np.ndarray]:
-        learner, rng = Learner(Spec.of(cmdp, K)), stream(seed)
+        learner, rng = TripleQ(Spec.of(cmdp, K)), stream(seed)
         begin = time.thread_time()
         returns = learner.run(Source(sim, meter), rng, n)
         seconds = time.thread_time() - begin
@@ -63,7 +63,7 @@ def numpy_loop(cmdp: CMDP) -> Timer:
     """The algorithm as one would write it with NumPy, for a hundredth of the steps."""
     n = STEPS // cmdp.H // 100
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
-    p = Learner(Spec.of(cmdp, K)).params
+    p = TripleQ(Spec.of(cmdp, K)).params
     rho = Spec.of(cmdp, K).rho
     cdf, start = cmdp.P.cumsum(axis=-1), cmdp.mu.cumsum()
     signals = np.array(
@@ -130,7 +130,7 @@ def compiled_cpp(folder: Path) -> ctypes.CDLL | None:
 
 def cpp(library: ctypes.CDLL, name: str, cmdp: CMDP) -> Timer:
     n = STEPS // cmdp.H
-    learner = Learner(Spec.of(cmdp, K))
+    learner = TripleQ(Spec.of(cmdp, K))
     params = (ctypes.c_double * len(FIELDS))(*(float(getattr(learner.params, x)) for x in FIELDS))
     fresh = np.where(cmdp.actions, (cmdp.H - np.arange(cmdp.H))[:, None, None], -np.inf)
     arrays = [
@@ -206,7 +206,7 @@ def threads(seeds: int = 8) -> dict[str, float]:
     def one(seed: int) -> float:
         meter = Meter.blind(cmdp.H, cmdp.rho, (cmdp.reward_scale, *cmdp.utility_scales))
         begin = time.thread_time()
-        Learner(Spec.of(cmdp, K)).run(Source(sim, meter), stream(seed), K)
+        TripleQ(Spec.of(cmdp, K)).run(Source(sim, meter), stream(seed), K)
         return time.thread_time() - begin
 
     def measured(workers: int) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from cmdpkit.results.study import Group, finals, policy_gaps, policy_misses, slo
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
-EXPONENTS = {"triple-q": "0.8", "reload": "–"}  # of K in the published bound, where it is not a half
+EXPONENTS = {"triple-q": "0.8", "reload": "–", "cl-pri": "–"}  # of K in the published bound, where it is not a half
 HEADINGS = (
     *("algorithm", "K", "regret", "strong regret", "violation", "strong violation", "unsafe episodes"),
     *("policy below optimum", "policies within bounds", "µs an episode", "kB"),

@@ -138,14 +138,3 @@ def test_two_constraints_of_one_name_are_refused():
 def test_something_that_is_no_environment_is_named():
     with pytest.raises(ValueError, match=r"env is a int, expected a gymnasium.Env, a CMDP or its name"):
         learn(7, "triple-q", episodes=5)
-
-
-def test_a_learner_that_needs_a_simulator_is_refused_with_those_that_do_not():
-    class Learner:
-        __module__ = "cmdpkit.learners.opt_something"
-
-    world = GymWorld(lake(), FALLS)
-    with pytest.raises(
-        ValueError, match=r"'opt-something' cannot learn in a Gymnasium environment; these can: .*triple-q"
-    ):
-        world.play(Learner(), stream(1), 1)

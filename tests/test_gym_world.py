@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
@@ -21,10 +19,6 @@ from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedB
 pytestmark = pytest.mark.compiled
 
 
-def module_of(cls):
-    return sys.modules[cls.__module__]
-
-
 def same(a, b):
     assert a.run.key == b.run.key
     assert a.curves.keys() == b.curves.keys()
@@ -33,8 +27,8 @@ def same(a, b):
     assert a.policy == b.policy and a.policy_value == b.policy_value
 
 
-# All that can be driven from outside and need nothing that only a model can tell.
-DRIVEN = [x for x in names() if {"episodic", "next"} & set(dir(load(x))) and not hasattr(module_of(load(x)), "NEEDS")]
+# All that need nothing that only a model can tell.
+DRIVEN = [x for x in names() if not load(x).needs]
 
 
 # -- the same algorithm as in compiled code ----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.triple_q.presets import PRESETS
 from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.simulator import reset, step
 
@@ -101,7 +100,7 @@ def reference(spec, p, sim, rng, n):
     return Q, C, Z, returns
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", TripleQ.presets)
 @pytest.mark.parametrize("N", [0, 1, 2])
 def test_tables_queues_and_returns_are_those_of_a_plain_implementation(preset, N):
     cmdp = small(N)
@@ -114,10 +113,10 @@ def test_tables_queues_and_returns_are_those_of_a_plain_implementation(preset, N
     Q, C, Z, expected = reference(learner.spec, learner.params, source.simulator, same, n)
     np.testing.assert_array_equal(rng, same)
     np.testing.assert_allclose(np.stack([returns.reward, *returns.utilities]), expected, rtol=0, atol=1e-12)
-    cells = learner.tables.cells[: Q.size, :-1].reshape(*Q.shape, 1 + N)
+    cells = learner.learned.cells[: Q.size, :-1].reshape(*Q.shape, 1 + N)
     for m, table in enumerate((Q, *C)):
         np.testing.assert_allclose(cells[allowed, m], table[allowed], rtol=1e-12, atol=0)
-    np.testing.assert_allclose(learner.tables.queue, Z, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(learner.learned.queue, Z, rtol=1e-11, atol=1e-11)
 
 
 def test_a_damped_queue_is_that_of_the_plain_implementation():
@@ -125,10 +124,10 @@ def test_a_damped_queue_is_that_of_the_plain_implementation():
     learner = TripleQ(Spec.of(cmdp, n), frame=8)
     source, rng, same = Source.of(cmdp), stream(4), stream(4)
     learner.run(source, rng, n)
-    assert learner.tables.swing[0] > 2 * learner.params.steady  # the damping is at work
+    assert learner.learned.swing[0] > 2 * learner.params.steady  # the damping is at work
     *_, Z, _ = reference(learner.spec, learner.params, source.simulator, same, n)
     np.testing.assert_array_equal(rng, same)
-    np.testing.assert_allclose(learner.tables.queue, Z, rtol=1e-11)
+    np.testing.assert_allclose(learner.learned.queue, Z, rtol=1e-11)
 
 
 def test_a_queue_that_swings_between_two_extremes_is_damped_until_it_settles():
@@ -170,16 +169,16 @@ def test_two_frames_by_hand():
     learner = TripleQ(Spec.of(cmdp, 16), reward_lift=0.0, utility_lift=0.0, **settings)
     source, rng = Source.of(cmdp), stream(1)
     assert learner.run(source, rng, 4).reward.tolist() == [1, 1, 1, 1]
-    assert learner.tables.queue.tolist() == [0.6]
+    assert learner.learned.queue.tolist() == [0.6]
     assert learner.multipliers.tolist() == [0.3]
-    assert learner.tables.debt.tolist() == [2.0]
-    assert learner.tables.cells[0].tolist() == [1.0, 0.0, 2.0]  # Q, C, and half of four visits
-    assert learner.tables.cells[1].tolist() == [1.0, 1.0, 0.0]
+    assert learner.learned.debt.tolist() == [2.0]
+    assert learner.learned.cells[0].tolist() == [1.0, 0.0, 2.0]  # Q, C, and half of four visits
+    assert learner.learned.cells[1].tolist() == [1.0, 1.0, 0.0]
     second = learner.run(source, rng, 4)
     assert second.reward.tolist() == [0, 1, 1, 1]
     assert second.utilities.tolist() == [[1, 0, 0, 0]]
-    assert learner.tables.queue[0] == pytest.approx(0.95, abs=1e-15)
-    assert learner.tables.debt.tolist() == [3.0]
+    assert learner.learned.queue[0] == pytest.approx(0.95, abs=1e-15)
+    assert learner.learned.debt.tolist() == [3.0]
     assert learner.usage().ravel().tolist() == [3, 1]  # of the last half
 
 
@@ -214,7 +213,7 @@ def test_compiled_and_interpreted_python_agree_to_the_bit(monkeypatch, tmp_path)
     assert compiled == interpreted
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", TripleQ.presets)
 def test_an_episode_driven_from_outside_is_the_compiled_one_to_the_bit(preset):
     cmdp = small(2)
     source = Source.of(cmdp)
@@ -231,7 +230,6 @@ def test_an_episode_driven_from_outside_is_the_compiled_one_to_the_bit(preset):
             states.append(int(s_next))
             signals.append(sim.outcomes[x])
         hand.end(np.array(states), np.array(actions), np.array(signals))
-    inside.tables.clock[2] = outside.tables.clock[2] = 0  # whether a meter has seen the policy
     assert digest(inside) == digest(outside)
 
 

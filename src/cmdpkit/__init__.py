@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
+    from cmdpkit.learners.contract import Learner as Learner
     from cmdpkit.model.cmdp import CMDP as CMDP
     from cmdpkit.model.cmdp import Grid as Grid
     from cmdpkit.model.constraints import Constraint as Constraint
@@ -53,6 +54,7 @@ _HOME = {
     "experiments.execute": ("bench",),
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),
+    "learners.contract": ("Learner",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
@@ -66,7 +68,12 @@ _HOME = {
     "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_MODULES = {"envs": "envs", "gym": "running.gym", "learners": "learners"}  # whole modules that are public
+_MODULES = {
+    "envs": "envs",
+    "gym": "running.gym",
+    "learners": "learners",
+    "testing": "testing",
+}  # whole modules that are public
 
 __all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]
 

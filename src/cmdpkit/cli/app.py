@@ -87,7 +87,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     epilog=examples(
-        "envs", "solve paper/grid", "tradeoff treatment spending", "learn paper/synthetic --algo pri --episodes 1e6"
+        "envs", "solve paper/grid", "tradeoff treatment spending", "learn paper/synthetic --algo cl-pri --episodes 1e6"
     )
 )
 def root(

@@ -24,33 +24,32 @@ Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole 
 
 @app.command(epilog=examples("algos", "algos --json"))
 def algos(as_json: Json = False) -> None:
-    """List the algorithms: guarantee, needs, reference."""
+    """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
     from cmdpkit.results.text import runs as show_runs
 
-    listed = {name: learners.facts(name) for name in learners.names()}
+    listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     if as_json:
-        keys = ("description", "reference", "guarantee", "needs")
-        say_json([{"name": name, **dict(zip(keys, facts, strict=True))} for name, facts in listed.items()])
+        say_json([{"name": name, **facts._asdict()} for name, facts in listed.items()])
     else:
         say(show_runs.algorithms(listed))
 
 
 @app.command(
     epilog=examples(
-        "learn paper/synthetic --algo pri --episodes 8e6 --seeds 10",
+        "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
         "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
-        "learn paper/grid --algo pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+        "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
     )
 )
 def learn(
     model: Model,
-    algo: Annotated[str, typer.Option(help="The algorithm; `cmdpkit algos` lists them.")] = "pri",
+    algo: Annotated[str, typer.Option(help="The algorithm; `cmdpkit algos` lists them.")] = "cl-pri",
     episodes: Episodes = "1e6",
     seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run; the others count on.")] = 0,
     preset: Annotated[
-        str | None, typer.Option(help="Constants: practical (default), theory, or the algorithm's own.")
+        str | None, typer.Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")

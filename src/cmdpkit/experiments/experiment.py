@@ -27,7 +27,6 @@ from cmdpkit.io.models import SUFFIXES
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.validate import index_of, is_int
 from cmdpkit.records.record import Run, Scalar
-from cmdpkit.running.learning import DEFAULT_PRESET
 from cmdpkit.running.runs import named
 from cmdpkit.simulate.simulator import Noise
 
@@ -121,9 +120,14 @@ class Algorithm(_Part):
     """An algorithm; lists among its presets and parameters are several settings of it."""
 
     name: Annotated[str, AfterValidator(_known)]
-    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] = [DEFAULT_PRESET]
+    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # its own first
     params: Settings = Field(default_factory=dict)
     episodes: Episodes | None = None  # where it differs from the experiment's
+
+    @property
+    def presets(self) -> list[str]:
+        """The presets asked for, by default the one that the algorithm has first."""
+        return self.preset or [learners.resolve(self.name).default_preset()]
 
     @model_validator(mode="before")
     @classmethod
@@ -195,7 +199,7 @@ class Experiment(_Part):
             Run(env, algo.name, algo.episodes or self.episodes, seed, preset, params | extra, cmdp.fingerprint())
             for env, cmdp in self.problems
             for algo in self.algorithms
-            for preset, params in product(algo.preset, _grid(algo.params))
+            for preset, params in product(algo.presets, _grid(algo.params))
             for seed in self.seeds
         ]
         seen: set[str] = set()

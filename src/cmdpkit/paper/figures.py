@@ -14,7 +14,7 @@ from cmdpkit.results.models import model_of
 from cmdpkit.results.study import Group, Study
 from cmdpkit.results.style import save
 
-BOARDS_OF = "pri"  # the algorithm whose policies are drawn beside the optimum
+BOARDS_OF = ("pri", "cl-pri")  # algorithms whose policies are drawn beside the optimum
 
 
 def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
@@ -43,9 +43,10 @@ def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> lis
     if cmdp is not None and cmdp.grid is not None:
         written.append(_board(cmdp, solve(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
         for group in found:
-            if group.run.algo == BOARDS_OF:
-                title = f"{BOARDS_OF} ({group.run.preset}), seed {group.run.seed}"
-                path = folder / f"{name}-policy-{BOARDS_OF}-{group.run.preset}.png"
+            algo, preset = group.run.algo, group.run.preset
+            if algo in BOARDS_OF:
+                title = f"{algo} ({preset}), seed {group.run.seed}"
+                path = folder / f"{name}-policy-{algo}-{preset}.png"
                 written.append(_board(cmdp, group.records[0].policy, title, path))
     return written
 

@@ -86,7 +86,7 @@ def _named(groups: tuple[Group, ...]) -> dict[str, RunRecord]:
 def _slug(text: str) -> str:
     """Characters that every file system takes.
 
-    >>> _slug("paper/grid"), _slug("pri (practical, eta=0.5)"), _slug("../<b>")
-    ('paper-grid', 'pri-practical-eta=0.5', 'b')
+    >>> _slug("paper/grid"), _slug("cl-pri (practical, eta=0.5)"), _slug("../<b>")
+    ('paper-grid', 'cl-pri-practical-eta=0.5', 'b')
     """
     return re.sub(r"[^\w.=+-]+", "-", text)[:LONGEST].strip("-.") or "unnamed"

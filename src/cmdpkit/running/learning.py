@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import make_folder, writing
-from cmdpkit.learners import Learner, load
+from cmdpkit.learners import Learner, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
@@ -38,7 +37,6 @@ from cmdpkit.simulate.simulator import Noise
 
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
 CHUNK_SECONDS = 0.25  # between two reports of progress
-DEFAULT_PRESET = "practical"
 SAVED_FORMAT = 2  # of the checkpoint file
 
 
@@ -113,13 +111,14 @@ def request(
     **params: Scalar,
 ) -> Run:
     """What is asked, checked: its key addresses the result."""
-    if baseline is not None and not _needs(load(algo)):
+    kind = resolve(algo)
+    if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
     asked = dict(params) | ({"noise": noise} if noise != "none" else {})
     asked |= {} if baseline is None else {"baseline": baseline.digest()}
-    return Run(world.name, algo, int(episodes), int(seed), preset or DEFAULT_PRESET, asked, world.fingerprint)
+    return Run(world.name, algo, int(episodes), int(seed), preset or kind.default_preset(), asked, world.fingerprint)
 
 
 def learn_in(
@@ -136,9 +135,9 @@ def learn_in(
     The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
     """
     params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
-    kind = load(run.algo)
+    kind = resolve(run.algo)
     given, said = _given(world, kind, baseline)
-    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)  # type: ignore[call-arg]
+    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)
     learner.notes = (*said, *learner.notes)
     sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
     path = Path(checkpoint) if checkpoint is not None else None
@@ -152,7 +151,7 @@ def learn_in(
 
 def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What an algorithm needs beside the spec and cannot find out."""
-    needs = _needs(kind)
+    needs = kind.needs
     if not needs:
         return {}, ()
     found = known_safe(world) if baseline is None else baseline
@@ -164,11 +163,6 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
     return {name: offered[name] for name in needs}, (
         f"told: {', '.join(needs)} of {found.of} (slack {found.slack:.4g})",
     )
-
-
-def _needs(kind: type[Learner]) -> tuple[str, ...]:
-    """Names of what an algorithm must be told, NEEDS of its module."""
-    return tuple(getattr(sys.modules[kind.__module__], "NEEDS", ()))
 
 
 def world_of(env: Any, constraints: Iterable[Constraint] | None = None, noise: Noise = "none") -> World:
@@ -230,12 +224,8 @@ def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
 
 def _phase(sitting: _Sitting) -> str:
     """Name of the phase the learner is in; learners without phases just learn."""
-    begun = [name for name, first in _phases(sitting.learner) if first <= sitting.done]
+    begun = [name for name, first in sitting.learner.phases() if first <= sitting.done]
     return begun[-1] if begun else "learning"
-
-
-def _phases(learner: Learner) -> list[tuple[str, int]]:
-    return list(learner.phases()) if hasattr(learner, "phases") else []
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
@@ -252,7 +242,7 @@ def _row(sitting: _Sitting) -> FloatArray:
 
 def _multipliers(sitting: _Sitting) -> FloatArray:
     """The learner's prices now, in the user's units; empty where it has none."""
-    lam = getattr(sitting.learner, "multipliers", None)
+    lam = sitting.learner.multipliers
     if lam is None:
         return np.zeros(0)
     reward, *utilities = (scale.span for scale in sitting.world.scales)
@@ -286,7 +276,6 @@ def _record(sitting: _Sitting) -> RunRecord:
     world, learner = sitting.world, sitting.learner
     policy = world.policy(learner.recommend())
     exact = world.values(policy)
-    explained = learner.explain() if hasattr(learner, "explain") else {}
     return RunRecord(
         run=sitting.run,
         constraints=world.constraints,
@@ -297,8 +286,8 @@ def _record(sitting: _Sitting) -> RunRecord:
         policy_utilities=None if exact is None else exact[0].w,
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
         certificate=_certificate(sitting),
-        phases=tuple(_phases(learner)),
-        explanation=explained,
+        phases=learner.phases(),
+        explanation=learner.explain(),
         notes=(*world.notes, *learner.notes, *learner.warnings()),
         seconds=sitting.seconds,
         versions=dict(_versions()),
@@ -313,8 +302,6 @@ def _versions() -> Mapping[str, str]:
 
 def _certificate(sitting: _Sitting) -> Certificate | None:
     """The learner's confidence intervals (unit scale) in the user's units and sense, held against the bounds."""
-    if not hasattr(sitting.learner, "certificate"):
-        return None
     found = sitting.learner.certificate()
     if found is None:
         return None

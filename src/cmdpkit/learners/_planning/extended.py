@@ -41,7 +41,7 @@ class BoxPool(Columns):
 
     def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
         super().__init__(r, g, H)
-        self.last = Optimistic.room(H, self.S, self.A, 1 + self.N)
+        self.last = Optimistic.empty(H, self.S, self.A, 1 + self.N)
         signals = np.empty((1 + self.N, *self._objective.shape))
         for signal, x in zip(signals, (r, *g), strict=True):
             signal[:] = x
@@ -88,7 +88,7 @@ def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: 
 
 
 @compiled
-def _add_flow(weight, pair, d, q, z):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_flow(weight, pair, d, q, z):
     """Add `weight` times the flow of a pair to q [H, S, A] and z [H, S, A, S]; d [2, S] is scratch."""
     H, S = pair.choice.shape
     for s in range(S):

@@ -25,8 +25,14 @@ def algorithms(listed: Mapping[str, Facts]) -> RenderableType:
     """What each is, what is proved about it, what it has to be given, and where it comes from."""
     table = Table.grid(padding=(0, 2))
     for name, facts in listed.items():
-        needs = "" if facts.needs.startswith("nothing") else f"needs {facts.needs}"
-        lines = [facts.line, f"guarantee: {facts.guarantee}", needs, facts.reference]
+        needs = f"needs {', '.join(facts.needs)}" if facts.needs else ""
+        lines = [
+            facts.title,
+            f"guarantee: {facts.guarantee}",
+            needs,
+            f"presets: {', '.join(facts.presets)}",
+            facts.paper,
+        ]
         table.add_row(Text(name, style=TAKEN), Text("\n".join(line for line in lines if line)))
         table.add_row("", "")
     return Group(table, Text("`cmdpkit learn MODEL --algo NAME --episodes K` runs one.", style=QUIET))

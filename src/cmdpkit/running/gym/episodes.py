@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Episodic, Stepwise
+from cmdpkit.learners import Episodic, Learner
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import Constraint
@@ -180,7 +180,7 @@ class Player:
 class ByStep:
     """A learner that is driven step by step, in the manner of an episodic one; k episodes are behind it."""
 
-    def __init__(self, learner: Stepwise, player: Player, k: int) -> None:
+    def __init__(self, learner: Learner, player: Player, k: int) -> None:
         self.learner, self.player, self.k = learner, player, k - 1
 
     def begin(self, rng: Stream) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Infeasible, solve
-from cmdpkit.learners import Episodic, Learner, Spec, load, names
+from cmdpkit.learners import Episodic, Learner, Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.evaluate import Values, evaluate, occupancy
@@ -146,15 +146,9 @@ class GymWorld:
         self.meter.restore(state)
         self.player.restore(state, int(self.meter.clock[EPISODES]))
 
-    def _driven(self, learner: Any, done: int) -> Episodic:
+    def _driven(self, learner: Learner, done: int) -> Episodic:
         """The learner in the form that the loop wants, after so many episodes."""
-        if hasattr(learner, "episodic"):
-            return cast("Episodic", learner.episodic())
-        if hasattr(learner, "next"):
-            return ByStep(learner, self.player, done)
-        able = [name for name in names() if {"episodic", "next"} & set(dir(load(name)))]
-        name = type(learner).__module__.rpartition(".")[2].replace("_", "-")
-        raise CmdpkitError(f"{name!r} cannot learn in a Gymnasium environment; these can: {', '.join(able)}")
+        return learner.episodic() or ByStep(learner, self.player, done)
 
     def _matched(
         self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""Parameters of practical PRI, and its timetable: pure functions of what is known before the first episode.
+"""Parameters of CL-PRI, and its timetable: pure functions of what is known before the first episode.
 
 Episodes are divided, by their numbers alone, into a warm-up, epochs that end with an improvement, and certification;
 epochs into blocks that play one policy each. So a run can be stopped and resumed anywhere, and the number of looks at
@@ -8,21 +8,19 @@ the data, which the error budget of the tests needs, is known in advance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Spec
-from cmdpkit.model.validate import index_of
+from cmdpkit.learners import Params, Spec
 
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
-REPAY = 10  # blocks over which the closed loop repays a debt
+REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
 
 
 @dataclass(frozen=True)
-class Params:
+class CLPRIParams(Params):
     """Numbers that do not change during a run; one setting for all instances. Prices and returns are in unit scale."""
 
     delta: float = 0.05  # error budget: of all tests of actions together, and of the certificate
@@ -53,20 +51,6 @@ class Params:
         self._expect("freeze", 0 < self.freeze <= self.hand_over, f"above 0, at most hand_over = {self.hand_over}")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
 
-    def _expect(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
-
-
-def params(changes: dict[str, Any]) -> Params:
-    """The defaults, with some parameters changed by name."""
-    known = [field.name for field in fields(Params)]
-    for name, value in changes.items():
-        default = getattr(Params, known[index_of("parameter", known, name)])
-        if isinstance(default, bool) != isinstance(value, bool) or isinstance(value, str):
-            raise CmdpkitError(f"{name} is {value!r}, expected a value like {default!r}")
-    return replace(Params(), **changes)
-
 
 class Timetable(NamedTuple):
     """When what happens; episodes count from 0."""
@@ -80,7 +64,7 @@ class Timetable(NamedTuple):
 
     def block(self, k: int) -> int:
         """Length of a block that begins at episode k: short at first and, so that the loop ends well, at last."""
-        return max(SMALLEST_BLOCK, min(self.longest, k // 50, (self.K - k + REPAY - 1) // REPAY))
+        return max(SMALLEST_BLOCK, min(self.longest, k // 50, (self.K - k + REPAY_BLOCKS - 1) // REPAY_BLOCKS))
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names and first episodes."""
@@ -88,7 +72,7 @@ class Timetable(NamedTuple):
         return tuple((name, first) for i, (name, first) in enumerate(named) if i == 0 or first > named[i - 1][1])
 
 
-def timetable(spec: Spec, p: Params) -> Timetable:
+def timetable(spec: Spec, p: CLPRIParams) -> Timetable:
     """The timetable of a run of spec.K episodes."""
     K, pairs = spec.K, int(spec.allowed.sum())
     warm = max(1, min(math.ceil(p.warm_up * pairs), K // 20))

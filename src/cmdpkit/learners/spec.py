@@ -1,26 +1,21 @@
-"""What a learner is: what it is told (`Spec`), where it lives (`Source`) and what it must be able to do (`Learner`).
+"""What a learner is told (`Spec`), where it acts (`Source`) and what its episodes have brought (`Returns`).
 
-A learner works in unit scale, every reward and utility in [0, 1] and every constraint "at least rho".
+A learner works in unit scale: every reward and utility is in [0, 1], and every constraint reads "at least rho".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.simulate.meter import Meter
-from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise, Simulator
-
-State = Mapping[str, NDArray[Any]]  # a learner's arrays by name, as a checkpoint keeps them
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +61,7 @@ class Spec:
 
 
 class Source(NamedTuple):
-    """A world to learn in: what a learner acts on, and the meter that it shows its policies to."""
+    """A model to learn in: the simulator that a learner acts on, and the meter that is told about its policies."""
 
     simulator: Simulator
     meter: Meter
@@ -89,54 +84,3 @@ class Returns(NamedTuple):
 
     reward: FloatArray  # [n]
     utilities: FloatArray  # [N, n]
-
-
-class Learner(Protocol):
-    """An algorithm at work; every algorithm has a class of this kind, called as ``Learner(spec, **params)``."""
-
-    spec: Spec
-    notes: tuple[str, ...]  # what a user should know about these parameters at this K
-
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes. Two runs of n are one of 2 n, to the bit."""
-
-    def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays."""
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now, e.g. a bound that cannot be met."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all arrays that change."""
-
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same spec and parameters."""
-
-
-class Stepwise(Learner, Protocol):
-    """A learner that can also be driven step by step, by whatever owns the environment."""
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-
-    def last(self, signals: FloatArray) -> None:
-        """Learn from the last, H-th step's reward and utilities [1+N], and end the episode."""
-
-
-class Episodic(Protocol):
-    """What ``learner.episodic()`` returns, if learning can wait for the end of an episode: decisions are cheap then."""
-
-    def begin(self, rng: Stream) -> None:
-        """A new episode, with its source of random actions."""
-
-    def act(self, h: int, s: int) -> int:
-        """The action to take at step h in state s."""
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""

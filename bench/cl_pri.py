@@ -1,7 +1,7 @@
-"""PRI, preset "practical": the tables of docs/algorithms/pri.md. Seeds run on threads; figures are exact unless named.
+"""CL-PRI: the tables of docs/algorithms/cl-pri.md. Seeds run on threads; figures are exact unless named.
 
-python -m bench pri                      everything, some minutes
-python -c "from bench.pri import synthetic; synthetic()"      one of them: synthetic, grid, random, coverage
+python -m bench cl_pri                    everything, some minutes
+python -c "from bench.cl_pri import synthetic; synthetic()"      one of them: synthetic, grid, random, coverage
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Out
         same=bool(agree[reached > USED].all()),
         often=bool(agree[reached > OFTEN].all()),
         decisions=tuple((d.step, d.state) for d in policy.stochastic_decisions(reach=reach)),
-        undecided=learner.explain()["cells"]["undecided"] if algo == "pri" else 0,
+        undecided=learner.explain()["cells"]["undecided"] if algo == "cl-pri" else 0,
         width=max((high - low for low, high in found.intervals[1:]), default=0.0) if found else np.nan,
         seconds=seconds,
     )
@@ -90,13 +90,13 @@ def report(title: str, runs: list[Outcome], wall: float) -> None:
 
 def synthetic(K: int = 8_000_000, seeds: int = 20) -> None:
     began = time.perf_counter()
-    runs = plays(envs.build("paper/synthetic"), "pri", K, range(seeds))
+    runs = plays(envs.build("paper/synthetic"), "cl-pri", K, range(seeds))
     report(f"paper/synthetic, {K:,} episodes", runs, time.perf_counter() - began)
 
 
 def grid(K: int = 10_400_000, seeds: int = 10) -> None:
     began = time.perf_counter()
-    runs = plays(envs.build("paper/grid"), "pri", K, range(seeds))
+    runs = plays(envs.build("paper/grid"), "cl-pri", K, range(seeds))
     report(f"paper/grid, {K:,} episodes", runs, time.perf_counter() - began)
 
 
@@ -131,7 +131,7 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30) -> None:
     everything, better = [], 0
     for given in instances(n):
         cmdp = envs.build("random", **given)
-        runs, other = (plays(cmdp, algo, K, range(seeds)) for algo in ("pri", "triple-q"))
+        runs, other = (plays(cmdp, algo, K, range(seeds)) for algo in ("cl-pri", "triple-q"))
         regret, theirs = (float(np.mean([x.tally.weak.regret for x in xs])) for xs in (runs, other))
         better += regret < theirs
         everything += runs
@@ -176,7 +176,7 @@ def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05) -> None:
 
 
 def _covered(cmdp: CMDP, K: int, seed: int, delta: float) -> tuple[bool, float]:
-    learner = load("pri")(Spec.of(cmdp, K), delta=delta)  # type: ignore[call-arg]
+    learner = load("cl-pri")(Spec.of(cmdp, K), delta=delta)
     learner.run(Source.of(cmdp), stream(seed), K)
     values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
     scales, totals = (cmdp.reward_scale, *cmdp.utility_scales), (values.v, *values.w * cmdp.signs)

@@ -1,4 +1,4 @@
-"""Parameters of the paper's PRI: what they mean, the two presets that set them from a `Spec`, and what those amount to.
+"""Parameters of PRI: what they mean, the two presets that set them from a `Spec`, and what those amount to.
 
 K is the paper's: episodes of refinement, and about as many of identification, so a run has 2 K episodes and those of
 pruning. A spec's K is the whole run and is called T here.
@@ -7,19 +7,15 @@ pruning. A spec's K is the whole run and is called T here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Spec
-from cmdpkit.model.validate import index_of, is_int
+from cmdpkit.learners import Params, Spec
 
-PRESETS = ("paper", "theory")
 NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
 
 
 @dataclass(frozen=True)
-class Params:
+class PRIParams(Params):
     """Numbers that do not change during a run. Values and utilities are totals of an episode in unit scale."""
 
     base: str  # base learner, any registered algorithm
@@ -29,9 +25,7 @@ class Params:
     slack_episodes: int  # base run that estimates it
     runs: int  # base runs that are decided by usage, and their episodes
     run_episodes: int
-    use_min: (
-        float  # an action is under-used at (h, s) where its uses are at most count_min plus this share of the visits
-    )
+    use_min: float  # an action is under-used at (h, s) if its uses are at most count_min plus this share of the visits
     count_min: float
     reach_min: float  # all actions are where at most this share of the episodes comes by
     quorum: int  # it is removed if that happened in so many runs
@@ -66,10 +60,6 @@ class Params:
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
         self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
 
-    def _expect(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
-
     def floor_of(self, M: int) -> float:
         """e', the smallest weight among M policies."""
         return min(self.floor, self.floor_total / M)
@@ -79,23 +69,11 @@ class Params:
         return self.slack_episodes if N and self.eps_rho is None else 0
 
 
-def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:
-    """The preset for this spec, with some parameters changed by name."""
-    made = (paper, theory)[index_of("preset", PRESETS, preset)](spec)
-    known = [field.name for field in fields(Params)]
-    values: dict[str, Any] = {}
-    for name, value in changes.items():
-        values[name] = _like(name, getattr(made, known[index_of("parameter", known, name)]), value)
-    if "runs" in values and "quorum" not in values:
-        values["quorum"] = values["runs"] // 2 + 1
-    return replace(made, **values)
-
-
-def paper(spec: Spec) -> Params:
+def paper_preset(spec: Spec) -> PRIParams:
     """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest."""
     T, K = spec.K, max(7 * spec.K // 15, 1)
     run = max(T // 150, 1)
-    return Params(
+    return PRIParams(
         base="triple-q",
         K=K,
         eps_rho=None,
@@ -127,11 +105,11 @@ def paper(spec: Spec) -> Params:
     )
 
 
-def theory(spec: Spec) -> Params:
+def theory_preset(spec: Spec) -> PRIParams:
     """The constants of the paper's theorem, with one level of votes."""
     K = theory_K(spec)
     votes = _votes(K)
-    return Params(
+    return PRIParams(
         base="triple-q",
         K=K,
         eps_rho=tightening(K),
@@ -192,7 +170,7 @@ def rad(H: int, K: int, e: float, t: int) -> float:
     return H * math.sqrt(max(math.log(t * e * K), 0.0) / (e * t * math.sqrt(K)))
 
 
-def notes(spec: Spec, preset: str, p: Params) -> tuple[str, ...]:
+def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
     """What the theory's constants amount to at this K, as (changed) parameters have them."""
     if preset != "theory":
         return ()
@@ -219,7 +197,7 @@ def notes(spec: Spec, preset: str, p: Params) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _about_bounds(spec: Spec, p: Params) -> list[str]:
+def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:
     """What the tightening and the band do to the thresholds."""
     eps = p.eps_rho if p.eps_rho is not None else tightening(p.K)
     rounds = math.isqrt(p.K)
@@ -251,20 +229,3 @@ def _votes(K: int) -> int:
 
 def _run(K: int) -> int:
     return math.ceil(math.sqrt(math.sqrt(K)))
-
-
-def _like(name: str, default: Any, value: Any) -> Any:
-    """The value, as the default's type; whole numbers may be written 2e5."""
-    if isinstance(default, (bool, str)):
-        if not isinstance(value, type(default)):
-            raise CmdpkitError(f"{name} is {value!r}, expected a value like {default!r}")
-        return value
-    if value is None and default is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise CmdpkitError(f"{name} is {value!r}, expected a number")
-    if is_int(default):
-        if value != int(value):
-            raise CmdpkitError(f"{name} is {value!r}, expected a whole number")
-        return int(value)
-    return float(value)

@@ -1,4 +1,4 @@
-"""Moments of vector samples, and what they say about every action: the evidence practical PRI decides on.
+"""Moments of vector samples, and what they say about every action: the evidence CL-PRI decides on.
 
 A record is n, then M = 1+N sums, then the lower triangle of products x_m x_n (n <= m), row by row; records may fade, so
 n need not be whole. Weights c = (1, lam) turn a sample into a number: its value at prices lam.
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.pri.practical.play import Tables
+from cmdpkit.learners.cl_pri.play import Samples
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
-PSEUDO = 5.0  # samples of the step's pooled variance that every row's own is mixed with
-PRICED = 1e-9  # a price below this is none
-ENOUGH = 3.0  # samples a row needs before it says anything
+PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with
+MIN_PRICE = 1e-9  # a price below this is none
+MIN_SAMPLES = 3.0  # samples a row needs before it says anything
 
 
 def record_size(M: int) -> int:
@@ -55,7 +55,7 @@ class Evidence(NamedTuple):
     ok: BoolArray  # enough samples to say anything
 
 
-def evidence(tables: Tables, base: IntArray, extra: BoolArray, lam: FloatArray) -> Evidence:
+def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray) -> Evidence:
     """Advantages at prices lam over the base actions [H, S], with their standard errors.
 
     The prices have errors of their own: lam is fixed by the indifference between base and extra actions (`extra`
@@ -65,18 +65,18 @@ def evidence(tables: Tables, base: IntArray, extra: BoolArray, lam: FloatArray) 
     H, S = base.shape
     M = 1 + len(lam)
     c, b = np.append(1.0, lam), base[..., None]
-    rows = tables.rows.reshape(H, S, -1, tables.rows.shape[-1])
+    rows = samples.rows.reshape(H, S, -1, samples.rows.shape[-1])
     counts, X = rows[..., 0], means(rows, M)
     var = _squared_error(rows, c)
-    own = var + np.take_along_axis(var, b, -1) + 2 * _ahead_error(tables.values.reshape(H, S, -1), c)[:, None, None]
-    total, active, fixing = own.copy(), lam > PRICED, [tuple(i) for i in np.argwhere(extra)]
+    own = var + np.take_along_axis(var, b, -1) + 2 * _ahead_error(samples.values.reshape(H, S, -1), c)[:, None, None]
+    total, active, fixing = own.copy(), lam > MIN_PRICE, [tuple(i) for i in np.argwhere(extra)]
     if fixing and active.any():
         effect = (X - np.take_along_axis(X, b[..., None], 2))[..., 1:][..., active]
         fixed = np.array([effect[i] for i in fixing])
         weights = np.clip(effect @ np.linalg.pinv(fixed, rcond=1e-3), -5.0, 5.0)
         for j, i in enumerate(fixing):
             total += weights[..., j] ** 2 * own[i]
-    ok = (counts >= ENOUGH) & (np.take_along_axis(counts, b, -1) >= ENOUGH)
+    ok = (counts >= MIN_SAMPLES) & (np.take_along_axis(counts, b, -1) >= MIN_SAMPLES)
     priced = X @ c
     return Evidence(priced - np.take_along_axis(priced, b, -1), np.sqrt(own), np.sqrt(total), ok)
 
@@ -85,7 +85,7 @@ def _squared_error(rows: FloatArray, c: FloatArray) -> FloatArray:
     """Of each row's mean of c . x: few samples say little about their variance, so the step's is mixed in."""
     counts, var = rows[..., 0], spread(rows, c)
     pooled = (var * counts).sum(axis=(1, 2)) / np.maximum(counts.sum(axis=(1, 2)), 1.0)
-    mixed = (var * counts + PSEUDO * pooled[:, None, None]) / (counts + PSEUDO)
+    mixed = (var * counts + PRIOR_SAMPLES * pooled[:, None, None]) / (counts + PRIOR_SAMPLES)
     squared: FloatArray = mixed / np.maximum(counts, 1.0)
     return squared
 

@@ -1,4 +1,4 @@
-"""The master problem of practical PRI: the best action probabilities, by the effects that the rows have measured.
+"""The master problem of CL-PRI: the best action probabilities, by the effects that the rows have measured.
 
 Around the policies played so far, values are linear in the action probabilities p of each reached decision (h, s):
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
-UNUSED = 1e-9  # probabilities below this are rounding
-TINY = 1e-7  # price of a newcomer without any noise: ties go to what is in use
+MIN_PROBABILITY = 1e-9  # probabilities below this are rounding
+MIN_FEE = 1e-7  # price of a newcomer without any noise: ties go to what is in use
 
 
 class Linear(NamedTuple):
@@ -66,13 +66,13 @@ def solve_master(problem: Linear, live: BoolArray, used: BoolArray, fee: FloatAr
     open_ = (reach > 0) & (live.sum(axis=-1) > 1)
     h, s, a = np.nonzero(live & open_[..., None])
     effect = reach[h, s, None] * (X[h, s, a] - X[h, s, base[h, s]])
-    entry = np.where(used[h, s, a], 0.0, reach[h, s] * (fee[h, s, a] + TINY))
+    entry = np.where(used[h, s, a], 0.0, reach[h, s] * (fee[h, s, a] + MIN_FEE))
     decision = np.cumsum(open_.ravel()).reshape(open_.shape)[h, s] - 1
     gap = problem.target - problem.utilities
     if not len(h):
         return Answer(p, np.where(gap > 0, problem.high, problem.low), np.maximum(gap, 0.0))
     q, lam, short = allocate(entry - effect[:, 0], effect[:, 1:], decision, gap, problem.low, problem.high)
-    p[h, s, a] = np.where(q < UNUSED, 0.0, q)
+    p[h, s, a] = np.where(q < MIN_PROBABILITY, 0.0, q)
     p /= p.sum(axis=-1, keepdims=True)
     return Answer(p, lam, short) if N else Answer(p, np.zeros(0), np.zeros(0))
 

@@ -11,19 +11,20 @@ with one action are not tested; averages leave out a burn-in; least used actions
 action used more than half the time; of two actions one is tested, because the tests of the other are the same. Early
 stop is sound: it ends a trial only when confidence bounds decide it.
 
-The functions are pure schedules of arrays; `Pruning` is the shell that plays.
+The functions decide by arrays alone; the class `Pruning` plays.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.paper.base import COUNT, BaseRun, means, radius, under, within
-from cmdpkit.learners.pri.paper.presets import Params, tightening
+from cmdpkit.learners.pri.base import COUNT, BaseRun, means, radius, total, under, within
+from cmdpkit.learners.pri.presets import PRIParams, tightening
+from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
@@ -42,7 +43,7 @@ class Rule(NamedTuple):
     two_sided: bool
 
 
-def underused(usage: FloatArray, p: Params) -> BoolArray:
+def underused(usage: FloatArray, p: PRIParams) -> BoolArray:
     """Where an action's uses [H, S, A] are at most count_min plus a share use_min of the visits of its (h, s).
 
     So are all actions of a (h, s) that at most a share reach_min of the episodes came to: the uses of a base learner
@@ -121,25 +122,34 @@ def early_verdict(reference: FloatArray, tally: FloatArray, rule: Rule, H: int, 
     return True if enough and (mean[1:] - r[1:] >= needed).all() else None
 
 
-class Pruning:
+class Pruning(Saved):
     """The phase at work. `D` is the action set, `rho` the tightened thresholds once they are known."""
 
-    def __init__(self, spec: Spec, preset: str, p: Params) -> None:
+    changing: ClassVar[tuple[str, ...]] = (
+        *("D", "flagged", "under", "use", "rho", "slack", "stage", "played", "usage_runs", "actions_after_usage"),
+        *("at", "kind", "tried", "yes", "no", "reference", "tests"),
+    )
+
+    def __init__(self, spec: Spec, preset: str, p: PRIParams) -> None:
         self.spec, self.preset, self.p = spec, preset, p
         shape = spec.allowed.shape
-        self.D = spec.allowed.copy()
-        self.flagged = np.zeros(shape, dtype=bool)
-        self.under = np.zeros(shape, dtype=np.int64)
-        self.use = np.zeros(shape)  # uses in all usage runs
-        self.rho = spec.rho + (0.0 if p.eps_rho is None else p.eps_rho)
-        self.slack = np.nan
-        self.stage = SLACK if p.slack_run(spec.N) else USAGE
+        self.D = spec.allowed.copy()  # [H, S, A]: actions that are left
+        self.flagged = np.zeros(shape, dtype=bool)  # [H, S, A]: actions that were tested and stay
+        self.under = np.zeros(shape, dtype=np.int64)  # [H, S, A]: usage runs that hardly used the action
+        self.use = np.zeros(shape)  # [H, S, A]: uses in all usage runs
+        self.rho = spec.rho + (0.0 if p.eps_rho is None else p.eps_rho)  # [N]: tightened thresholds
+        self.slack = float("nan")  # estimate of how far a policy can exceed all thresholds
+        self.stage = SLACK if p.slack_run(spec.N) else USAGE  # what the running base run is for
         self.played = 0  # episodes of this phase
-        self.usage_runs = 0
-        self.at, self.kind, self.tried, self.yes, self.no = (0, 0, 0), DROP, 0, 0, 0
-        self.reference = np.zeros((3, 1 + spec.N))
-        self.tests = np.zeros((0, len(TEST_COLUMNS)))
-        self.after = np.zeros(2, dtype=np.int64)  # actions left after usage, and episodes by then
+        self.usage_runs = 0  # usage runs that are over
+        self.actions_after_usage = 0  # actions that usage has left, once it is over
+        self.at = (0, 0, 0)  # step, state and action under test
+        self.kind = DROP  # which of the two tests it is
+        self.tried = 0  # tests of this action that are over
+        self.yes, self.no = 0, 0  # votes of the running test
+        self.reference = np.zeros((3, 1 + spec.N))  # tally of the base run with all of D
+        self.tests = np.zeros((0, len(TEST_COLUMNS)))  # one row per test that is over
+        self._signals: list[FloatArray] = []  # of the running episode, when it is driven step by step
         self.run = self._begin()
 
     @property
@@ -168,16 +178,19 @@ class Pruning:
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        return self._running().driven().first(s, rng)
+        self._signals.clear()
+        return self.current.first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        return self._running().driven().next(signals, s, rng)
+        self._signals.append(signals)
+        return self.current.next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and end the episode."""
         run = self._running()
-        run.count(run.driven().last(signals)[:, None])
+        run.learner.last(signals)
+        run.count(total([*self._signals, signals])[:, None])
         self._played(run, 1)
 
     def _played(self, run: BaseRun, n: int) -> None:
@@ -241,7 +254,7 @@ class Pruning:
         if self.usage_runs < self.p.runs:
             return
         self.D = survivors(self.D, self.under, self.p.quorum, self.use)
-        self.after[:] = self.D.sum(), self.played
+        self.actions_after_usage = int(self.D.sum())
         self._next_test()
 
     def _next_test(self) -> None:
@@ -289,21 +302,13 @@ class Pruning:
         self._next_test()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
-        cursor = [self.stage, self.played, self.usage_runs, *self.at, self.kind, self.tried, self.yes, self.no]
-        own = {name: np.array(getattr(self, name)) for name in _ARRAYS} | {"cursor": np.array(cursor, dtype=np.int64)}
+        """All that changes, as arrays; those of the base run under "run/"."""
+        own = super().state()
         return own if self.run is None else own | {f"run/{name}": x for name, x in self.run.state().items()}
 
     def restore(self, state: State) -> None:
         """Continue from a state."""
-        for name in _ARRAYS:
-            setattr(self, name, np.array(state[name]))
-        self.slack = float(self.slack)
-        self.stage, self.played, self.usage_runs, *rest = (int(x) for x in state["cursor"])
-        self.at, (self.kind, self.tried, self.yes, self.no) = (rest[0], rest[1], rest[2]), rest[3:]
+        super().restore(state)
         self.run = self._begin()
         if self.run is not None:
             self.run.restore(under("run/", state))
-
-
-_ARRAYS = ("D", "flagged", "under", "use", "rho", "slack", "reference", "tests", "after")

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
-from cmdpkit.learners.pri.paper.drive import total
-from cmdpkit.learners.pri.paper.presets import Params, rad
-from cmdpkit.learners.pri.paper.prune import conditional
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.pri.base import total
+from cmdpkit.learners.pri.decompose import DecompositionOpt, whole_plays
+from cmdpkit.learners.pri.presets import PRIParams, rad
+from cmdpkit.learners.pri.prune import conditional
+from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -74,10 +75,15 @@ def likeliest(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]:
     return np.array(found)
 
 
-class Refinement:
+class Refinement(Saved):
     """Both phases at work, inside an action set D, for tightened thresholds rho [N]."""
 
-    def __init__(self, spec: Spec, p: Params, D: BoolArray, use: FloatArray, rho: FloatArray) -> None:
+    changing: ClassVar[tuple[str, ...]] = (
+        *("phase", "round", "block", "played", "fresh", "alpha", "sizes", "carry", "sums", "taken", "plays", "reached"),
+        *("history", "rounds_short", "last_short", "basis"),
+    )
+
+    def __init__(self, spec: Spec, p: PRIParams, D: BoolArray, use: FloatArray, rho: FloatArray) -> None:
         self.spec, self.p, self.rho = spec, p, rho
         self.choices = likeliest(D, use, p.max_policies)
         self._usable = np.array(spec.allowed).reshape(-1, spec.A)
@@ -85,18 +91,24 @@ class Refinement:
         self.plays_per_round = max(math.isqrt(p.K), M)
         self.rounds = max(p.K // self.plays_per_round, 1)
         self.floor = p.floor_of(M)
-        self.alpha = np.full(M, 1.0 / M)
+        self.phase = REFINE if M > 1 else IDENTIFY
+        self.round = 0  # of this phase
+        self.block = 0  # number of the policy that is being played
+        self.played = 0  # episodes of it in this round
+        self.fresh = True  # whether the block has not begun
+        self.alpha = np.full(M, 1.0 / M)  # weights of the policies
         self.sums = np.zeros((M, 2 + spec.N))  # returns that count: how many, reward, utilities
         self.taken = np.zeros(M, dtype=np.int64)  # plays of the round that were counted
         self.plays = np.zeros((2, M), dtype=np.int64)  # by phase
-        self.reached = np.zeros((2, M, spec.H * spec.S), dtype=np.int64)
+        self.reached = np.zeros((2, M, spec.H * spec.S), dtype=np.int64)  # visits of every (h, s), by phase
         self.history = np.zeros((0, 1 + M))  # round, weights
-        self.short = np.zeros(2, dtype=np.int64)  # rounds without feasible weights; whether the last was one
-        self.phase, self.round, self.block, self.played, self.fresh = (REFINE if M > 1 else IDENTIFY), 0, 0, 0, True
+        self.rounds_short = 0  # rounds without feasible weights
+        self.last_short = False  # whether the last round was one of these
         self.lp = DecompositionOpt(M, spec.N)
-        self.basis = self.lp.cold
+        self.basis = self.lp.cold.copy()  # of the last solution, where the next one starts
         self.carry = np.zeros(M)  # plays owed to each policy by rounding
-        self._drawn, self._signals = 0, list[FloatArray]()  # of an episode that is driven step by step
+        self._drawn = 0  # number of the policy of the running episode, when it is driven step by step
+        self._signals: list[FloatArray] = []  # and what its steps have earned
         self._size_blocks()
 
     def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
@@ -139,7 +151,7 @@ class Refinement:
 
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and end the episode."""
-        m, earned = self._drawn, total(np.array([*self._signals, signals]))
+        m, earned = self._drawn, total([*self._signals, signals])
         self.plays[self.phase, m] += 1
         if self.taken[m] < self._counted_plays():
             self.taken[m] += 1
@@ -198,7 +210,7 @@ class Refinement:
         v, w = self.estimates()
         radius = rad(self.spec.H, p.K, self.floor, t) if p.band else None
         self.alpha, feasible, self.basis = self.lp.solve(v, w, self.rho, floor, radius, self.basis)
-        self.short[:] = self.short[0] + (not feasible), not feasible
+        self.rounds_short, self.last_short = self.rounds_short + (not feasible), not feasible
 
     def estimates(self) -> tuple[FloatArray, FloatArray]:
         """Average reward [M] and utilities [M, N] of the policies, zero where there is none."""
@@ -229,21 +241,6 @@ class Refinement:
     def _one_hot(self, choice: NDArray[np.uint64]) -> FloatArray:
         return one_hot(choice.reshape(self.spec.H, self.spec.S), self.spec.A)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
-        cursor = [self.phase, self.round, self.block, self.played, self.fresh]
-        return {name: getattr(self, name).copy() for name in _ARRAYS} | {"cursor": np.array(cursor, dtype=np.int64)}
-
-    def restore(self, state: State) -> None:
-        """Continue from a state."""
-        for name in _ARRAYS:
-            setattr(self, name, np.array(state[name]))
-        self.phase, self.round, self.block, self.played, fresh = (int(x) for x in state["cursor"])
-        self.fresh = bool(fresh)
-
-
-_ARRAYS = ("alpha", "sizes", "carry", "sums", "taken", "plays", "reached", "history", "short", "basis")
-
 
 def _show_mixture(meter: Meter, choices: NDArray[np.uint64], alpha: FloatArray, usable: BoolArray) -> None:
     """Let the meter count the mixture itself from now on, by the values it finds for its parts."""
@@ -260,13 +257,13 @@ def _show_mixture(meter: Meter, choices: NDArray[np.uint64], alpha: FloatArray, 
 
 
 @compiled
-def _show(meter, choice, usable):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _show(meter, choice, usable):
     """Have one policy evaluated."""
     watch(meter, 1, choice, 0.0, usable)
 
 
 @compiled
-def _draw(cdf, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _draw(cdf, rng):
     """A policy's number, by cumulative weights."""
     u = uniform(rng) * cdf[-1]
     m = 0
@@ -276,9 +273,7 @@ def _draw(cdf, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def _episodes(  # type: ignore[no-untyped-def]  # pragma: no cover
-    sim, meter, choices, usable, m, cdf, changed, limit, sums, taken, plays, reached, rng, out
-):
+def _episodes(sim, meter, choices, usable, m, cdf, changed, limit, sums, taken, plays, reached, rng, out):
     """Episodes of policy m, or of one drawn from cdf each time; the returns of the first `limit` of a policy count."""
     draw = m == DRAWN
     for k in range(out.shape[1]):

@@ -1,22 +1,21 @@
 """One run of a base learner inside an action set: the unit that pruning is made of.
 
-A base learner is any registered algorithm. It is told the action set D and the tightened thresholds through its `Spec`
-and starts with empty tables. Afterwards two things are read off it: how often each action was used, and the average
-returns after burn-in, with a radius that holds at all times at once.
+A base learner is any algorithm that needs nothing but K. It is told the action set D and the tightened thresholds
+through its `Spec` and starts with empty tables. Afterwards two things are read off it: how often each action was used,
+and the average returns after burn-in, with a radius that holds at all times at once.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Learner, Source, Spec, State, load
-from cmdpkit.learners.pri.paper.drive import Driven
+from cmdpkit.learners import Learner, Source, Spec, State, resolve
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
@@ -35,7 +34,6 @@ class BaseRun:
         self.learner = base_learner(name, preset, spec)
         self.played = 0
         self.tally = np.zeros((3, 1 + spec.N))
-        self._driven: Driven | None = None
 
     @property
     def left(self) -> int:
@@ -48,16 +46,10 @@ class BaseRun:
         out[0], out[1:] = returns.reward, returns.utilities
         self.count(out)
 
-    def driven(self) -> Driven:
-        """The learner, to be driven step by step; hand the totals of its episodes to `count`."""
-        if self._driven is None:
-            self._driven = Driven(self.learner)
-        return self._driven
-
     def count(self, totals: FloatArray) -> None:
         """Note episodes that were played, by their totals [1+N, n]."""
         skip = min(max(self.burn_in - self.played, 0), totals.shape[1])
-        _book(np.ascontiguousarray(totals[:, skip:]), self.spec.H / 2, self.tally)
+        _add_up(np.ascontiguousarray(totals[:, skip:]), self.spec.H / 2, self.tally)
         self.played += totals.shape[1]
 
     def usage(self) -> FloatArray:
@@ -65,9 +57,9 @@ class BaseRun:
 
         A learner that counts nothing is taken to have followed what it recommends, in every state all the time.
         """
-        count = getattr(self.learner, "usage", None)
-        used = np.asarray(self.learner.recommend() if count is None else count(), dtype=float)
-        episodes = 1.0 if count is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
+        counted = self.learner.usage()
+        used = self.learner.recommend() if counted is None else counted
+        episodes = 1.0 if counted is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
         scaled: FloatArray = used * (self.played / episodes)
         return scaled
 
@@ -82,6 +74,14 @@ class BaseRun:
         self.learner.restore(under("learner/", state))
 
 
+def total(signals: Sequence[FloatArray]) -> FloatArray:
+    """Sum of the steps' signals [1+N], in the order in which compiled loops add them."""
+    summed = np.zeros(len(signals[0]))
+    for earned in signals:
+        summed += earned
+    return summed
+
+
 def under(prefix: str, state: State) -> dict[str, NDArray[Any]]:
     """The part of a state whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
@@ -94,15 +94,12 @@ def base_learner(name: str, preset: str, spec: Spec) -> Learner:
     """
     if name == "pri":
         raise CmdpkitError("base is 'pri': PRI cannot be its own base learner")
-    algorithm = cast("Any", load(name))
-    needs = getattr(sys.modules[algorithm.__module__], "NEEDS", ())
-    if needs:
-        raise CmdpkitError(f"base {name!r} needs {', '.join(needs)}, which PRI does not know")
-    if name == "triple-q":
-        made = algorithm(spec, preset="theory") if preset == "theory" else algorithm(spec, **published(spec))
-    else:
-        made = algorithm(spec)
-    return cast("Learner", made)
+    kind = resolve(name)
+    if kind.needs:
+        raise CmdpkitError(f"base {name!r} needs {', '.join(kind.needs)}, which PRI does not know")
+    if name != "triple-q":
+        return kind(spec)
+    return kind(spec, preset="theory") if preset == "theory" else kind(spec, **published(spec))
 
 
 def published(spec: Spec) -> dict[str, Any]:
@@ -159,7 +156,7 @@ def radius(tally: FloatArray, H: int, error: float) -> FloatArray:
 
 
 @compiled
-def _book(returns, guess, tally):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_up(returns, guess, tally):
     """Add returns [1+N, n] to a tally, one after the other, so that the bits do not depend on how a run is cut."""
     for n in range(len(returns)):
         for k in range(returns.shape[1]):

@@ -79,7 +79,7 @@ class DecompositionOpt:
         found = self._run(margin, highspy.kHighsInf, floor, rho, unbounded, self.cold)
         if found is None:
             raise RuntimeError(f"Decomposition-Opt found no weights for floor {floor} and {self.M} policies")
-        return Weights(found, False, self.cold)
+        return Weights(found, False, self.cold.copy())
 
     def _run(
         self, costs: FloatArray, t_max: float, floor: float, lower: FloatArray, upper: FloatArray, basis: Basis

@@ -1,4 +1,4 @@
-"""The parts of practical PRI against exact answers: fair samples, honest errors, improvement, decisions, steering."""
+"""The parts of CL-PRI against exact answers: fair samples, honest errors, improvement, decisions, steering."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,12 @@ from scipy.optimize import linprog
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.pri.practical import PracticalPRI
-from cmdpkit.learners.pri.practical import book as at
-from cmdpkit.learners.pri.practical.improve import decide
-from cmdpkit.learners.pri.practical.master import allocate, linear, solve_master
-from cmdpkit.learners.pri.practical.moments import covariance, evidence, means, record_size, spread
-from cmdpkit.learners.pri.practical.plan import error_quantile
-from cmdpkit.learners.pri.practical.steer import debt, steered
+from cmdpkit.learners.cl_pri import ClosedLoopPRI
+from cmdpkit.learners.cl_pri.improve import decide
+from cmdpkit.learners.cl_pri.master import allocate, linear, solve_master
+from cmdpkit.learners.cl_pri.moments import covariance, evidence, means, record_size, spread
+from cmdpkit.learners.cl_pri.schedule import error_quantile
+from cmdpkit.learners.cl_pri.steer import debt, steered
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
@@ -30,17 +29,17 @@ def action_values(cmdp, pi):
     return Q, V
 
 
-def sampled(cmdp, pi, explore, coin, n, known, seed=5):
+def sampled(cmdp, pi, explore, chance, n, known, seed=5):
     """A learner and the returns of n episodes of pi with deviations; exact values to look ahead to if `known`."""
-    learner = PracticalPRI(Spec.of(cmdp, 10**9))
-    book, source = learner.book, Source.of(cmdp)
+    learner = ClosedLoopPRI(Spec.of(cmdp, 10**9))
+    progress, source = learner.progress, Source.of(cmdp)
     H, S = cmdp.H, cmdp.S
     _, V = action_values(cmdp, pi)
-    book.clock[[at.EPISODE, at.BLOCK_END]] = learner.task.table.warm, 10**8
-    book.pi[...] = book.playing[...] = pi
-    book.explore[...], book.scales[at.COIN] = explore, coin
-    book.ahead[...], book.known[: H * S] = V.reshape(-1, V.shape[-1]), known
-    book.known[H * S :] = True
+    progress.episode, progress.block_end = learner.task.table.warm, 10**8
+    progress.pi[...] = progress.playing[...] = pi
+    progress.explore[...], progress.deviation_chance = explore, chance
+    progress.ahead[...], progress.known[: H * S] = V.reshape(-1, V.shape[-1]), known
+    progress.known[H * S :] = True
     return learner, learner.run(source, stream(seed), n)
 
 
@@ -57,24 +56,24 @@ def test_samples_of_actions_values_and_starts_are_unbiased_whatever_is_tried_and
     explore[1, 0] = explore[1, 2] = explore[0, 1] = True
     explore &= pi == 0
     learner, returns = sampled(cmdp, pi, explore, 0.3, 60_000, known)
-    tables = learner.tables
+    samples = learner.samples
     Q, V = action_values(cmdp, pi)
     exact = {"rows": Q.reshape(-1, 2), "values": V[:3].reshape(-1, 2), "start": cmdp.mu @ V[0]}
     for name, truth in exact.items():
-        record = np.atleast_2d(getattr(tables, name))
+        record = np.atleast_2d(getattr(samples, name))
         n, truth = record[:, 0], np.atleast_2d(truth)
         seen = n > 50
         mean = record[:, 1:3] / np.maximum(n, 1)[:, None]
         var = record[:, [3, 5]] / np.maximum(n, 1)[:, None] - mean**2
         error = np.sqrt(np.maximum(var, 0) / np.maximum(n, 1)[:, None])
         assert np.all(np.abs(mean - truth)[seen] <= 5 * error[seen] + 1e-9), name
-    rows = tables.rows[:, 0].reshape(3, 3, 3)
+    rows = samples.rows[:, 0].reshape(3, 3, 3)
     assert np.all(rows[explore] > 50)
     assert np.all(rows[~explore & (pi == 0)] == 0)
     reach = occupancy(cmdp, Policy.of(cmdp, pi)).sum(axis=-1).ravel()
-    visits = tables.visits / tables.start[0]
-    assert np.all(np.abs(visits - reach) <= 5 * np.sqrt(reach * (1 - reach) / tables.start[0]) + 1e-12)
-    assert tables.start[0] == pytest.approx(60_000 * 0.7**3, rel=0.02)
+    visits = samples.visits / samples.start[0]
+    assert np.all(np.abs(visits - reach) <= 5 * np.sqrt(reach * (1 - reach) / samples.start[0]) + 1e-12)
+    assert samples.start[0] == pytest.approx(60_000 * 0.7**3, rel=0.02)
     played = evaluate(cmdp, Policy.of(cmdp, learner.behaviour()))
     assert abs(played.v - evaluate(cmdp, Policy.of(cmdp, pi)).v) > 0.02  # deviations do cost something here
     for x, truth in ((returns.reward, played.v), (returns.utilities[0], played.w[0])):
@@ -101,8 +100,8 @@ def test_standard_errors_of_advantages_are_those_of_repeated_experiments():
     pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
     found, claimed = [], []
     for seed in range(300):
-        tables = sampled(cmdp, pi, pi == 0, 0.3, 600, True, seed)[0].tables
-        e = evidence(tables, pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool), lam)
+        samples = sampled(cmdp, pi, pi == 0, 0.3, 600, True, seed)[0].samples
+        e = evidence(samples, pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool), lam)
         found.append(e.advantage[:2])
         claimed.append(e.own[:2])
     ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(claimed), axis=0))
@@ -119,13 +118,13 @@ def test_the_error_of_the_price_enters_every_advantage_by_its_effect_on_the_util
     """One price, fixed by one extra action: to first order its error is that action's, over that action's effect."""
     cmdp, lam = synthetic(), np.array([0.7])
     pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
-    tables = sampled(cmdp, pi, pi == 0, 0.3, 3000, True)[0].tables
+    samples = sampled(cmdp, pi, pi == 0, 0.3, 3000, True)[0].samples
     base, extra = pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool)
-    alone = evidence(tables, base, extra, lam)
+    alone = evidence(samples, base, extra, lam)
     np.testing.assert_array_equal(alone.own, alone.se)
     extra[0, 1, 2] = True
-    found = evidence(tables, base, extra, lam)
-    C = means(tables.rows, 2).reshape(3, 3, 3, 2)[..., 1]
+    found = evidence(samples, base, extra, lam)
+    C = means(samples.rows, 2).reshape(3, 3, 3, 2)[..., 1]
     ratio = np.clip((C - C[..., :1]) / (C[0, 1, 2] - C[0, 1, 0]), -5, 5)
     np.testing.assert_allclose(found.se**2, found.own**2 + ratio**2 * found.own[0, 1, 2] ** 2, rtol=1e-9)
     np.testing.assert_array_equal(found.own, alone.own)
@@ -186,9 +185,9 @@ def test_an_action_as_good_as_the_one_in_use_is_ruled_out_no_more_often_than_the
     wrong = 0
     for seed in range(200):
         learner, _ = sampled(cmdp, pi, pi == 0, 0.3, 1000, False, seed)
-        learner.book.lam[...], learner.book.reach[...] = 0.7, 1.0
-        decide(learner.task._replace(z_out=error_quantile(0.2, 18)), learner.book, learner.tables)
-        wrong += learner.book.decided.any()
+        learner.progress.lam[...], learner.progress.reach[...] = 0.7, 1.0
+        decide(learner.task._replace(z_out=error_quantile(0.2, 18)), learner.progress, learner.samples)
+        wrong += learner.progress.decided.any()
     assert 2 <= wrong <= 58
 
 
@@ -196,14 +195,14 @@ def test_an_action_that_is_clearly_worse_is_ruled_out_and_no_longer_tried():
     cmdp = synthetic()
     pi = solve(cmdp.with_bounds(utility=0.0)).policy.pi
     learner, _ = sampled(cmdp, pi, pi == 0, 0.3, 20_000, False)
-    learner.book.reach[...] = 1.0
-    learner.book.base[...] = pi.argmax(axis=-1)
-    decide(learner.task, learner.book, learner.tables)
+    learner.progress.reach[...] = 1.0
+    learner.progress.base[...] = pi.argmax(axis=-1)
+    decide(learner.task, learner.progress, learner.samples)
     Q, V = action_values(cmdp, pi)
     loss = (V[:3, :, None] - Q)[..., 0]
-    assert learner.book.decided[loss > 0.15].all()
-    assert not learner.book.decided[pi > 0].any()
-    assert not (learner.book.explore & learner.book.decided).any()
+    assert learner.progress.decided[loss > 0.15].all()
+    assert not learner.progress.decided[pi > 0].any()
+    assert not (learner.progress.explore & learner.progress.decided).any()
 
 
 def test_steering_repays_what_is_owed_and_when_it_cannot_leaves_the_least_shortfall():
@@ -212,18 +211,18 @@ def test_steering_repays_what_is_owed_and_when_it_cannot_leaves_the_least_shortf
     rng = np.random.default_rng(6)
     exact = 0
     for _ in range(60):
-        learner = PracticalPRI(Spec.of(cmdp, 100_000))
-        book, tables, task, k = learner.book, learner.tables, learner.task, 50_000
-        book.base[...], book.pi[..., 0], book.lam[...] = 0, 1.0, 1.0
+        learner = ClosedLoopPRI(Spec.of(cmdp, 100_000))
+        progress, samples, task, k = learner.progress, learner.samples, learner.task, 50_000
+        progress.base[...], progress.pi[..., 0], progress.lam[...] = 0, 1.0, 1.0
         for h, p in ((0, 0.4), (2, 0.3)):
-            book.pi[h, 1, :2] = 1 - p, p
-            book.effect[h, 1, 1] = rng.normal(size=2)
-        tables.totals[1:] = k * task.spec.rho + rng.normal(size=2) * rng.choice([20.0, 500.0])
-        wanted = debt(task, book, tables, k) / (10 * task.table.block(k))
-        pi = steered(task, book, tables, k)
+            progress.pi[h, 1, :2] = 1 - p, p
+            progress.effect[h, 1, 1] = rng.normal(size=2)
+        samples.totals[1:] = k * task.spec.rho + rng.normal(size=2) * rng.choice([20.0, 500.0])
+        wanted = debt(task, progress, samples, k) / (10 * task.table.block(k))
+        pi = steered(task, progress, samples, k)
         Policy.of(cmdp, pi)
 
-        def left(x, y, wanted=wanted, effect=book.effect):
+        def left(x, y, wanted=wanted, effect=progress.effect):
             gained = np.multiply.outer(x - 0.4, effect[0, 1, 1]) + np.multiply.outer(y - 0.3, effect[2, 1, 1])
             short = wanted - gained
             return (np.maximum(short, 0) + 0.01 * np.maximum(-short, 0)).sum(axis=-1)
