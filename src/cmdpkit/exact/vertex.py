@@ -25,7 +25,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 INDEPENDENT = 1e-13  # directions that change the binding utilities by less than this (scaled) have no effect on them
-TIGHT = 1e-9  # a utility within this of its threshold (in scaled totals) is binding
+TIGHT = 1e-12  # a utility within this of its threshold (in scaled totals) is binding
 
 
 class Slot(NamedTuple):
@@ -52,11 +52,11 @@ def purify(cmdp: CMDP, drawn: Drawn, rho: FloatArray, units: FloatArray) -> Draw
             walk.meet(h, row, X[h + 1])
         walk.advance(h)
     found = walk.policy()
-    for _ in range(2):  # take out what rounding has left in the binding utilities
-        missing = (rho - totals(cmdp, found)[1:]) / units
-        if not walk.correct(missing):
-            break
-        found = walk.policy()
+    missing = (rho - totals(cmdp, found)[1:]) / units
+    if missing.max(initial=0.0) > 0 and walk.correct(missing):  # take out what rounding has left
+        corrected = walk.policy()
+        if ((rho - totals(cmdp, corrected)[1:]) / units).max() < missing.max():
+            return corrected
     return found
 
 
