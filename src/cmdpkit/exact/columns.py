@@ -31,6 +31,7 @@ Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 CONVERGED = 1e-12  # bound - master, in scaled totals
 STALLED = 1e-10  # a larger difference that no new policy explains comes from the master's rounding
+LOWERED = FEASIBLE / 32  # how far thresholds that nobody reaches are lowered beyond the best that can be reached
 ROUNDS = 10_000
 
 
@@ -60,7 +61,7 @@ class Columns(ABC):
     r [T, S, A] and g [N, T, S, A] have 1 or H steps each. Scaled totals are (total - offsets) / units.
     """
 
-    band = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
+    band: float = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
 
     def __init__(self, r: FloatArray, g: FloatArray, H: int) -> None:
         _, S, A = r.shape
@@ -183,13 +184,15 @@ class Columns(ABC):
 
 
 class Pool(Columns):
-    """Policies of a known model, in units of what its policies can collect; ``ranges`` says what that is."""
+    """Policies of a known model, in units of what its policies can collect; ``ranges`` says what that is.
 
-    band = FEASIBLE / 2  # what a policy misses and the rounding of its evaluation stay within the tolerance together
+    Thresholds that are missed by up to ``band`` are lowered to what can be reached. The band is smaller than the
+    tolerance, so that what a policy misses and the rounding of its evaluation stay within the tolerance together.
+    """
 
-    def __init__(self, cmdp: CMDP, ranges: Units | None = None) -> None:
+    def __init__(self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2) -> None:
         super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
-        self.cmdp = cmdp
+        self.cmdp, self.band = cmdp, band
         self.ranges = units_of(cmdp) if ranges is None else ranges
         self.units, self.offsets = self.ranges.unit, self.ranges.worst
         self.noise = self.ranges.rounding / (2 * self.units)
@@ -209,7 +212,7 @@ class Pool(Columns):
         t, _, _ = self.reach(rho, np.ones(self.N), enough=0.0)
         if t < -self.band:
             return None
-        return rho if t >= 0 else rho + t - FEASIBLE / 8
+        return rho if t >= 0 else rho + t - LOWERED
 
     def optimum(self, rho: FloatArray) -> Optimum | None:
         """The optimum under thresholds rho (scaled), or None if no policy meets them."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve
-from cmdpkit.exact.units import units_of
+from cmdpkit.exact.solver import solve, solve_in
+from cmdpkit.exact.units import FEASIBLE, units_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.transitions import FloatArray
+
+# A solution may miss its bounds by a little. A problem that is posed with what a solution has reached must allow for
+# that, or the solution would not be one of it.
+AGAIN = 0.55 * FEASIBLE
 
 
 class Range(NamedTuple):
@@ -57,7 +63,8 @@ def indifferent(cmdp: CMDP, n: int) -> float:
     signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
     bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
     tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
-    return float(cmdp.constraints[n].sign * solve(tied).value + 0.0)
+    best = solve_in(Pool(tied, band=AGAIN), tied, "auto", time.perf_counter())
+    return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 
 def stacked(cmdp: CMDP, *signals: FloatArray) -> FloatArray:

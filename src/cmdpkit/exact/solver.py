@@ -72,12 +72,12 @@ def solve(cmdp: CMDP, method: str = "auto") -> Solution:
     """
     if method not in METHODS:
         raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
-    return solve_in(Pool(cmdp), cmdp, method)
-
-
-def solve_in(pool: Pool, cmdp: CMDP, method: str = "auto") -> Solution:
-    """Solve with the columns of a pool made for the same model (bounds may differ)."""
     began = time.perf_counter()
+    return solve_in(Pool(cmdp), cmdp, method, began)
+
+
+def solve_in(pool: Pool, cmdp: CMDP, method: str, began: float) -> Solution:
+    """Solve with the columns of a pool made for the same model (bounds may differ)."""
     rho = pool.thresholds(pool.scaled(cmdp.rho))
     if rho is None:
         raise explain_infeasible(cmdp, pool)

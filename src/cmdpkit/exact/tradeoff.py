@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,11 @@ from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import indifferent, strictest
 from cmdpkit.exact.solver import Solution, solve_in
+from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
+
+ENDS = 0.6 * FEASIBLE  # the ends of the range are solutions of solutions (`ranges.AGAIN`), and belong to the curve
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,13 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
         if not np.isfinite(end):
             raise CmdpkitError(f"{what} is {end}, expected a finite number")
     asked = np.linspace(low, high, n)
-    pool = Pool(cmdp)
+    pool = Pool(cmdp, band=ENDS)
     met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
     for bound in asked:
         moved = cmdp.with_bounds(**{name: float(bound)})
         try:
-            met.append((float(bound), solve_in(pool, moved)))
+            met.append((float(bound), solve_in(pool, moved, "auto", time.perf_counter())))
         except Infeasible:
             unmet.append(float(bound))
     return Tradeoff(
