@@ -23,9 +23,9 @@ def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0)
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
     pool = Pool(cmdp)
     _, free = pool.price(1.0, np.zeros(N))
-    _, weights, _ = pool.reach(np.zeros(N), np.ones(N))
+    _, weights, _ = pool.reach(pool.scaled(np.zeros(N)), np.ones(N))
     best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
-    rho = (free.w + best) / 2 * pool.units[1:]
+    rho = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
     return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, rho, strict=True)})
 
 
@@ -37,7 +37,7 @@ def highs_seconds(cmdp: ck.CMDP, solver: str, limit: float) -> tuple[float, floa
     highs.setOptionValue("solver", solver)
     highs.setOptionValue("run_crossover", "on")
     highs.setOptionValue("time_limit", limit)
-    highs.passModel(build_lp(cmdp, units, np.flatnonzero(cmdp.actions.reshape(-1))))
+    highs.passModel(build_lp(cmdp, cmdp.rho, units, np.flatnonzero(cmdp.actions.reshape(-1))))
     began = time.perf_counter()
     highs.run()
     done = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal

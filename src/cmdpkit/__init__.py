@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.exact.diagnosis import diagnose as diagnose
-    from cmdpkit.exact.diagnosis import tradeoff as tradeoff
-    from cmdpkit.exact.solver import Infeasible as Infeasible
+    from cmdpkit.exact.infeasible import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
+    from cmdpkit.exact.tradeoff import tradeoff as tradeoff
     from cmdpkit.experiments.execute import bench as bench
     from cmdpkit.experiments.experiment import Experiment as Experiment
     from cmdpkit.io.loading import load as load
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 
 _HOME = {
     "errors": ("CmdpkitError",),
-    "exact.diagnosis": ("diagnose", "tradeoff"),
-    "exact.solver": ("Infeasible", "Solution", "solve"),
+    "exact.diagnosis": ("diagnose",),
+    "exact.infeasible": ("Infeasible",),
+    "exact.solver": ("Solution", "solve"),
+    "exact.tradeoff": ("tradeoff",),
     "experiments.execute": ("bench",),
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),

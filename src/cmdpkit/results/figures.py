@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.diagnosis import Tradeoff, tradeoff
 from cmdpkit.exact.solver import solve
+from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.boards import occupancy_maps, policy_boards

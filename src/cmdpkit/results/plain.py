@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cmdpkit.exact.diagnosis import Diagnosis, Separation, Tradeoff
+from cmdpkit.exact.diagnosis import Diagnosis, Separation
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.records.record import RunRecord
 
 
@@ -48,7 +48,8 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
 
 def constraints(found: Solution) -> list[dict[str, Any]]:
     """Every constraint with its total at the optimum; a positive slack keeps the bound."""
-    columns = zip(found.cmdp.constraints, found.utilities.tolist(), found.shadow_prices.tolist(), strict=True)
+    totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
+    columns = zip(found.cmdp.constraints, totals, prices, found.binds.tolist(), strict=True)
     return [
         {
             "name": c.name,
@@ -57,9 +58,9 @@ def constraints(found: Solution) -> list[dict[str, Any]]:
             "value": total,
             "slack": c.sign * (total - c.bound),
             "price": price,
-            "binding": price > NEGLIGIBLE,
+            "binding": binding,
         }
-        for c, total, price in columns
+        for c, total, price, binding in columns
     ]
 
 

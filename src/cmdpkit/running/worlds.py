@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint

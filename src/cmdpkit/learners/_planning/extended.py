@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import FEASIBLE, Choice, Columns
+from cmdpkit.exact.columns import Choice, Columns
+from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.learners._planning.confidence import Box
 from cmdpkit.learners._planning.evaluation import policy_values
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction

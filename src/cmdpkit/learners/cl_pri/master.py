@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import highspy
 import numpy as np
 
+from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 MIN_PROBABILITY = 1e-9  # probabilities below this are rounding
@@ -86,26 +86,16 @@ def allocate(
     """
     m, N = effect.shape
     n = int(decision[-1]) + 1
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = m + 2 * N, n + N
-    lp.col_cost_ = np.concatenate((cost, high, -low))
-    lp.col_lower_, lp.col_upper_ = np.zeros(m + 2 * N), np.full(m + 2 * N, highspy.kHighsInf)
-    lp.row_lower_ = lp.row_upper_ = np.concatenate((np.ones(n), gap))
     own = np.column_stack((decision, np.broadcast_to(n + np.arange(N), (m, N))))
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.concatenate(((1 + N) * np.arange(m), (1 + N) * m + np.arange(2 * N + 1)))
-    lp.a_matrix_.index_ = np.concatenate((own.ravel(), n + np.arange(N), n + np.arange(N)))
-    lp.a_matrix_.value_ = np.concatenate((np.column_stack((np.ones(m), effect)).ravel(), np.ones(N), -np.ones(N)))
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("solver", "simplex")
-    highs.setOptionValue("primal_feasibility_tolerance", 1e-10)
-    highs.setOptionValue("dual_feasibility_tolerance", 1e-10)
-    highs.passModel(lp)
-    highs.run()
-    status = highs.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise RuntimeError(f"the master LP ended as {highs.modelStatusToString(status)}")
-    solution = highs.getSolution()
-    found, duals = np.array(solution.col_value), np.array(solution.row_dual)
+    start = np.concatenate(((1 + N) * np.arange(m), (1 + N) * m + np.arange(2 * N + 1)))
+    index = np.concatenate((own.ravel(), n + np.arange(N), n + np.arange(N)))
+    value = np.concatenate((np.column_stack((np.ones(m), effect)).ravel(), np.ones(N), -np.ones(N)))
+    equal = np.concatenate((np.ones(n), gap))
+    limits = np.zeros(m + 2 * N), np.full(m + 2 * N, INFINITY)
+    highs = configured()
+    highs.passModel(program(np.concatenate((cost, high, -low)), limits, (equal, equal), (start, index, value)))
+    ended = run(highs)
+    if ended != "optimal":
+        raise RuntimeError(f"the master LP ended as {ended}")
+    found, duals = answer(highs)
     return found[:m], np.clip(duals[n:], low, high), np.maximum(found[m : m + N], 0.0)

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import highspy
 import numpy as np
-from numpy.typing import NDArray
 
+from cmdpkit.exact.highs import INFINITY, Basis, answer, basis_of, configured, program, run, start_from
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TOLERANCE = 1e-9
 ROUNDING = 1e-9  # plays this far below a whole number are one
 COLD = -1  # basis status of a variable when there is no basis to start from
-
-Basis = NDArray[np.int64]  # [1 + M + N + 1]: HiGHS's status of t, the weights, the rows
 
 
 class Weights(NamedTuple):
@@ -31,7 +28,7 @@ class Weights(NamedTuple):
 
     alpha: FloatArray  # [M]
     feasible: bool
-    basis: Basis
+    basis: Basis  # [1 + M + N + 1]: of t, the weights, the rows
 
 
 class DecompositionOpt:
@@ -48,20 +45,9 @@ class DecompositionOpt:
     def __init__(self, M: int, N: int) -> None:
         self.M, self.N = M, N
         self.cold: Basis = np.full(2 + M + N, COLD, dtype=np.int64)
-        self.highs = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("presolve", "off"),
-            ("solver", "simplex"),
-            ("primal_feasibility_tolerance", TOLERANCE),
-            ("dual_feasibility_tolerance", TOLERANCE),
-        ):
-            self.highs.setOptionValue(option, value)
-        self.lp = lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_, lp.sense_ = 1 + M, N + 1, highspy.ObjSense.kMaximize
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.arange(0, (1 + M) * (N + 1) + 1, 1 + M, dtype=np.int32)
-        lp.a_matrix_.index_ = np.tile(np.arange(1 + M, dtype=np.int32), N + 1)
+        self.highs = configured(tolerance=TOLERANCE, presolve=False)
+        self.start = np.arange(0, (1 + M) * (N + 1) + 1, 1 + M, dtype=np.int32)
+        self.index = np.tile(np.arange(1 + M, dtype=np.int32), N + 1)
 
     def solve(
         self, v: FloatArray, w: FloatArray, rho: FloatArray, floor: float, rad: float | None, basis: Basis
@@ -69,50 +55,42 @@ class DecompositionOpt:
         """Weights for estimates v [M], w [M, N]; one-sided if `rad` is None. `basis` is the last one, or `cold`."""
         rows = np.ones((self.N + 1, 1 + self.M))
         rows[:-1, 0], rows[:-1, 1:], rows[-1, 0] = -1.0, w.T, 0.0
-        self.lp.a_matrix_.value_ = rows.ravel()
-        unbounded = np.full(self.N, highspy.kHighsInf)
+        unbounded = np.full(self.N, INFINITY)
         lower, upper = (rho, unbounded) if rad is None else (rho - rad, rho + rad)
-        found = self._run(np.append(0.0, v), 0.0, floor, lower, upper, basis)
+        found = self._run(rows, np.append(0.0, v), 0.0, floor, (lower, upper), basis)
         if found is not None:
-            return Weights(found, True, self._basis())
+            return Weights(found, True, basis_of(self.highs))
         margin = np.append(1.0, np.zeros(self.M))
-        found = self._run(margin, highspy.kHighsInf, floor, rho, unbounded, self.cold)
+        found = self._run(rows, margin, INFINITY, floor, (rho, unbounded), self.cold)
         if found is None:
             raise RuntimeError(f"Decomposition-Opt found no weights for floor {floor} and {self.M} policies")
         return Weights(found, False, self.cold.copy())
 
     def _run(
-        self, costs: FloatArray, t_max: float, floor: float, lower: FloatArray, upper: FloatArray, basis: Basis
+        self,
+        rows: FloatArray,
+        costs: FloatArray,
+        t_max: float,
+        floor: float,
+        utilities: tuple[FloatArray, FloatArray],
+        basis: Basis,
     ) -> FloatArray | None:
         """The weights of an optimal basic solution; None where there is no feasible one."""
-        lp, highs = self.lp, self.highs
-        lp.col_cost_ = costs
-        lp.col_lower_ = np.append(-t_max, np.full(self.M, floor))
-        lp.col_upper_ = np.append(t_max, np.ones(self.M))
-        lp.row_lower_, lp.row_upper_ = np.append(lower, 1.0), np.append(upper, 1.0)
-        highs.passModel(lp)  # forgets everything that the basis does not say; changing the old model would not
+        limits = np.append(-t_max, np.full(self.M, floor)), np.append(t_max, np.ones(self.M))
+        lower, upper = (np.append(x, 1.0) for x in utilities)
+        matrix = self.start, self.index, rows.ravel()
+        # A new model forgets everything that the basis does not say; changing the old one would not.
+        self.highs.passModel(program(costs, limits, (lower, upper), matrix, maximise=True, by_rows=True))
         if basis[0] != COLD:
-            highs.setBasis(_highs_basis(basis, 1 + self.M))
-        highs.run()
-        status = highs.getModelStatus()
-        if status == highspy.HighsModelStatus.kInfeasible:
+            start_from(self.highs, basis, 1 + self.M)
+        ended = run(self.highs)
+        if ended == "infeasible":
             return None
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise RuntimeError(f"Decomposition-Opt ended as {highs.modelStatusToString(status)}")
-        alpha = np.maximum(np.array(highs.getSolution().col_value)[1:], 0.0)
+        if ended != "optimal":
+            raise RuntimeError(f"Decomposition-Opt ended as {ended}")
+        alpha = np.maximum(answer(self.highs)[0][1:], 0.0)
         normal: FloatArray = alpha / alpha.sum()
         return normal
-
-    def _basis(self) -> Basis:
-        basis = self.highs.getBasis()
-        return np.array([int(x) for x in (*basis.col_status, *basis.row_status)], dtype=np.int64)
-
-
-def _highs_basis(statuses: Basis, columns: int) -> highspy.HighsBasis:
-    basis = highspy.HighsBasis()
-    listed = [highspy.HighsBasisStatus(int(x)) for x in statuses]
-    basis.col_status, basis.row_status, basis.valid = listed[:columns], listed[columns:], True
-    return basis
 
 
 def whole_plays(exact: FloatArray) -> IntArray:

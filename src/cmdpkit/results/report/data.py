@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.diagnosis import tradeoff
 from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import NEGLIGIBLE, Policy

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cmdpkit.exact.diagnosis import Diagnosis, Range, Separation, Tradeoff
+from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.text.policies import DRAWN, QUIET, TAKEN, plain_table, right, view
@@ -59,9 +62,9 @@ def _constraints(found: Solution) -> Table:
     cs = found.cmdp.constraints
     table = plain_table("constraint", right("total"), "bound", right("slack"), right("price"), "")
     slacks = [_slack(c.sign * (u - c.bound), c.bound) for c, u in zip(cs, found.utilities.tolist(), strict=True)]
-    columns = (aligned(found.utilities), aligned(slacks), aligned(found.shadow_prices), found.shadow_prices)
-    for c, total, slack, price, lam in zip(cs, *columns, strict=True):
-        binds = Text("binding", style=DRAWN) if lam > NEGLIGIBLE else Text("not binding", style=QUIET)
+    columns = (aligned(found.utilities), aligned(slacks), aligned(found.shadow_prices), found.binds)
+    for c, total, slack, price, bound in zip(cs, *columns, strict=True):
+        binds = Text("binding", style=DRAWN) if bound else Text("not binding", style=QUIET)
         table.add_row(Text(label(c.name)), total, f"{c.symbol} {number(c.bound)}", slack, price, binds)
     return table
 
@@ -121,7 +124,9 @@ def _bounds(found: Diagnosis) -> RenderableType:
     """For every bound a headline, the drawing between its ends, and the numbers in words."""
     ends = [(number(r.worst), number(r.best_alone)) for r in found.ranges]
     left = max(len(worst) for worst, _ in ends)
-    prices = [None] * len(ends) if found.solution is None else found.solution.shadow_prices.tolist()
+    prices: list[float | None] = [None] * len(ends)
+    if found.solution is not None:
+        prices = np.where(found.solution.binds, found.solution.shadow_prices, 0.0).tolist()
     parts: list[RenderableType] = []
     for r, (worst, best), price in zip(found.ranges, ends, prices, strict=True):
         bar = Text.assemble(f"  {worst:>{left}} ", drawn_range(r), f" {best}")
@@ -133,7 +138,7 @@ def _headline(r: Range, price: float | None) -> Text:
     bound = (f"{label(r.name)} {'≥' if r.sense == 'at_least' else '≤'} {number(r.bound)}", "bold")
     if price is None:
         return Text.assemble(bound)
-    if price <= NEGLIGIBLE:
+    if price == 0:
         return Text.assemble(bound, (" does not bind", QUIET))
     return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(price)} per unit")
 

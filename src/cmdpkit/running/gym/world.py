@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve
 from cmdpkit.learners import Episodic, Learner, Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
