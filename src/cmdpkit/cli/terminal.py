@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,7 +27,7 @@ class Verbs(TyperGroup):
         except BrokenPipeError:  # the reader has seen enough: typer ends quietly
             raise
         except (CmdpkitError, OSError, MemoryError) as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cmdpkit import envs
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
@@ -28,9 +28,9 @@ def load(source: str | os.PathLike[str], /, **params: object) -> CMDP:
         name, written = envs.parse(text)
         return envs.build(name, **written, **params)
     if not os.path.lexists(text):
-        raise CmdpkitError(f"{text!r}: no such file and no such environment; {_hint(text)}")
+        raise CmdpkitError(f"{quoted(text)}: no such file and no such environment; {_hint(text)}")
     if params:
-        raise CmdpkitError(f"{text!r} is a file: it takes no parameters, got {', '.join(params)}")
+        raise CmdpkitError(f"{quoted(text)} is a file: it takes no parameters, got {', '.join(params)}")
     from cmdpkit.io.models import read_model
 
     return read_model(text)
@@ -43,4 +43,4 @@ def _hint(text: str) -> str:
     folder = Path(text).parent
     files = [str(path) for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
     near = difflib.get_close_matches(text.partition(":")[0], [*envs.names(), *files], 1)
-    return f"did you mean {near[0]!r}?" if near else "`cmdpkit envs` lists the environments"
+    return f"did you mean {quoted(near[0])}?" if near else "`cmdpkit envs` lists the environments"

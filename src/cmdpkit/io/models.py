@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
 from cmdpkit.io.formats.describe import Tables, tables_of
@@ -103,7 +103,7 @@ def _overrides(
         for c in (bounds := listed(constraints)):
             if c.signal is not None:
                 raise CmdpkitError(
-                    f"constraint {c.name!r} has a signal of its own, expected it in the column {c.name!r}"
+                    f"constraint {quoted(c.name)} has a signal of its own, expected it in the column {quoted(c.name)}"
                 )
         given["constraints"] = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in bounds]
     return given

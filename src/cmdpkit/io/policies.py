@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
 from cmdpkit.io.formats.describe import names_entry
@@ -99,9 +99,9 @@ def _parse_json(path: Path, text: str) -> Table:
     fields = Fields(path, "policy", document)
     fields.only(("format", "version", *HEAD, "decisions"))
     if document["format"] != FORMAT:
-        fields.fail(f"'format' is {document['format']!r}, expected {FORMAT!r}")
+        fields.fail(f"'format' is {quoted(document['format'])}, expected {quoted(FORMAT)}")
     if document["version"] != VERSION:
-        fields.fail(f"'version' is {document['version']!r}; this cmdpkit reads version {VERSION}")
+        fields.fail(f"'version' is {quoted(document['version'])}; this cmdpkit reads version {VERSION}")
     return document
 
 
@@ -135,7 +135,7 @@ def _policy_of(path: Path, document: Table) -> Policy:
         decision = Fields(path, f"decision {i}", table)
         decision.only(("step", "state", "probabilities"))
         place = decision.whole("step", 1, H) - 1, state.find(decision.name("state"), decision, "state")
-        decision.what = f"decision at step {place[0] + 1} in state {states[place[1]]!r}"
+        decision.what = f"decision at step {place[0] + 1} in state {quoted(states[place[1]])}"
         if place in seen:
             decision.fail(f"given a second time; the first is in line {seen[place].table.line}")
         seen[place] = decision
@@ -143,7 +143,7 @@ def _policy_of(path: Path, document: Table) -> Policy:
         rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
-        fields.fail(f"there is no decision at step {h + 1} in state {states[s]!r}")
+        fields.fail(f"there is no decision at step {h + 1} in state {quoted(states[s])}")
     pi = np.zeros((H, len(states), len(actions)))
     for place, given in rows.items():
         pi[place][list(given)] = list(given.values())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.constraints import Constraint, read_constraints
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, BoolArray, FloatArray, Kernel
 from cmdpkit.model.validate import Name, action_mask, frozen, horizon_of, index_of, names_of, numbers, table
@@ -68,7 +68,7 @@ class Grid:
             raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
         for s in self.marks:
             if s not in range(S):
-                raise CmdpkitError(f"grid marks state index {s!r}, expected 0..{S - 1}")
+                raise CmdpkitError(f"grid marks state index {quoted(s)}, expected 0..{S - 1}")
 
 
 class Compact(NamedTuple):
@@ -161,7 +161,7 @@ class CMDP:
         )
         if grid is not None:
             if not isinstance(grid, Grid):
-                raise CmdpkitError(f"grid is {grid!r}, expected a Grid")
+                raise CmdpkitError(f"grid is {quoted(grid)}, expected a Grid")
             grid.check(S, A)
         if not allowed.any(axis=-1).all():
             h, s = (int(i) for i in np.argwhere(~allowed.any(axis=-1))[0])
@@ -173,7 +173,7 @@ class CMDP:
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
         r = self._checked("r", r, allowed)
         utilities = [
-            c.sign * self._checked(f"signal of {c.name!r} ", x, allowed)
+            c.sign * self._checked(f"signal of {quoted(c.name)} ", x, allowed)
             for c, x in zip(constraints, signals, strict=True)
         ]
         T = max((len(x) for x in utilities), default=1)
@@ -190,7 +190,7 @@ class CMDP:
         vars(self).update(rho=frozen(rho), compact=compact)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a CMDP cannot be changed; {name!r} stays as it is (see with_bounds and restrict)")
+        raise AttributeError(f"a CMDP cannot be changed; {quoted(name)} stays as it is (see with_bounds and restrict)")
 
     # -- the arrays, written out -----------------------------------------------------------------------------
 
@@ -324,9 +324,9 @@ class CMDP:
     def _place(self, h: int, s: int, a: int | None, steps: int) -> str:
         """Where in the arrays, with names if the user gave any; the step is left out of stationary arrays."""
         parts = [f"h={h}"] * (steps > 1) + [f"s={s}"] + [f"a={a}"] * (a is not None)
-        named = [] if isinstance(self.states, range) else [f"state {self.states[s]!r}"]
+        named = [] if isinstance(self.states, range) else [f"state {quoted(self.states[s])}"]
         if a is not None and not isinstance(self.action_names, range):
-            named.append(f"action {self.action_names[a]!r}")
+            named.append(f"action {quoted(self.action_names[a])}")
         return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
 
     def _checked(self, what: str, x: FloatArray, allowed: BoolArray) -> FloatArray:
@@ -346,13 +346,13 @@ class CMDP:
         if isinstance(mu, Mapping):
             spread = np.zeros(self.S)
             for name, p in mu.items():
-                spread[self.state_index(name)] += float(numbers(f"mu[{name!r}]", [p])[0])
+                spread[self.state_index(name)] += float(numbers(f"mu[{quoted(name)}]", [p])[0])
             mu = spread
         elif isinstance(mu, str):
             mu = np.eye(1, self.S, self.state_index(mu))[0]
         elif np.ndim(mu) == 0:
             if not isinstance(mu, (int, np.integer)) or isinstance(mu, bool) or not 0 <= mu < self.S:
-                raise CmdpkitError(f"mu is {mu!r}: an initial state must be an index in 0..{self.S - 1}")
+                raise CmdpkitError(f"mu is {quoted(mu)}: an initial state must be an index in 0..{self.S - 1}")
             mu = np.eye(1, self.S, int(mu))[0]
         mu = start = numbers("mu", mu)
         if mu.shape != (self.S,):

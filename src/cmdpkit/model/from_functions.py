@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, Kernel
@@ -60,16 +60,16 @@ def from_function(
     constraints = listed(constraints)
     for c in constraints:
         if not callable(c.signal):
-            raise CmdpkitError(f"constraint {c.name!r} needs a function of (state, action) as its signal")
+            raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
     for what, f in (("step", step), ("reward", reward)):
         if not callable(f):
-            raise CmdpkitError(f"{what} is {f!r}, expected a function of (state, action)")
+            raise CmdpkitError(f"{what} is {quoted(f)}, expected a function of (state, action)")
     check_horizon(horizon)
     initial = dict(start) if isinstance(start, Mapping) else {_hashable("start", start): 1.0}
     fixed = None if callable(actions) else _different("actions", "an action", actions)
 
     def choices(s: State) -> list[Action]:
-        return _different(f"actions({s!r})", "an action", actions(s)) if callable(actions) else fixed or []
+        return _different(f"actions({quoted(s)})", "an action", actions(s)) if callable(actions) else fixed or []
 
     successors = _Successors(step, choices, horizon, renormalise)
 
@@ -77,7 +77,7 @@ def from_function(
     index = {s: i for i, s in enumerate(order)}
     for s in initial:
         if s not in index:
-            raise CmdpkitError(f"start {s!r} is not among the states")
+            raise CmdpkitError(f"start {quoted(s)} is not among the states")
     outside = set() if states is not None else successors.beyond
     names: dict[Action, int] = {a: i for i, a in enumerate(fixed or [])}
     for s in order:
@@ -97,7 +97,7 @@ def from_function(
     for s, i in index.items():
         available = list(names)[:1] if s in outside else choices(s)
         if not available:
-            raise CmdpkitError(f"state {s!r} has no actions; give it at least one (for example a self-loop)")
+            raise CmdpkitError(f"state {quoted(s)} has no actions; give it at least one (for example a self-loop)")
         for a in available:
             j = names[a]
             allowed[i, j] = True
@@ -105,7 +105,9 @@ def from_function(
                 row = {s: 1.0} if s in outside else successors(s, a, h)
                 for s_next, p in row.items():
                     if s_next not in index:
-                        raise CmdpkitError(f"step({s!r}, {a!r}) leads to {s_next!r}, which is not among the states")
+                        raise CmdpkitError(
+                            f"step({quoted(s)}, {quoted(a)}) leads to {quoted(s_next)}, which is not among the states"
+                        )
                     rows.append((h * S + i) * A + j)
                     nexts.append(index[s_next])
                     probs.append(p)
@@ -120,7 +122,7 @@ def from_function(
     kernel = Kernel.from_entries((T, S, A), np.array(rows), np.array(nexts), np.array(probs))
     mu = np.zeros(S)
     for s, p in initial.items():
-        mu[index[s]] = numbers(f"start[{s!r}]", [p])[0]
+        mu[index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
     return CMDP(
         kernel,
         signals[0],
@@ -145,16 +147,18 @@ class _Successors:
         self.beyond: set[State] = set()  # met only after the last step
 
     def __call__(self, s: State, a: Action, h: int) -> dict[State, float]:
-        call = f"step({s!r}, {a!r}" + (f", {h})" if self.timed else ")")
+        call = f"step({quoted(s)}, {quoted(a)}" + (f", {h})" if self.timed else ")")
         answer = self.step(s, a, h) if self.timed else self.step(s, a)
         try:
             pairs = [(p, x) for x, p in answer.items()] if isinstance(answer, Mapping) else [(p, x) for p, x in answer]
         except (TypeError, ValueError):
-            raise CmdpkitError(f"{call} returned {answer!r}, expected [(probability, next state), ...]") from None
+            raise CmdpkitError(f"{call} returned {quoted(answer)}, expected [(probability, next state), ...]") from None
         row: dict[State, float] = {}
         for p, s_next in pairs:
             if not isinstance(p, (int, float, np.integer, np.floating)) or not 0 <= p <= sys.float_info.max:
-                raise CmdpkitError(f"{call} gives {s_next!r} probability {p!r}, expected a number between 0 and 1")
+                raise CmdpkitError(
+                    f"{call} gives {quoted(s_next)} probability {quoted(p)}, expected a number between 0 and 1"
+                )
             _hashable(f"next state of {call}", s_next)
             row[s_next] = row.get(s_next, 0.0) + float(p)
         total = sum(row.values())
@@ -189,18 +193,18 @@ def _hashable(what: str, x: Any) -> Any:
     try:
         hash(x)
     except TypeError:
-        raise CmdpkitError(f"{what} is {x!r}: use something that cannot change, such as a tuple") from None
+        raise CmdpkitError(f"{what} is {quoted(x)}: use something that cannot change, such as a tuple") from None
     return x
 
 
 def _different(what: str, one: str, things: Any) -> list[Any]:
     """A list of things that are all different, as states and actions must be."""
     if isinstance(things, str) or not isinstance(things, Iterable):
-        raise CmdpkitError(f"{what} is {things!r}, expected a list")
+        raise CmdpkitError(f"{what} is {quoted(things)}, expected a list")
     found = [_hashable(f"an entry of {what}", x) for x in things]
     if len(set(found)) < len(found):
         twice = next(x for x in found if found.count(x) > 1)
-        raise CmdpkitError(f"{what} lists {one} twice: {twice!r}")
+        raise CmdpkitError(f"{what} lists {one} twice: {quoted(twice)}")
     return found
 
 
@@ -221,7 +225,7 @@ def _number(what: str, f: Callable[..., Any], s: State, a: Action, h: int) -> fl
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise CmdpkitError(f"{what}({s!r}, {a!r}) is {value!r}, expected a number") from None
+        raise CmdpkitError(f"{what}({quoted(s)}, {quoted(a)}) is {quoted(value)}, expected a number") from None
     if not np.isfinite(number):
-        raise CmdpkitError(f"{what}({s!r}, {a!r}) is {number}, expected a finite number")
+        raise CmdpkitError(f"{what}({quoted(s)}, {quoted(a)}) is {number}, expected a finite number")
     return number

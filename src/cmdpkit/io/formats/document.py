@@ -15,11 +15,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from cmdpkit.io.formats.source import Fields, Index, Table, nearest
+from cmdpkit.errors import quoted
+from cmdpkit.io.formats.source import Fields, Index, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.transitions import DENSE_LIMIT, ROW_SUM_TOLERANCE, FloatArray, Kernel
-from cmdpkit.model.validate import MAX_HORIZON, Name
+from cmdpkit.model.validate import MAX_HORIZON, Name, nearest
 
 # What a transition has of its own, in tables or in columns: no constraint can be called so.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
@@ -84,9 +85,11 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
         fields.only(("name", "sense", "bound"))
         name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
         if name in reserved:
-            fields.fail(f"{name!r} is a key or column of every transition, so it cannot be a constraint's name", "name")
+            fields.fail(
+                f"{quoted(name)} is a key or column of every transition, so it cannot be a constraint's name", "name"
+            )
         if name in made:
-            fields.fail(f"two constraints are called {name!r}", "name")
+            fields.fail(f"two constraints are called {quoted(name)}", "name")
         with fields.locating():
             made[name] = Constraint(name, cast(Sense, sense), bound)
     return list(made.values())
@@ -105,7 +108,7 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) ->
         fields = Fields(whole.path, f"transition {i}", table)
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
-            fields.what = f"transition from {table['state']!r} under {table['action']!r}{at}"
+            fields.what = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
         fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",))
         entries.append(fields)
     return entries
@@ -158,7 +161,9 @@ def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name])
         if s not in always and len(covered) < H:
             missing = next(h for h in range(H) if h not in covered)
             when = f" at step {missing + 1}" if covered else ""
-            model.fail(f"state {name!r} has no transition{when}: every state needs at least one action at every step")
+            model.fail(
+                f"state {quoted(name)} has no transition{when}: every state needs at least one action at every step"
+            )
 
 
 def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
@@ -179,10 +184,10 @@ def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
     listed = model.list_of("per_step", str, "texts")
     for what in listed:
         if what not in PER_STEP:
-            model.fail(f"'per_step' lists {what!r}{nearest(what, PER_STEP)}", "per_step")
+            model.fail(f"'per_step' lists {quoted(what)}{nearest(what, PER_STEP)}", "per_step")
     for what, row in differs.items():
         if what not in listed:
-            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {what!r}")
+            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {quoted(what)}")
     return set(listed)
 
 
@@ -243,7 +248,7 @@ def grid_of(whole: Fields, state: Index, A: int) -> Grid | None:
     cells = fields.list_of("cells", list, "[row, column]")
     for cell in cells:
         if len(cell) != 2 or not all(type(x) is int for x in cell):
-            fields.fail(f"'cells' lists {cell!r}, expected [row, column]", "cells")
+            fields.fail(f"'cells' lists {quoted(cell)}, expected [row, column]", "cells")
     if len(cells) != len(state.position):
         fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state.position)}", "cells")
     arrows = fields.list_of("arrows", str, "texts") if "arrows" in fields.table else []

@@ -10,7 +10,7 @@ from json import decoder, scanner
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.source import Table
 
 
@@ -43,7 +43,7 @@ class _Decoder(json.JSONDecoder):
         if len(table) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise json.JSONDecodeError(f"key {twice!r} is given twice", *text_and_start)
+            raise json.JSONDecodeError(f"key {quoted(twice)} is given twice", *text_and_start)
         return table, end
 
 

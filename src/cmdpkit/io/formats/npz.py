@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.source import Table
 
 Arrays = dict[str, NDArray[Any]]
@@ -24,7 +24,9 @@ def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) 
     try:
         np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
     except UnicodeEncodeError as error:
-        raise CmdpkitError(f"{text[error.start]!r} in a name is half a character, which UTF-8 cannot hold") from None
+        raise CmdpkitError(
+            f"{quoted(text[error.start])} in a name is half a character, which UTF-8 cannot hold"
+        ) from None
 
 
 def read(path: Path, kind: str, dtypes: Mapping[str, str]) -> tuple[Table, Arrays]:
@@ -40,15 +42,15 @@ def read(path: Path, kind: str, dtypes: Mapping[str, str]) -> tuple[Table, Array
         raise CmdpkitError(f"{path}: not a {kind} written by cmdpkit")
     version = header.pop("version", None)
     if version != VERSION:
-        raise CmdpkitError(f"{path}: version {version!r} of the format; this cmdpkit reads version {VERSION}")
+        raise CmdpkitError(f"{path}: version {quoted(version)} of the format; this cmdpkit reads version {VERSION}")
     for name, dtype in dtypes.items():
         if name not in stored:
-            raise CmdpkitError(f"{path}: array {name!r} is missing")
+            raise CmdpkitError(f"{path}: array {quoted(name)} is missing")
         if stored[name].dtype != np.dtype(dtype):
-            raise CmdpkitError(f"{path}: array {name!r} has dtype {stored[name].dtype}, expected {dtype}")
+            raise CmdpkitError(f"{path}: array {quoted(name)} has dtype {stored[name].dtype}, expected {dtype}")
     for name in stored:
         if name not in dtypes:
-            raise CmdpkitError(f"{path}: unknown array {name!r}; expected are {', '.join(dtypes)}")
+            raise CmdpkitError(f"{path}: unknown array {quoted(name)}; expected are {', '.join(dtypes)}")
     return header, stored
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from cmdpkit.errors import quoted
 from cmdpkit.io.formats import npz
 from cmdpkit.io.formats.describe import grid_table, names_entry
 from cmdpkit.io.formats.document import constraints_of, grid_of
@@ -49,7 +50,7 @@ def read(path: Path, *, renormalise: bool = False) -> CMDP:
     S, A = len(states), len(actions)
     for name, shape in (("r", (S, A)), ("signals", (S, A)), ("actions", (S, A)), ("mu", (S,))):
         if arrays[name].shape[-len(shape) :] != shape:
-            fields.fail(f"array {name!r} has shape {arrays[name].shape}, expected it to end in {shape}")
+            fields.fail(f"array {quoted(name)} has shape {arrays[name].shape}, expected it to end in {shape}")
     T, rest = divmod(arrays["indptr"].size - 1, S * A)
     if rest or T < 1:
         fields.fail(f"array 'indptr' has {arrays['indptr'].size} entries, expected 1 + a multiple of {S * A}")

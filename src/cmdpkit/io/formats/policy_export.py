@@ -7,6 +7,7 @@ from string import Template
 
 import numpy as np
 
+from cmdpkit.errors import quoted, shown
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
 
@@ -42,8 +43,8 @@ def _line(cells: list[str]) -> str:
 
 
 def _escaped(name: Name) -> str:
-    """A name on one line in which Markdown sees nothing special."""
-    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", " ".join(str(name).split()))
+    """A name on one line, as people read it, in which Markdown and HTML see nothing special."""
+    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", shown(" ".join(str(name).split())))
 
 
 def python_module(policy: Policy) -> str:
@@ -54,7 +55,7 @@ def python_module(policy: Policy) -> str:
         lines.append(f"    ({first}, (")
         for state, row in zip(policy.states, policy.pi[first - 1].tolist(), strict=True):
             used = tuple((a, p) for a, p in enumerate(row) if p > 0)
-            lines.append(f"        {used!r},  # {state!r}")
+            lines.append(f"        {used!r},  # {quoted(state)}")
         lines.append("    )),")
     states, actions = (f"({', '.join(map(repr, names))},)" for names in (policy.states, policy.action_names))
     return _MODULE.substitute(H=H, S=S, A=A, states=states, actions=actions, phases="\n".join(lines))
@@ -87,9 +88,9 @@ _POSITION = {str(name): i for i, name in enumerate(STATES)}
 def probabilities(step, state):
     """The actions possible at a step (from 1) in a state, each with its probability."""
     if step not in range(1, HORIZON + 1):
-        raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
+        raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
     if str(state) not in _POSITION:
-        raise CmdpkitError(f"unknown state {state!r}; there are {len(STATES)}, the first is {STATES[0]!r}")
+        raise ValueError(f"unknown state {state!r}; there are {len(STATES)}, the first is {STATES[0]!r}")
     table = [rows for first, rows in PHASES if first <= step][-1]
     return {ACTIONS[a]: p for a, p in table[_POSITION[str(state)]]}
 
