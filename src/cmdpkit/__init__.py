@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cmdpkit.model.policy import evaluate as evaluate
     from cmdpkit.model.policy import markov as markov
     from cmdpkit.model.policy import occupancy as occupancy
+    from cmdpkit.model.rounding import RoundingWarning as RoundingWarning
     from cmdpkit.model.transitions import Kernel as Kernel
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
@@ -58,6 +59,7 @@ _HOME = {
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
     "model.policy": ("Mixture", "Policy", "Values", "decompose", "evaluate", "markov", "occupancy"),
+    "model.rounding": ("RoundingWarning",),
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "results.study": ("Study",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,27 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
     if mask.ndim not in (2, 3) or mask.shape[-2:] != (S, A) or 0 in mask.shape:
         raise CmdpkitError(f"actions has shape {mask.shape}, expected {(S, A)} or (H, {S}, {A})")
     return mask[None] if mask.ndim == 2 else mask
+
+
+def read_signal(
+    what: str, x: FloatArray, allowed: BoolArray, H: int, place: Callable[[int, int, int, int], str]
+) -> FloatArray:
+    """x with zeros where no action exists; an error at the first entry that is not finite, where ``place`` says."""
+    largest = np.finfo(float).max / (4 * H)  # totals, and their differences, must be finite too
+    bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
+    if len(bad):
+        h, s, a = (int(i) for i in bad[0])
+        value = x[h % len(x), s, a]
+        rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
+        raise CmdpkitError(f"{what}{place(h, s, a, max(len(x), len(allowed)))} is {value}, expected {rule}")
+    return masked(x, allowed)
+
+
+def masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
+    """x [1 or H, S, A] with zeros where no step has the action, and no negative zeros."""
+    usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
+    zeroed: FloatArray = np.where(usable, x, 0.0) + 0.0
+    return zeroed
 
 
 def horizon_of(horizon: int | None, **steps: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.document import RESERVED, constraints_of
 from cmdpkit.io.formats.source import Fields, Table
+from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
 HEAD = ("horizon", "start", "states", "actions", "per_step", "transitions", "grid")
@@ -86,10 +86,7 @@ def _transition(rows: list[Table], constraints: list[str]) -> Table:
 
 def _mean(rows: list[Table], key: str) -> float:
     """What is expected of a number that may depend on the next state."""
-    if all(row[key] == rows[0][key] for row in rows):
-        return float(rows[0][key])  # the very number, free of rounding
-    total = math.fsum(row["probability"] for row in rows)
-    return math.fsum(row["probability"] * row[key] for row in rows) / (total or 1.0)
+    return expected([row["probability"] for row in rows], [row[key] for row in rows])
 
 
 def dump(tables: Mapping[str, Any]) -> str:
