@@ -12,6 +12,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
+from cmdpkit.io.formats.archive import Expected
 from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.policy_export import markdown, python_module
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
@@ -154,11 +155,12 @@ def _policy_of(path: Path, document: Table) -> Policy:
 
 
 def _read_npz(path: Path) -> Policy:
-    header, arrays = npz.read(path, "policy", {"pi": "float64"})
-    fields = Fields(path, "header", header)
-    fields.only(HEAD)
-    states, actions = fields.names("states"), fields.names("actions")
-    shape = (fields.whole("horizon"), len(states), len(actions))
-    if arrays["pi"].shape != shape:
-        fields.fail(f"array 'pi' has shape {arrays['pi'].shape}, expected {shape}")
-    return Policy(arrays["pi"], states, actions)
+    header, arrays = npz.read(path, "policy", _layout)
+    return Policy(arrays["pi"], header.names("states"), header.names("actions"))
+
+
+def _layout(header: Fields) -> dict[str, Expected]:
+    """The array of the policy that a header declares."""
+    header.only(HEAD)
+    sizes = header.whole("horizon"), len(header.names("states")), len(header.names("actions"))
+    return {"pi": Expected("float64", tuple((n,) for n in sizes))}
