@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.diagnosis import tradeoff as tradeoff
     from cmdpkit.exact.solver import Infeasible as Infeasible
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from cmdpkit.model.policy import evaluate as evaluate
     from cmdpkit.model.policy import markov as markov
     from cmdpkit.model.policy import occupancy as occupancy
-    from cmdpkit.model.rounding import RoundingWarning as RoundingWarning
     from cmdpkit.model.transitions import Kernel as Kernel
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError",),
+    "errors": ("CmdpkitError", "RoundingWarning"),
     "exact.diagnosis": ("diagnose", "tradeoff"),
     "exact.solver": ("Infeasible", "Solution", "solve"),
     "experiments.execute": ("bench",),
@@ -59,7 +59,6 @@ _HOME = {
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
     "model.policy": ("Mixture", "Policy", "Values", "decompose", "evaluate", "markov", "occupancy"),
-    "model.rounding": ("RoundingWarning",),
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "results.study": ("Study",),

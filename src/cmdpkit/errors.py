@@ -25,6 +25,12 @@ class CmdpkitError(ValueError):
         super().__init__(printable(str(message)))
 
 
+class RoundingWarning(UserWarning):
+    """Probabilities in the input were rounded and had to be corrected; the message says by how much."""
+
+    __module__ = "cmdpkit"
+
+
 def printable(text: str) -> str:
     r"""The text with every character that is not printable written as an escape; line breaks stay.
 

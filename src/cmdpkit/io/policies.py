@@ -13,10 +13,12 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
 from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats.decimals import rule_of
 from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.policy_export import markdown, python_module
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.rounding import warn
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
 FORMAT = "cmdpkit policy"
@@ -132,6 +134,7 @@ def _policy_of(path: Path, document: Table) -> Policy:
     state, action = Index("state", states), Index("action", actions)
     seen: dict[tuple[int, int], Fields] = {}
     rows: dict[tuple[int, int], dict[int, float]] = {}
+    tolerances: dict[tuple[int, int], float] = {}
     for i, table in enumerate(fields.list_of("decisions", dict, "tables"), 1):
         decision = Fields(path, f"decision {i}", table)
         decision.only(("step", "state", "probabilities"))
@@ -142,15 +145,23 @@ def _policy_of(path: Path, document: Table) -> Policy:
         seen[place] = decision
         row = decision.inner("probabilities")
         rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
+        tolerances[place] = row.tolerance()
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
         fields.fail(f"there is no decision at step {h + 1} in state {quoted(states[s])}")
     pi = np.zeros((H, len(states), len(actions)))
+    tolerance = np.zeros((H, len(states)))
     for place, given in rows.items():
         pi[place][list(given)] = list(given.values())
+        tolerance[place] = tolerances[place]
     sums = pi.sum(axis=-1)
-    for h, s in np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE).tolist():
-        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+    miss = np.abs(sums - 1)
+    for h, s in np.argwhere(miss > tolerance).tolist():
+        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, {rule_of(tolerance[h, s])}")
+    rounded = miss > ROW_SUM_TOLERANCE
+    if rounded.any():
+        pi[rounded] /= sums[rounded][:, None]
+        warn(float(miss[rounded].max()), str(path))
     return Policy(pi, states, actions)
 
 

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cmdpkit.errors import RoundingWarning
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray, Kernel
 
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
 
 TOLERANCES = {np.dtype(np.float16): 5e-3, np.dtype(np.float32): 1e-5}  # for sums of numbers of this precision
-
-
-class RoundingWarning(UserWarning):
-    """The input was rounded; the message says how much had to be corrected."""
-
-    __module__ = "cmdpkit"
 
 
 def tolerance_of(dtype: Any) -> float:
@@ -54,13 +49,18 @@ def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float
     return (mu / mu.sum(), miss) if ROW_SUM_TOLERANCE < miss <= tolerance else (mu, 0.0)
 
 
-def report(cmdp: CMDP, correction: float) -> CMDP:
-    """The model itself; if something was corrected, it is noted in the model and said in a warning."""
+def report(cmdp: CMDP, correction: float, source: str = "") -> CMDP:
+    """The model itself; if something was corrected, that is noted in the model and said in a warning."""
     if correction > 0:
-        note = (
-            "probabilities were given with few digits: some did not sum to 1 and were divided by their sum, "
-            f"which was off by at most {correction:.3g}"
-        )
-        vars(cmdp).update(notes=(*cmdp.notes, note))
-        warnings.warn(note, RoundingWarning, stacklevel=3)
+        vars(cmdp).update(notes=(*cmdp.notes, warn(correction, source)))
     return cmdp
+
+
+def warn(correction: float, source: str = "") -> str:
+    """Say that probabilities were corrected, by how much, and what it was said."""
+    note = (
+        f"{source}{': ' if source else ''}probabilities were given with few digits: some did not sum to 1 and were "
+        f"divided by their sum, which was off by at most {correction:.3g}"
+    )
+    warnings.warn(note, RoundingWarning, stacklevel=4)
+    return note

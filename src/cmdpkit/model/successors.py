@@ -39,6 +39,7 @@ class Successors:
         for p, x in pairs:
             if type(p) is not float:
                 tolerance = max(tolerance, self._precision(p))
+                p = float(p) if isinstance(p, np.floating) else p
             if tolerance == np.inf or not 0 <= p <= sys.float_info.max:
                 what = f"{self._place(s, a, h)} gives {quoted(x)} probability {quoted(p)}"
                 raise CmdpkitError(f"{what}, expected a number between 0 and 1{_hint(pairs, is_mapping)}")

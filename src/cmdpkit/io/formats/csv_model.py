@@ -13,7 +13,7 @@ from cmdpkit.io.formats.source import Fields, Table
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
-HEAD = ("horizon", "start", "states", "actions", "per_step", "transitions", "grid")
+HEAD = ("horizon", "start", "states", "actions", "per_step", "renormalise", "transitions", "grid")
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import toml_text
+from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.source import Fields, Table
 from cmdpkit.model.validate import nearest
 
@@ -80,7 +81,7 @@ def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -
 
 def _value(what: str, text: str, here: Fields) -> Any:
     try:
-        return tomllib.loads(f"x = {text}")["x"]
+        return tomllib.loads(f"x = {text}", parse_float=Written)["x"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         here.fail(
             f'{quoted(what)} is {shown(text)}, expected a number, a "name" in quotes, a list [...] or a table {{...}}'
@@ -130,7 +131,7 @@ def _columns(cells: list[str], here: Fields) -> Table:
 
 def number(text: str) -> float | str:
     """The number a cell holds, or the text as it is, for a complaint by whoever wanted a number."""
-    return float(text) if _NUMBER.fullmatch(text) else text
+    return Written(text) if _NUMBER.fullmatch(text) else text
 
 
 def whole(text: str) -> int | str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
+from cmdpkit.io.formats.decimals import tolerance_of
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
 MAX_NAMES = 10_000_000  # a number of names beyond this is a slip, not a model
@@ -105,6 +106,13 @@ class Fields:
             self.fail(f"{quoted(key)} is {quoted(value)}, expected a whole number, {limits}", key)
         return int(value)
 
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.table[key]
+        if not isinstance(value, bool):
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected true or false", key)
+        return value
+
     def text(self, key: str) -> str:
         """A string."""
         value = self.table[key]
@@ -148,6 +156,10 @@ class Fields:
             if self.number(key) < 0:
                 self.fail(f"{quoted(key)} has probability {quoted(self.table[key])}, expected at least 0", key)
         return {key: float(p) for key, p in self.table.items()}
+
+    def tolerance(self) -> float:
+        """How far from 1 the probabilities may sum, given the decimals they are written with."""
+        return tolerance_of(self.table.values())
 
     def _name(self, key: str, what: str, value: Any) -> Name:
         if isinstance(value, str) and value.strip():
