@@ -20,7 +20,7 @@ class Constraint:
     """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
-    (state, action) or (state, action, h).
+    (state, action), to which ``h`` and ``s_next`` may be added.
     """
 
     name: str

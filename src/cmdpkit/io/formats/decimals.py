@@ -28,7 +28,7 @@ class Written(float):
 
 def rule_of(tolerance: float) -> str:
     """The rule for a sum of probabilities, for messages."""
-    more = f", or within {tolerance:.3g} as the decimals explain" if tolerance > ROW_SUM_TOLERANCE else ""
+    more = f" (or off by less than {tolerance:.3g}, as rounding explains)" if tolerance > ROW_SUM_TOLERANCE else ""
     return f"expected 1 within {ROW_SUM_TOLERANCE:g}{more}"
 
 

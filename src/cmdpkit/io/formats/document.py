@@ -229,7 +229,7 @@ def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> 
         if renormalise and sums[i] <= 0:
             row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, expected more than 0", "next")
         if not renormalise and abs(sums[i] - 1) > row.tolerance:
-            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule_of(row.tolerance)} ({REMEDY})", "next")
+            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
     tolerance = np.zeros(T * S * A)
     tolerance[list(at)] = 0.0 if renormalise else [row.tolerance for row in at.values()]
     return corrected_rows(kernel, tolerance.reshape(shape))
@@ -246,7 +246,7 @@ def _start(model: Fields, state: Index, renormalise: bool) -> tuple[FloatArray, 
         mu[state.find(name, start, name)] = p
     tolerance = start.tolerance()
     if not renormalise and abs(mu.sum() - 1) > tolerance:
-        model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)} ({REMEDY})", "start")
+        model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)}; {REMEDY}", "start")
     return corrected_start(mu, 0.0 if renormalise else tolerance)
 
 
