@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError",),
+    "errors": ("CmdpkitError", "RoundingWarning"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
     "exact.solver": ("Solution", "solve"),

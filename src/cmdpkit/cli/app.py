@@ -43,6 +43,9 @@ class PolicyFormat(StrEnum):
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="An environment, as name or name:parameter=value,..., or a model file.")
 ]
+Renormalise = Annotated[
+    bool, typer.Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Method, Model, PolicyFormat, app, bounds_of, examples, policy_file, vacant
+from cmdpkit.cli.app import (
+    Force,
+    Json,
+    Method,
+    Model,
+    PolicyFormat,
+    Renormalise,
+    app,
+    bounds_of,
+    examples,
+    policy_file,
+    vacant,
+)
 from cmdpkit.cli.terminal import busy, console, say, say_json
 
 if TYPE_CHECKING:
@@ -43,6 +55,7 @@ def check(
         bool,
         typer.Option("--separation", help="Find what each action of the optimum is worth even if that takes long."),
     ] = False,
+    renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """Is it valid, is it feasible, and what does each bound cost?
@@ -55,7 +68,7 @@ def check(
     from cmdpkit.results import plain as answers
     from cmdpkit.results.text import answers as show
 
-    cmdp = ck.load(model)
+    cmdp = ck.load(model, renormalise=renormalise)
     with busy("checking"):
         found = ck.diagnose(cmdp, separation=False)
     if not as_json:  # at once: what follows may take a while
@@ -89,6 +102,7 @@ def solve(
         typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
     ] = None,
     force: Force = False,
+    renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """The exact optimum, the price of every bound, and the proof.
@@ -103,7 +117,7 @@ def solve(
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
-    cmdp = ck.load(model).with_bounds(**changed)
+    cmdp = ck.load(model, renormalise=renormalise).with_bounds(**changed)
     with busy("solving"):
         found = ck.solve(cmdp, method)
     if save_policy is not None:
@@ -125,6 +139,7 @@ def tradeoff(
     high: Annotated[
         float | None, typer.Option(help="The last bound; by default the strictest that can be met.")
     ] = None,
+    renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """The best value against the bound of one constraint."""
@@ -132,7 +147,7 @@ def tradeoff(
     from cmdpkit.results import plain as answers
     from cmdpkit.results.text import answers as show
 
-    cmdp = ck.load(model)
+    cmdp = ck.load(model, renormalise=renormalise)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if as_json:
@@ -146,6 +161,7 @@ def convert(
     model: Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz or .csv).")],
     force: Force = False,
+    renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """Write a model or an environment to a file.
@@ -155,7 +171,7 @@ def convert(
     import cmdpkit as ck
 
     vacant(out, force)
-    ck.write_model(ck.load(model), out, overwrite=force)
+    ck.write_model(ck.load(model, renormalise=renormalise), out, overwrite=force)
     _wrote(out, as_json)
 
 

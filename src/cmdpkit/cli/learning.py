@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Json, Model, app, bounds_of, examples
+from cmdpkit.cli.app import Json, Model, Renormalise, app, bounds_of, examples
 from cmdpkit.cli.terminal import say, say_json
 
 
@@ -66,6 +66,7 @@ def learn(
         Path | None, typer.Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")] = None,
+    renormalise: Renormalise = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the learner's own account.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -88,6 +89,7 @@ def learn(
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
             bounds=bounds_of(bound or []),
+            renormalise=renormalise,
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
             out=out,

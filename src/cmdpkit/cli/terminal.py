@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, RoundingWarning, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,12 +26,31 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a verb; an error that the user can mend becomes a message and an exit code."""
         try:
-            return super().invoke(ctx)
+            with _warnings_as_notes():
+                return super().invoke(ctx)
         except BrokenPipeError:  # the reader has seen enough: typer ends quietly
             raise
         except (CmdpkitError, OSError, MemoryError) as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Say what was corrected in the input in a line on stderr, once for each file, instead of as a Python warning."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if not issubclass(category, RoundingWarning):
+            usual(message, category, *rest, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"note: {printable(str(message))}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RoundingWarning)
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
 
 
 def console() -> Console:

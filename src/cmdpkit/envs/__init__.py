@@ -24,7 +24,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, cast
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.validate import index_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def build(name: str, /, **params: object) -> CMDP:
     has = parameters(name)
     for given in params:
         if given not in has:
-            listed = ", ".join(f"{p}={default!r}" for p, default in has.items())
-            raise CmdpkitError(f"environment {name!r} has no parameter {given!r}; its parameters are {listed}")
+            listed = ", ".join(f"{p}={quoted(default)}" for p, default in has.items())
+            raise CmdpkitError(
+                f"environment {quoted(name)} has no parameter {quoted(given)}; its parameters are {listed}"
+            )
     return builder(**params)
 
 
@@ -81,9 +83,9 @@ def parse(text: str) -> tuple[str, dict[str, Parameter]]:
     for item in listed.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not (key and equals and value):
-            raise CmdpkitError(f"{text!r}: expected parameter=value after the colon, got {item!r}")
+            raise CmdpkitError(f"{quoted(text)}: expected parameter=value after the colon, got {quoted(item)}")
         if key in params:
-            raise CmdpkitError(f"{text!r}: parameter {key!r} is given twice")
+            raise CmdpkitError(f"{quoted(text)}: parameter {quoted(key)} is given twice")
         params[key] = _value(value)
     return name.strip(), params
 

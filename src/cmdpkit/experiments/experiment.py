@@ -84,6 +84,7 @@ class Environment(_Part):
 
     model: str | CMDP
     name: str = ""  # what records call a model that has no name
+    renormalise: bool = False  # divide the probabilities in a model file by their sum
     params: Settings = Field(default_factory=dict)
     bounds: Settings = Field(default_factory=dict)
 
@@ -102,18 +103,21 @@ class Environment(_Part):
             name, cmdp = self._problem(params, folder)
             yield named(name, bounds), cmdp.with_bounds(**bounds)
 
-    def _problem(self, params: dict[str, Scalar], folder: Path) -> tuple[str, CMDP]:
+    def _problem(self, params: dict[str, Any], folder: Path) -> tuple[str, CMDP]:
+        is_file = isinstance(self.model, str) and _is_file(self.model)
+        if self.renormalise and not is_file:
+            raise CmdpkitError("renormalise is for model files; the probabilities of other models sum to 1 already")
         if isinstance(self.model, CMDP):
             if params:
                 raise CmdpkitError(f"params: a model itself takes no parameters, got {', '.join(params)}")
             return self.name or f"model-{self.model.fingerprint()[:8]}", self.model
-        if not _is_environment(self.model) and Path(self.model).suffix in SUFFIXES:
-            return self.name or self.model, load(folder / self.model, **params)
+        if _is_file(self.model):
+            return self.name or self.model, load(folder / self.model, renormalise=self.renormalise, **params)
         head, written = envs.parse(self.model)
         index_of("environment", envs.names(), head)
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"params.{again} is given twice, also in {self.model!r}")
-        return self.name or _text(self.model, written, params), load(head, **written, **params)
+        return self.name or _text(self.model, written, params), envs.build(head, **written, **params)
 
 
 class Algorithm(_Part):
@@ -217,6 +221,10 @@ def _grid(settings: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 def _is_environment(text: str) -> bool:
     return text.partition(":")[0].strip() in envs.names()
+
+
+def _is_file(text: str) -> bool:
+    return not _is_environment(text) and Path(text).suffix in SUFFIXES
 
 
 def _text(model: str, written: Mapping[str, Scalar], params: Mapping[str, Scalar]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ from cmdpkit.records.record import RunRecord
 
 
 def text(answer: Any) -> str:
-    """JSON text; what is not finite becomes null, as JSON has no word for it.
+    """JSON text; what is not finite becomes null, as JSON has no word for it, and nothing disturbs a terminal.
 
     >>> text({"slack": float("inf")})
     '{\\n  "slack": null\\n}'
     """
-    return json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False)
+    written = json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"[^\n -~]", lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], written)
 
 
 def _finite(x: Any) -> Any:

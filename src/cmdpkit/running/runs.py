@@ -66,6 +66,7 @@ def learn_many(
     seeds: Iterable[int],
     preset: str | None = None,
     bounds: Mapping[str, float] | None = None,
+    renormalise: bool = False,
     noise: Noise = "none",
     baseline: Policy | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -76,13 +77,15 @@ def learn_many(
     """One record a seed, in the order of the seeds, several at a time (compiled code lets go of the interpreter lock).
 
     With a folder ``out``, finished runs are read from it instead of being made again, and unfinished ones continue from
-    where they were saved last; the policy of each is written there too.
+    where they were saved last; the policy of each is written there too. ``renormalise`` divides the probabilities in a
+    model file by their sum.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
     >>> [record.run.seed for record in records]
     [0, 1]
     """
-    world = ModelWorld(load(env).with_bounds(**(bounds or {})), named(env, bounds or {}), noise)
+    cmdp = load(env, renormalise=renormalise).with_bounds(**(bounds or {}))
+    world = ModelWorld(cmdp, named(env, bounds or {}), noise)
     safe = None if baseline is None else known_safe(world, baseline)
     asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "noise": noise, "baseline": safe, **params}
     runs = [request(world, algo, seed=seed, **asked) for seed in seeds]

@@ -7,6 +7,7 @@ from string import Template
 
 import numpy as np
 
+from cmdpkit.errors import quoted, shown
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
 
@@ -42,8 +43,8 @@ def _line(cells: list[str]) -> str:
 
 
 def _escaped(name: Name) -> str:
-    """A name on one line in which Markdown sees nothing special."""
-    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", " ".join(str(name).split()))
+    """A name on one line, as people read it, in which Markdown and HTML see nothing special."""
+    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", shown(" ".join(str(name).split())))
 
 
 def python_module(policy: Policy) -> str:
@@ -54,7 +55,7 @@ def python_module(policy: Policy) -> str:
         lines.append(f"    ({first}, (")
         for state, row in zip(policy.states, policy.pi[first - 1].tolist(), strict=True):
             used = tuple((a, p) for a, p in enumerate(row) if p > 0)
-            lines.append(f"        {used!r},  # {state!r}")
+            lines.append(f"        {used!r},  # {quoted(state)}")
         lines.append("    )),")
     states, actions = (f"({', '.join(map(repr, names))},)" for names in (policy.states, policy.action_names))
     return _MODULE.substitute(H=H, S=S, A=A, states=states, actions=actions, phases="\n".join(lines))

@@ -6,19 +6,19 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from cmdpkit.errors import shown
 from cmdpkit.model.validate import Name
 
 WHOLE = 1e4  # from here on `compact` counts in thousands
 
 
 def label(name: Name) -> str:
-    r"""A name that cannot disturb a terminal: control characters are spelled out.
+    r"""A name that cannot disturb a terminal: control characters are spelled out, and a long name is cut.
 
     >>> label("a\tb")
     'a\\tb'
     """
-    text = str(name)
-    return text if text.isprintable() else repr(text)[1:-1]
+    return shown(name)
 
 
 def titled(what: str, name: Name) -> str:
