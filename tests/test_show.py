@@ -17,9 +17,9 @@ from cmdpkit import envs
 from cmdpkit.exact.diagnosis import Range, Separation, Tradeoff, separations
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
-from cmdpkit.results.text import answers as show
-from cmdpkit.results.text.policies import view
-from cmdpkit.results.text.wording import aligned, label, number, percent, ranges
+from cmdpkit.results.text import diagnosis as show
+from cmdpkit.results.text.policy import view
+from cmdpkit.results.wording import aligned, label, number, percent, ranges
 
 
 def printed(renderable: RenderableType, width: int = 100) -> str:

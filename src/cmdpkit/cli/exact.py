@@ -24,7 +24,7 @@ def envs(
 ) -> None:
     """List the environments, or the parameters of one."""
     from cmdpkit import envs
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results.text import diagnosis as show
 
     listed = envs.names() if name is None else [name]
     described = {each: envs.describe(each) for each in listed}
@@ -52,8 +52,8 @@ def check(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.text import diagnosis as show
 
     cmdp = ck.load(model)
     with busy("checking"):
@@ -62,7 +62,7 @@ def check(
         say(show.diagnosis(model, cmdp, found))
     separated = _separated(found, separation)
     if as_json:
-        say_json(answers.diagnosis(model, cmdp, found, separated))
+        say_json(data.diagnosis(model, cmdp, found, separated))
     elif found.solution is not None:
         say(show.separation(found.solution, separated))
     if found.infeasible is not None:
@@ -98,8 +98,8 @@ def solve(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.text import diagnosis as show
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
@@ -109,7 +109,7 @@ def solve(
     if save_policy is not None:
         ck.write_policy(found.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(answers.solution(model, found))
+        say_json(data.solution(model, found))
     else:
         say(show.solution(model, found, console().width))
 
@@ -129,14 +129,14 @@ def tradeoff(
 ) -> None:
     """The best value against the bound of one constraint."""
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.text import diagnosis as show
 
     cmdp = ck.load(model)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if as_json:
-        say_json(answers.tradeoff(model, found))
+        say_json(data.tradeoff(model, found))
     else:
         say(show.tradeoff(model, cmdp, found))
 

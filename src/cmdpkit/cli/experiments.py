@@ -101,7 +101,7 @@ def report(
     """Show what was learned: one HTML file that needs no network."""
     from cmdpkit.experiments.execute import models_of
     from cmdpkit.results.study import Study
-    from cmdpkit.results.text.wording import counted
+    from cmdpkit.results.wording import counted
 
     vacant(out, force)
     study = Study.load(folder)

@@ -26,14 +26,14 @@ Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole 
 def algos(as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, reference."""
     from cmdpkit import learners
-    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.results.text import learning as show
 
     listed = {name: learners.facts(name) for name in learners.names()}
     if as_json:
         keys = ("description", "reference", "guarantee", "needs")
         say_json([{"name": name, **dict(zip(keys, facts, strict=True))} for name, facts in listed.items()])
     else:
-        say(show_runs.algorithms(listed))
+        say(show.algorithms(listed))
 
 
 @app.command(
@@ -77,8 +77,8 @@ def learn(
     """
     from cmdpkit.cli.progress import Watch
     from cmdpkit.io.policies import read_policy
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.results import json as data
+    from cmdpkit.results.text import learning as show
     from cmdpkit.running.runs import learn_many
 
     with Watch(quiet=as_json) as watch:
@@ -97,9 +97,9 @@ def learn(
             **settings_of(setting or []),
         )
     if as_json:
-        say_json(answers.learned(records))
+        say_json(data.learned(records))
         return
-    say(show_runs.learned(records))
+    say(show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
 

@@ -13,9 +13,9 @@ from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.reproduce import Reproduction
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.study import Study
-from cmdpkit.results.text.answers import GAP
-from cmdpkit.results.text.policies import QUIET, plain_table, right
-from cmdpkit.results.text.wording import compact, counted, duration, label
+from cmdpkit.results.text.diagnosis import GAP
+from cmdpkit.results.text.policy import QUIET, plain_table, right
+from cmdpkit.results.wording import compact, counted, duration, label
 
 NAME = 18  # characters of a name that stay on one line
 ODD = "yellow"  # a figure that is not as published

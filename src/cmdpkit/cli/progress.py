@@ -13,7 +13,7 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, 
 from rich.progress import Progress as Bars
 
 from cmdpkit.records.record import Run
-from cmdpkit.results.text.wording import duration, label, number
+from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.learning import Progress
 
 LINE_SECONDS = 10.0  # between two plain lines of one run

@@ -50,7 +50,7 @@ def say(renderable: RenderableType) -> None:
 
 def say_json(answer: Any) -> None:
     """Print a result as JSON."""
-    from cmdpkit.results.plain import text
+    from cmdpkit.results.json import text
 
     typer.echo(text(answer))
 

@@ -8,11 +8,11 @@ from cmdpkit.exact.solver import solve
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.results.boards import policy_boards
-from cmdpkit.results.figures import multiplier, overview
+from cmdpkit.results.figures.boards import policy_boards
+from cmdpkit.results.figures.curves import multiplier, overview
+from cmdpkit.results.figures.style import save
 from cmdpkit.results.models import model_of
 from cmdpkit.results.study import Group, Study
-from cmdpkit.results.style import save
 
 BOARDS_OF = "pri"  # the algorithm whose policies are drawn beside the optimum
 

@@ -18,10 +18,10 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.figures.style import matplotlib
 from cmdpkit.results.published import Kind, Row, judged
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Group, Study
-from cmdpkit.results.style import matplotlib
 
 SEEDS, QUICK_SEEDS = 10, 3
 SYNTHETIC, GRID = "paper/synthetic", "paper/grid"

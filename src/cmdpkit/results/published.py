@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
-from cmdpkit.results.text.wording import counted, short, span
+from cmdpkit.results.wording import counted, short, span
 
 CLOSE = 0.05  # relative difference of a regret that counts as none
 

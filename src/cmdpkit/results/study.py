@@ -302,7 +302,7 @@ class Study:
 
     def plot(self, name: str, **options: Any) -> Figure:
         """A matplotlib figure: "overview", "regret", "violation", "multiplier", "policy", "occupancy" or "price"."""
-        from cmdpkit.results.figures import draw
+        from cmdpkit.results.figures.draw import draw
 
         return draw(self, name, **options)
 

@@ -29,7 +29,7 @@ from cmdpkit.results.study import (
     policy_misses,
     slope,
 )
-from cmdpkit.results.text.wording import label, number, odds, short, span, titled
+from cmdpkit.results.wording import label, number, odds, short, span, titled
 
 LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25

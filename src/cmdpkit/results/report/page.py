@@ -18,10 +18,10 @@ from typing import Any
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_text
+from cmdpkit.results.figures.style import COLOURS
 from cmdpkit.results.published import Row
 from cmdpkit.results.report.data import Detail, failures, problems, published
 from cmdpkit.results.study import Study
-from cmdpkit.results.style import COLOURS
 
 LIMIT = 2_000_000  # bytes
 DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))

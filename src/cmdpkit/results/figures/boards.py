@@ -11,8 +11,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, occupancy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.results.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
-from cmdpkit.results.text.wording import label, percent
+from cmdpkit.results.figures.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
+from cmdpkit.results.wording import label, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
-from cmdpkit.results.text.wording import label, percent, ranges
+from cmdpkit.results.wording import label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
 MOST_BOARDS = 12

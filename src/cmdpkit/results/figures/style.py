@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import writing
-from cmdpkit.results.text.wording import compact
+from cmdpkit.results.wording import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,9 +37,6 @@ STYLE = {
     "axes.axisbelow": True,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # text stays text
-    "svg.fonttype": "none",
 }
 
 
@@ -64,17 +61,17 @@ def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in this style, over one that has the name already."""
-    with writing(path, overwrite=True) as file, matplotlib().rc_context(STYLE):
+    """Write a figure to a file, in the format of its suffix; a file of that name is replaced."""
+    with writing(path, overwrite=True) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."))
     return path
 
 
 def canvas(rows: int, columns: int, panel: tuple[float, float] = PANEL) -> tuple[Figure, Any]:
-    """An empty figure and its axes [rows, columns], without pyplot and hence without anything global."""
-    from matplotlib.figure import Figure
+    """An empty figure and its axes [rows, columns]; pyplot is not used, so that nothing global changes."""
+    from cmdpkit.results.figures.saving import SelfContainedFigure
 
-    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
+    figure = SelfContainedFigure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 

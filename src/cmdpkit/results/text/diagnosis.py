@@ -13,8 +13,8 @@ from cmdpkit.exact.diagnosis import Diagnosis, Range, Separation, Tradeoff
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
-from cmdpkit.results.text.policies import DRAWN, QUIET, TAKEN, plain_table, right, view
-from cmdpkit.results.text.wording import aligned, counted, duration, label, number, odds, percent, titled
+from cmdpkit.results.text.policy import DRAWN, QUIET, TAKEN, plain_table, right, view
+from cmdpkit.results.wording import aligned, counted, duration, label, number, odds, percent, titled
 
 BAR = 40  # characters of a drawing
 MOST_ROWS = 12  # of the separation table

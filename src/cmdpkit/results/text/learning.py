@@ -12,9 +12,9 @@ from rich.text import Text
 from cmdpkit.learners import Facts
 from cmdpkit.model.policy import Decision
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.text.answers import GAP
-from cmdpkit.results.text.policies import QUIET, TAKEN, plain_table, right
-from cmdpkit.results.text.wording import counted, duration, label, number, odds, titled
+from cmdpkit.results.text.diagnosis import GAP
+from cmdpkit.results.text.policy import QUIET, TAKEN, plain_table, right
+from cmdpkit.results.wording import counted, duration, label, number, odds, titled
 
 MOST_DRAWN = 8  # decisions listed
 MOST_SEEDS = 20  # rows; beyond that only the means
