@@ -125,7 +125,7 @@ def test_what_is_not_finite_is_null_in_json() -> None:
 
 def test_envs_lists_all_and_describes_one() -> None:
     text = run("envs").stdout
-    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z]", line)] == envs.names()
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z]", line)] == ["environment", *envs.names()]
     assert [each["name"] for each in answer("envs")] == envs.names()
     (one,) = answer("envs", "paper/lower-bound")
     assert one == {

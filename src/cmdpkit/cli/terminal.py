@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +14,8 @@ from cmdpkit.errors import CmdpkitError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
+
+    from cmdpkit.results.tables import Table
 
 PLAIN_WIDTH = 100  # columns where stdout is no terminal
 
@@ -53,6 +56,13 @@ def say_json(answer: Any) -> None:
     from cmdpkit.results.json import text
 
     typer.echo(text(answer))
+
+
+def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
+    """Print tables in a form for papers: "markdown" or "latex"."""
+    from cmdpkit.results.tables import joined
+
+    typer.echo(joined(tables, form), nl=False)
 
 
 def busy(what: str) -> Status:

@@ -10,8 +10,8 @@ from typing import Any
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, Tradeoff
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
 
 
 def text(answer: Any) -> str:
@@ -40,27 +40,10 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
-        "constraints": constraints(found),
+        "constraints": constraint_table(found).data(),
         "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
         "seconds": found.seconds,
     }
-
-
-def constraints(found: Solution) -> list[dict[str, Any]]:
-    """Every constraint with its total at the optimum; a positive slack keeps the bound."""
-    columns = zip(found.cmdp.constraints, found.utilities.tolist(), found.shadow_prices.tolist(), strict=True)
-    return [
-        {
-            "name": c.name,
-            "sense": c.sense,
-            "bound": c.bound,
-            "value": total,
-            "slack": c.sign * (total - c.bound),
-            "price": price,
-            "binding": price > NEGLIGIBLE,
-        }
-        for c, total, price in columns
-    ]
 
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
@@ -74,27 +57,27 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
         "pairs": found.pairs,
         "feasible": found.feasible,
         "slater_slack": found.slater_slack,
-        "ranges": [r._asdict() for r in found.ranges],
+        "ranges": range_table(found.ranges).data(),
         "value": None if found.solution is None else found.solution.value,
-        "constraints": None if found.solution is None else constraints(found.solution),
+        "constraints": None if found.solution is None else constraint_table(found.solution).data(),
         "binding": list(found.binding),
         "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
-        "separation": None if separated is None else [r._asdict() for r in separated],
+        "separation": None if separated is None else separation_table(separated).data(),
     }
 
 
-def tradeoff(name: str, found: Tradeoff) -> dict[str, Any]:
+def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:
     """The curve, point by point, and the bounds no policy meets."""
     return {
         "env": name,
         "constraint": found.name,
-        "points": [{**row, "utilities": w} for row, w in zip(found.rows(), found.utilities.tolist(), strict=True)],
+        "points": tradeoff_table(cmdp, found).data(),
         "infeasible": found.infeasible.tolist(),
     }
 
 
 def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """One request for several seeds: what was asked, the optimum, and a run a seed."""
+    """One request for several seeds: what was asked, the optimum, and one entry per seed."""
     first = records[0]
     return {
         "env": first.run.env,

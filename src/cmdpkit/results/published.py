@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
-from cmdpkit.results.wording import counted, short, span
+from cmdpkit.results.wording import counted
 
 CLOSE = 0.05  # relative difference of a regret that counts as none
 
@@ -33,31 +33,6 @@ class Row:
     measured: Estimate
     verdict: Verdict
     assumptions: tuple[str, ...]  # sentences
-
-    def texts(self) -> tuple[str, str, str]:
-        """Published, measured and interval, for people.
-
-        >>> Row("grid", "pri", "cost", 0.499, Estimate(0.49902, 0.4988, 0.4992, 3), AS_PUBLISHED, ()).texts()
-        ('0.499', '0.499', '0.4988 … 0.4992')
-        """
-        low, high = self.measured.low, self.measured.high
-        interval = "-" if low is None else "no spread" if low == high else span(low, high)
-        return short(self.published), short(self.measured.mean), interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "env": self.env,
-            "algo": self.algo,
-            "quantity": self.quantity,
-            "published": self.published,
-            "measured": self.measured.mean,
-            "interval": None if self.measured.low is None else [self.measured.low, self.measured.high],
-            "seeds": self.measured.n,
-            "verdict": self.verdict.text,
-            "agrees": self.verdict.agrees,
-            "assumptions": list(self.assumptions),
-        }
 
 
 def numbered(rows: Iterable[Row]) -> dict[str, int]:

@@ -69,6 +69,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
             title=title or "Constrained MDPs: what was learned",
             version=__version__,
             runs=len(study.records),
+            zip=zip,
             published=published(rows),
             problems=parts,
             failures=failures(study),

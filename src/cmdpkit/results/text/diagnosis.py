@@ -1,88 +1,27 @@
-"""Results for the terminal: pure functions from a Solution, Diagnosis or Tradeoff to something rich can print."""
+"""Diagnoses and trade-offs for the terminal: where every bound sits, what each action is worth, what a bound buys."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cmdpkit.exact.diagnosis import Diagnosis, Range, Separation, Tradeoff
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
-from cmdpkit.results.text.policy import DRAWN, QUIET, TAKEN, plain_table, right, view
-from cmdpkit.results.wording import aligned, counted, duration, label, number, odds, percent, titled
+from cmdpkit.results.model_tables import ROUNDING, SYMBOLS, Met, constraint_table, separation_table, tradeoff_table
+from cmdpkit.results.tables import Column, Table, each
+from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.wording import counted, label, number
 
-BAR = 40  # characters of a drawing
-MOST_ROWS = 12  # of the separation table
-ROUNDING = 1e-9  # relative to the bound; a smaller slack is shown as 0
+BAR_WIDTH = 40  # characters of a drawing
+MOST_SEPARATIONS = 12  # rows of the table of separations
 EIGHTHS = " ▏▎▍▌▋▊▉"
-GAP = Text()  # an empty line
-
-
-# -- environments ------------------------------------------------------------------------------------------------------
-
-
-def environments(described: Mapping[str, str]) -> RenderableType:
-    """Names and what they are."""
-    hint = "`cmdpkit envs NAME` shows what can be changed, `cmdpkit solve NAME:parameter=value,...` changes it."
-    return Group(_pairs(described), GAP, Text(hint, style=QUIET))
-
-
-def parameters(name: str, line: str, defaults: Mapping[str, object]) -> RenderableType:
-    """One environment and what can be changed about it."""
-    table = _pairs({f"  {parameter}": str(default) for parameter, default in defaults.items()})
-    return Group(Text.assemble((name, "bold"), f": {line}"), GAP, Text("Parameters and their defaults:"), table)
-
-
-def _pairs(rows: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, line in rows.items():
-        table.add_row(Text(name, style=TAKEN), Text(line))
-    return table
-
-
-# -- solutions ---------------------------------------------------------------------------------------------------------
-
-
-def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
-    """Optimum, constraints, stochastic decisions, policy and the proof."""
-    headline = Text.assemble((label(name), "bold"), ": optimal value ", (number(found.value), "bold green"))
-    bounds: list[RenderableType] = [GAP, _constraints(found)] if found.cmdp.N else []
-    return Group(headline, *bounds, GAP, _chances(found), GAP, view(found, width), GAP, _certificate(found))
-
-
-def _constraints(found: Solution) -> Table:
-    cs = found.cmdp.constraints
-    table = plain_table("constraint", right("total"), "bound", right("slack"), right("price"), "")
-    slacks = [_slack(c.sign * (u - c.bound), c.bound) for c, u in zip(cs, found.utilities.tolist(), strict=True)]
-    columns = (aligned(found.utilities), aligned(slacks), aligned(found.shadow_prices), found.shadow_prices)
-    for c, total, slack, price, lam in zip(cs, *columns, strict=True):
-        binds = Text("binding", style=DRAWN) if lam > NEGLIGIBLE else Text("not binding", style=QUIET)
-        table.add_row(Text(label(c.name)), total, f"{c.symbol} {number(c.bound)}", slack, price, binds)
-    return table
-
-
-def _slack(left: float, bound: float) -> float:
-    return 0.0 if abs(left) <= ROUNDING * max(1.0, abs(bound)) else left
-
-
-def _chances(found: Solution) -> RenderableType:
-    decisions = found.stochastic_decisions()
-    if not decisions:
-        return Text("The policy is deterministic.")
-    places = "one place" if len(decisions) == 1 else f"{len(decisions)} places"
-    lines = [f"  step {d.step}, {titled('state', d.state)}: {odds(d.probabilities)}" for d in decisions]
-    title = Text(f"The policy draws at {places} and is deterministic everywhere else:")
-    return Group(title, *(Text(line, style=DRAWN) for line in lines))
-
-
-def _certificate(found: Solution) -> Text:
-    method = {"columns": "column generation", "lp": "occupancy LP"}[found.method]
-    return Text(f"Proved optimal to within {found.gap:.2g} ({method}, {duration(found.seconds)}).", style=QUIET)
 
 
 # -- diagnoses ---------------------------------------------------------------------------------------------------------
@@ -90,8 +29,8 @@ def _certificate(found: Solution) -> Text:
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
     """Sizes, feasibility, and where every bound sits."""
-    bounds: list[RenderableType] = [GAP, _bounds(found), _legend(found.ranges)] if found.ranges else []
-    return Group(_sizes(name, cmdp, found), GAP, _verdict(cmdp, found), *bounds)
+    bounds: list[RenderableType] = [EMPTY_LINE, _bounds(found), _legend(found.ranges)] if found.ranges else []
+    return Group(_sizes(name, cmdp, found), EMPTY_LINE, _verdict(cmdp, found), *bounds)
 
 
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
@@ -121,21 +60,21 @@ def _bounds(found: Diagnosis) -> RenderableType:
     """For every bound a headline, the drawing between its ends, and the numbers in words."""
     ends = [(number(r.worst), number(r.best_alone)) for r in found.ranges]
     left = max(len(worst) for worst, _ in ends)
-    prices = [None] * len(ends) if found.solution is None else found.solution.shadow_prices.tolist()
+    met = [None] * len(ends) if found.solution is None else constraint_table(found.solution).rows
     parts: list[RenderableType] = []
-    for r, (worst, best), price in zip(found.ranges, ends, prices, strict=True):
+    for r, (worst, best), at_optimum in zip(found.ranges, ends, met, strict=True):
         bar = Text.assemble(f"  {worst:>{left}} ", drawn_range(r), f" {best}")
-        parts += [_headline(r, price), bar, Text(f"  {_in_words(r)}", style=QUIET), GAP]
+        parts += [_headline(r, at_optimum), bar, Text(f"  {_in_words(r)}", style=QUIET), EMPTY_LINE]
     return Group(*parts)
 
 
-def _headline(r: Range, price: float | None) -> Text:
-    bound = (f"{label(r.name)} {'≥' if r.sense == 'at_least' else '≤'} {number(r.bound)}", "bold")
-    if price is None:
+def _headline(r: Range, met: Met | None) -> Text:
+    bound = (f"{label(r.name)} {SYMBOLS[r.sense]} {number(r.bound)}", "bold")
+    if met is None:
         return Text.assemble(bound)
-    if price <= NEGLIGIBLE:
+    if not met.binding:
         return Text.assemble(bound, (" does not bind", QUIET))
-    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(price)} per unit")
+    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit")
 
 
 def _in_words(r: Range) -> str:
@@ -145,7 +84,7 @@ def _in_words(r: Range) -> str:
     return f"met by any policy {to} {worst}, for free {to} {free}, at a price {to} {strictest}{alone}"
 
 
-def drawn_range(r: Range, width: int = BAR) -> Text:
+def drawn_range(r: Range, width: int = BAR_WIDTH) -> Text:
     """Where a bound sits between what any policy meets (left) and what none meets (right)."""
 
     def place(x: float) -> float:
@@ -182,25 +121,19 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     if rows is None:
         used = int((found.occupancy > NEGLIGIBLE).sum())
         skipped = f"The optimum uses {used:,} actions; what each is worth takes long to find out (--separation)."
-        return Group(GAP, Text(skipped, style=QUIET))
+        return Group(EMPTY_LINE, Text(skipped, style=QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))
     if not choices:
-        return Group(GAP, Text("There is no choice anywhere: every action of the optimum is the only one there."))
-    hidden, forced = max(0, len(choices) - MOST_ROWS), len(rows) - len(choices)
+        return Group(
+            EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
+        )
+    hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
     notes = ["sigma: the least by which the value or some bound is missed without the action."]
     notes += [f"Not shown: {hidden:,} that are needed more (--json lists all)."] * (hidden > 0)
     notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
     title = Text("What dropping an action of the optimum costs, the least needed first:")
-    return Group(GAP, title, GAP, _losses(choices[:MOST_ROWS]), GAP, *(Text(note, style=QUIET) for note in notes))
-
-
-def _losses(rows: Sequence[Separation]) -> Table:
-    table = plain_table(right("step"), "state", "action", right("probability"), right("value lost"), right("sigma"))
-    columns = (aligned(r.value_loss for r in rows), aligned(r.sigma for r in rows))
-    for r, loss, sigma in zip(rows, *columns, strict=True):
-        loss = loss if math.isfinite(r.value_loss) else "infeasible"
-        table.add_row(str(r.step), Text(label(r.state)), Text(label(r.action)), percent(r.probability), loss, sigma)
-    return table
+    table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
+    return Group(EMPTY_LINE, title, EMPTY_LINE, table, EMPTY_LINE, *(Text(note, style=QUIET) for note in notes))
 
 
 # -- trade-offs --------------------------------------------------------------------------------------------------------
@@ -212,24 +145,26 @@ def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> RenderableType:
     title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
     parts: list[RenderableType] = [title, Text(f"The model itself asks for {c.symbol} {number(c.bound)}.", style=QUIET)]
     if len(found.values):
-        parts += [GAP, _curve(found, f"{label(c.name)} {c.symbol}")]
+        parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(cmdp, found)))]
     if len(found.infeasible):
         unmet = ", ".join(f"{c.symbol} {number(bound)}" for bound in found.infeasible.tolist())
-        parts += [GAP, Text(f"No policy meets {unmet}.", style="red")]
+        parts += [EMPTY_LINE, Text(f"No policy meets {unmet}.", style="red")]
     return Group(*parts)
 
 
-def _curve(found: Tradeoff, heading: str) -> Table:
-    table = plain_table(right(heading), right("value"), right("price"), "")
-    low = float(found.values.min())
-    span = float(found.values.max()) - low
-    columns = (aligned(found.bounds), aligned(found.values), aligned(found.prices), found.values.tolist())
-    for bound, value, price, v in zip(*columns, strict=True):
-        table.add_row(bound, value, price, Text(bar((v - low) / span if span > 0 else 1.0), style="cyan"))
-    return table
+def _with_bars(table: Table[dict[str, Any]]) -> Table[dict[str, Any]]:
+    """The table with a bar for every value, from the least to the greatest."""
+    values = [row["value"] for row in table.rows]
+    low, spread = min(values), max(values) - min(values)
+
+    def drawn(value: float) -> str:
+        return bar((value - low) / spread if spread > 0 else 1.0)
+
+    column: Column[dict[str, Any]] = Column("bar", "", "The value as a bar.", lambda row: row["value"], each(drawn))
+    return replace(table, columns=(*table.columns, column))
 
 
-def bar(share: float, width: int = BAR) -> str:
+def bar(share: float, width: int = BAR_WIDTH) -> str:
     """A bar of ``share`` of the width, to an eighth of a character; never quite empty.
 
     >>> bar(0.5, 4), bar(0.0, 4)

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from cmdpkit.learners import Facts
-from cmdpkit.model.policy import Decision
-from cmdpkit.records.record import RunRecord
-from cmdpkit.results.text.diagnosis import GAP
-from cmdpkit.results.text.policy import QUIET, TAKEN, plain_table, right
-from cmdpkit.results.wording import counted, duration, label, number, odds, titled
+from cmdpkit.records.record import Certificate, RunRecord
+from cmdpkit.results.run_tables import run_table
+from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.text.solution import stochastic
+from cmdpkit.results.wording import counted, duration, label, number
 
 MOST_DRAWN = 8  # decisions listed
 MOST_SEEDS = 20  # rows; beyond that only the means
 SAFE = {True: "certainly kept", False: "certainly missed", None: "undecided"}
-
-
-def algorithms(listed: Mapping[str, Facts]) -> RenderableType:
-    """What each is, what is proved about it, what it has to be given, and where it comes from."""
-    table = Table.grid(padding=(0, 2))
-    for name, facts in listed.items():
-        needs = "" if facts.needs.startswith("nothing") else f"needs {facts.needs}"
-        lines = [facts.line, f"guarantee: {facts.guarantee}", needs, facts.reference]
-        table.add_row(Text(name, style=TAKEN), Text("\n".join(line for line in lines if line)))
-        table.add_row("", "")
-    return Group(table, Text("`cmdpkit learn MODEL --algo NAME --episodes K` runs one.", style=QUIET))
 
 
 def learned(records: Sequence[RunRecord]) -> RenderableType:
@@ -38,56 +24,17 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     run = first.run
     headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.env), "bold"))
     headline.append(f": {counted(run.episodes, 'episode')}, {counted(len(records), 'seed')}")
-    parts: list[RenderableType] = [headline, GAP, _table(records), GAP, _policies(records)]
+    parts: list[RenderableType] = [
+        headline,
+        EMPTY_LINE,
+        TerminalTable(run_table(records, MOST_SEEDS)),
+        EMPTY_LINE,
+        _policies(records),
+    ]
     notes = dict.fromkeys(note for record in records for note in record.notes)
     parts += [Text(f"note: {note}", style="yellow") for note in notes]
     parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning in all.", style=QUIET))
     return Group(*parts)
-
-
-def _table(records: Sequence[RunRecord]) -> Table:
-    """Figures of every seed, and their means; violations of several bounds stand side by side."""
-    columns = [(name, get) for name, get in _columns(records[0]) if get(records[0]) is not None]
-    table = plain_table("seed", *(right(name) for name, _ in columns))
-    if len(records) <= MOST_SEEDS:
-        for record in records:
-            table.add_row(str(record.run.seed), *(_cell(get(record) or []) for _, get in columns))
-    if len(records) > 1:
-        means = [
-            [statistics.fmean(x) for x in zip(*(get(r) or [] for r in records), strict=True)] for _, get in columns
-        ]
-        table.add_section()
-        table.add_row("mean", *(_cell(x) for x in means))
-    return table
-
-
-def _means(rows: list[list[float]]) -> list[float]:
-    return [statistics.fmean(column) for column in zip(*rows, strict=True)]
-
-
-Column = tuple[str, Callable[[RunRecord], "list[float] | None"]]
-
-
-def _columns(record: RunRecord) -> list[Column]:
-    def final(name: str) -> Callable[[RunRecord], list[float] | None]:
-        def get(r: RunRecord) -> list[float] | None:
-            if name not in r.curves:
-                return None
-            last = r.final(name)
-            return [last] if isinstance(last, float) else [float(x) for x in last]
-
-        return get
-
-    names = ("regret", "violation", "strong_regret", "strong_violation", "realised_violation", "unsafe_episodes")
-    listed: list[Column] = [(name.replace("_", "\n"), final(name)) for name in names]
-    listed.append(("policy\nvalue", lambda r: None if r.policy_value is None else [r.policy_value]))
-    totals = "\n".join(label(c.name) for c in record.constraints) or "utilities"
-    listed.append((totals, lambda r: None if r.policy_utilities is None else [float(x) for x in r.policy_utilities]))
-    return listed
-
-
-def _cell(numbers: list[float]) -> str:
-    return "\n".join(f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}" for x in numbers)
 
 
 def _policies(records: Sequence[RunRecord]) -> RenderableType:
@@ -99,21 +46,15 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         lines.append(Text(f"The optimum is {number(first.optimum)}" + (f" with {bounds}." if bounds else ".")))
     draws = "nowhere" if not first.decisions else f"at {counted(len(first.decisions), 'place')}"
     lines.append(Text(f"The policy of seed {first.run.seed} draws {draws}" + (":" if first.decisions else ".")))
-    lines += [_drawn(d) for d in first.decisions[:MOST_DRAWN]]
+    lines += [Text(line) for line in stochastic(first.decisions[:MOST_DRAWN])]
     if len(first.decisions) > MOST_DRAWN:
         lines.append(Text(f"  and {len(first.decisions) - MOST_DRAWN} more", style=QUIET))
     if first.certificate is not None:
-        lines += _certified(first)
+        lines += _certified(first, first.certificate)
     return Group(*lines)
 
 
-def _drawn(d: Decision) -> Text:
-    return Text(f"  step {d.step}, {titled('state', d.state)}: {odds(d.probabilities)}")
-
-
-def _certified(record: RunRecord) -> list[Text]:
-    found = record.certificate
-    assert found is not None
+def _certified(record: RunRecord, found: Certificate) -> list[Text]:
     low, high = found.value
     lines = [Text(f"Certain at {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
     for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):

@@ -9,22 +9,21 @@ from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 import numpy as np
-from rich import box
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
+from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
 MOST_BOARDS = 12
-TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
 NEVER = "–"
 
 Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
@@ -163,14 +162,3 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
     hint = "too large to print; --save-policy FILE writes it (.csv .json .npz .md .py)."
     return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)
-
-
-def plain_table(*headings: str | Column) -> Table:
-    """A table with a rule under its headings and nothing else drawn."""
-    columns = [Column(Text(heading)) if isinstance(heading, str) else heading for heading in headings]
-    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-
-
-def right(heading: str) -> Column:
-    """A column of numbers."""
-    return Column(Text(heading), justify="right", no_wrap=True)
