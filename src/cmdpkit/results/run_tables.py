@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.statistics import Estimate, estimate
@@ -166,8 +167,12 @@ class Pair(NamedTuple):
 
 def comparison_tables(groups: Iterable[Group], against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
     """One table per problem that has a group called ``against``: every other group minus that one, paired by seed."""
+    problems = by_problem(groups).values()
+    labels = sorted({group.label for found in problems for group in found})
+    if against not in labels:
+        raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
     tables = []
-    for found in by_problem(groups).values():
+    for found in problems:
         for other in (group for group in found if group.label == against):
             pairs = [Pair(group, other, compare(group, other, name, n)) for group in found if group is not other]
             tables.append(_comparison(pairs, other, name))
