@@ -106,14 +106,14 @@ def bounds_of(given: list[str]) -> dict[str, float]:
 
 
 def policy_file(path: Path | None) -> Path | None:
-    """Refuse a suffix no policy can be written with, before any work is done for it."""
+    """Refuse a suffix that is no format of policies, before any work is done."""
     if path is not None and path.suffix.lower().removeprefix(".") not in list(PolicyFormat):
         raise typer.BadParameter(f"{str(path)!r} must end in {', '.join(f'.{x}' for x in PolicyFormat)}")
     return path
 
 
 def vacant(path: Path | None, force: bool) -> None:
-    """Refuse a file that exists before any work is done for it."""
+    """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
         raise CmdpkitError(f"{path} exists already; --force replaces it")
 

@@ -25,8 +25,8 @@ from cmdpkit.cli.terminal import busy, console, say, say_json, say_tables
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
 
-MOST_SEPARATED = 5_000  # used actions; each costs another solve
-MOST_WORK = 300_000_000  # used actions times transitions: about a minute
+MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
+MOST_WORK = 300_000_000  # used actions times transitions, which is about a minute
 
 
 @app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))

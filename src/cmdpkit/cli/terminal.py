@@ -1,4 +1,4 @@
-"""Talking to the person, or the program, at the other end: results to stdout, errors to stderr, signs of life."""
+"""How commands speak to the user: results on stdout, errors on stderr, and a sign that something is under way."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from cmdpkit.results.tables import Table
 
-PLAIN_WIDTH = 100  # columns where stdout is no terminal
+PLAIN_WIDTH = 100  # columns of text where stdout is no terminal
 
 
 class Verbs(TyperGroup):
-    """The verbs, with what went wrong in them said in one sentence."""
+    """The commands; an error in one of them is reported in one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; an error that the user can mend becomes a message and an exit code."""
+        """Run a command; an error that the user can mend becomes a message and an exit code."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+        except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
             raise
         except (CmdpkitError, OSError, MemoryError) as error:
             typer.echo(f"error: {error}", err=True)
@@ -66,7 +66,7 @@ def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
 
 
 def busy(what: str) -> Status:
-    """A sign of life on stderr while something runs; nothing where stderr is no terminal."""
+    """A moving sign on stderr while something runs; nothing where stderr is no terminal."""
     from rich.console import Console
 
     return Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False).status(what)

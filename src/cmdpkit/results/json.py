@@ -1,4 +1,4 @@
-"""Results as plain data for ``--json``: names as the user gave them, finite numbers or null, nothing else."""
+"""Results as plain data for ``--json``: names as the user gave them, and numbers, which are null if not finite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cmdpkit.results.model_tables import constraint_table, range_table, separati
 
 
 def text(answer: Any) -> str:
-    """JSON text; what is not finite becomes null, as JSON has no word for it.
+    """JSON text; numbers that are not finite become null, because JSON cannot express them.
 
     >>> text({"slack": float("inf")})
     '{\\n  "slack": null\\n}'

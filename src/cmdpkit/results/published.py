@@ -1,4 +1,4 @@
-"""Figures published elsewhere beside those measured here: one row each, and the rules by which the two are judged."""
+"""Figures published elsewhere beside those measured here, and the rules by which each pair is judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.wording import counted
 
-CLOSE = 0.05  # relative difference of a regret that counts as none
+NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
 
 Kind = Literal["regret", "violation", "realised violation", "value", "count"]
 
@@ -53,7 +53,7 @@ def judged(kind: Kind, published: float, values: FloatArray, digits: float) -> V
 def _regret(published: float, values: FloatArray, digits: float) -> Verdict:
     measured = estimate(values)
     share = measured.mean / published
-    if _covers(measured, published, digits) or abs(share - 1) <= CLOSE:
+    if _covers(measured, published, digits) or abs(share - 1) <= NEGLIGIBLE_DIFFERENCE:
         return AS_PUBLISHED
     percent = "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
     return Verdict(f"better: {percent}", True) if share < 1 else Verdict(f"worse: {percent}", False)
@@ -68,7 +68,7 @@ def _violation(_published: float, values: FloatArray, _digits: float) -> Verdict
 
 
 def _realised(_published: float, values: FloatArray, _digits: float) -> Verdict:
-    """Of what was realised nothing is uncertain: every run has kept the bound or missed it."""
+    """What was realised is certain, so there is no interval: every run has kept the bound or missed it."""
     kept = int((values <= 0).sum())
     return Verdict(f"kept in {kept} of {counted(len(values), 'run')}", kept == len(values))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cmdpkit.results.run_tables import Pair
 
 KINDS = ("weak", "strong", "realised")
-SLOPE_POINTS = 24
+SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 
 Kind = Literal["weak", "strong", "realised"]
 
@@ -300,13 +300,13 @@ class Study:
         return write_report(self, path, title=title, rows=rows, overwrite=overwrite)
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write all curves for TensorBoard, a folder a run; their paths."""
+        """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
         from cmdpkit.results.tensorboard import write_events
 
         return write_events(self, folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
-        """All curves in one pandas data frame, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files."""
         pd = _optional("pandas")
         from cmdpkit.records.store import columns_of
 
@@ -314,7 +314,7 @@ class Study:
         return pd.concat(frames, ignore_index=True)
 
     def to_arrow(self) -> Any:
-        """All curves in one Arrow table, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one Arrow table, with one row per checkpoint and the columns of the Parquet files."""
         pa = _optional("pyarrow")
         from cmdpkit.records.store import columns_of
 

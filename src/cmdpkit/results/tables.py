@@ -200,12 +200,13 @@ class Table(Generic[R]):
         return columns, list(zip(*(self.cells(column) for column in columns), strict=True))
 
     def to_markdown(self) -> str:
-        """The table in Markdown, its title in bold above it."""
+        """The table in Markdown, with its title, if it has one, in bold above it."""
         columns, rows = self.by_row()
         head = markdown.line(markdown.escaped(c.heading) for c in columns)
         rule = markdown.line("---:" if c.align == "right" else "---" for c in columns)
         body = [markdown.line(markdown.escaped(text) for text in _texts(row)) for row in rows]
-        return "\n".join([f"**{markdown.escaped(label(self.title))}**", "", head, rule, *body]) + "\n"
+        title = [f"**{markdown.escaped(label(self.title))}**", ""] if self.title else []
+        return "\n".join([*title, head, rule, *body]) + "\n"
 
     def to_latex(self) -> str:
         """The table as a LaTeX ``tabular`` that needs the package booktabs; its title is a comment above it."""

@@ -34,24 +34,24 @@ Records = Sequence[RunRecord]
 
 @styled
 def overview(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
-    """Regret and violation side by side, a row an environment: mean over seeds and 95 % band, as in the paper."""
+    """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
     return _panels(records, ("regret", "violation"), kind, scale, raw)
 
 
 @styled
 def regret(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
-    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line a seed."""
+    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
     return _panels(records, ("regret",), kind, scale, raw)
 
 
 @styled
 def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
-    """Violation of every constraint against episodes; below 0 a bound is met with room to spare."""
+    """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
     return _panels(records, ("violation",), kind, scale, raw)
 
 
 def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
-    """A row an environment, a column for the regret and for each constraint."""
+    """One row per environment, with one panel for the regret and one for each constraint."""
     if scale not in ("linear", "log", "symlog"):
         raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
     by_env = _by_env(records)
@@ -108,16 +108,16 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
 
 
 def _threshold(axis: Axes) -> float:
-    """Below a power of ten near a thousandth of the largest value a symmetric log axis is linear.
+    """Where a symmetric logarithmic axis becomes linear: at a power of ten near a thousandth of the largest value.
 
-    Between powers of ten, or rounded below one, the tick before it would run into the zero.
+    At any other place the last mark of the logarithmic part would run into the mark of 0.
     """
     top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
     return float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9)
 
 
 def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
-    """Dotted lines where the phases of an algorithm begin (of its first seed), if one algorithm here has any."""
+    """Dotted lines where the phases of the first seed begin, if exactly one algorithm of the panel has phases."""
     phased = [group for group in shown if len(group.records[0].phases) > 1]
     if len(phased) != 1:
         return
@@ -131,7 +131,7 @@ def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
                 (start, 0.02),
                 xycoords=("data", "axes fraction"),
                 rotation=90,
-                ha="left" if across < 0.08 else "right",  # not over the numbers of the axis
+                ha="left" if across < 0.08 else "right",  # so that it does not cover the numbers of the axis
                 va="bottom",
                 fontsize=7,
                 color=GREY,
@@ -201,7 +201,7 @@ def _by_env(records: Records) -> dict[str, list[Group]]:
 
 
 def _colours(found: Sequence[Group]) -> dict[str, dict[str, Any]]:
-    """One look a label, the same in every panel; beyond the palette the line style changes."""
+    """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
     labels = list(dict.fromkeys(group.label for group in found))
     n = len(COLOURS)
     return {x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]} for i, x in enumerate(labels)}

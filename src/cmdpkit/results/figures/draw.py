@@ -37,7 +37,7 @@ def draw(study: Study, name: str, **options: Any) -> Figure:
 
 
 def _price_of(study: Study, *, env: str | None = None, constraint: str | None = None, points: int = 21) -> Figure:
-    """The price curve of one constraint of one environment of a study; by default the first."""
+    """The price curve of one constraint of one environment; by default the first of each."""
     run, cmdp = _modelled(study, env)
     if cmdp.N == 0:
         raise CmdpkitError(f"{run.run.env} has no constraint, hence no price")
@@ -49,7 +49,7 @@ def _price_of(study: Study, *, env: str | None = None, constraint: str | None = 
 def _board_of(
     study: Study, drawn: Callable[..., Figure], *, env: str | None = None, algo: str | None = None, **options: Any
 ) -> Figure:
-    """A board of the policy of the first run of an algorithm; by default the first run of all."""
+    """Boards of the policy of the first run of an algorithm; by default of the first run of the study."""
     record, cmdp = _modelled(study, env, algo)
     return drawn(cmdp, record.policy, **options)
 

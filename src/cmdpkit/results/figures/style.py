@@ -1,4 +1,4 @@
-"""The look all figures share: colours that colour-blind readers tell apart, quiet axes, legends beside the data."""
+"""The look that all figures share: colours that colour-blind readers can tell apart, plain axes, legends below."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, the yellow left out, which is too pale for lines on white.
+# The palette of Okabe and Ito without its yellow, which is too pale for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B")
 LINES = ("-", "--", "-.", ":")
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
-CHANCE = "#D55E00"  # decisions left to chance, here as everywhere else
+CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
 Options = ParamSpec("Options")
 
-PANEL = (4.2, 3.0)  # inches
+PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -41,7 +41,7 @@ STYLE = {
 
 
 def matplotlib() -> Any:
-    """The library, or how to get it."""
+    """The library matplotlib; where it is missing, an error that says how to install it."""
     try:
         import matplotlib
     except ImportError:
@@ -50,7 +50,7 @@ def matplotlib() -> Any:
 
 
 def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
-    """A function that draws a figure, drawing it in this style on top of the user's own settings."""
+    """Decorator for a function that draws a figure: it draws in this style, on top of the user's own settings."""
 
     @wraps(drawn)
     def inner(*args: Options.args, **options: Options.kwargs) -> Figure:
@@ -94,7 +94,7 @@ def legend_below(figure: Figure) -> None:
 
 
 def thousands(axis: Any) -> None:
-    """Few ticks, thousands and millions by their letter, as longer numbers run into each other."""
+    """Few marks, with k for thousands and M for millions, because longer numbers would run into each other."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(5))

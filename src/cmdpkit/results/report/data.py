@@ -21,20 +21,20 @@ from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
 from cmdpkit.results.wording import label, number, odds, titled
 
-LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
-PRICE_POINTS = 25
+MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
+PRICE_POINTS = 25  # bounds at which the price curve is computed
 OPTIONS = ("noise", "baseline")  # parameters that are options of `cmdpkit learn`, not settings
 GIVEN = {"baseline": "YOUR-POLICY.json"}  # a record knows the digest of the policy, the user has the file
-DIGITS = 6  # of the points of a curve; tables carry every digit
+CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
 
 Plain = dict[str, Any]
 
 
 class Detail(NamedTuple):
-    """How much of the data goes into the page: points a curve, and the policies of how many seeds."""
+    """How much of the data goes into the page."""
 
-    points: int
-    policies: int
+    points: int  # of every curve
+    policies: int  # of how many seeds of every group
 
 
 def problems(study: Study, detail: Detail) -> list[Plain]:
@@ -49,7 +49,7 @@ def _problem(
 ) -> Plain:
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
-    small = cmdp is not None and cmdp.H * cmdp.S <= LARGE
+    small = cmdp is not None and cmdp.H * cmdp.S <= MOST_PAIRS
     best = solve(cmdp) if small and cmdp is not None and first.optimum is not None else None
     return {
         "id": f"problem-{i + 1}",
@@ -97,7 +97,7 @@ def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str,
 
 
 def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[tuple[str, str]]:
-    """The problem card: names and what to write beside them."""
+    """What the card of a problem says: names, and what stands beside them."""
     H, S, A = first.policy.pi.shape
     facts = [("size", f"{H:,} steps, {S:,} states, {A:,} actions")]
     facts.append(("optimal value", "unknown" if first.optimum is None else number(first.optimum)))
@@ -161,7 +161,7 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
                 "seed": record.run.seed,
                 "key": record.run.key,
                 "policy": _policy(record.policy)
-                if i < detail.policies and record.policy.pi[..., 0].size <= LARGE
+                if i < detail.policies and record.policy.pi[..., 0].size <= MOST_PAIRS
                 else None,
                 "reach": _reach(cmdp, record.policy) if i < detail.policies else None,
             }
@@ -186,7 +186,7 @@ def _lines(group: Group, name: str, points: int) -> list[Plain]:
 
 
 def _rounded(x: FloatArray) -> list[float | int]:
-    values = [float(f"{value:.{DIGITS}g}") for value in x.tolist()]
+    values = [float(f"{value:.{CURVE_DIGITS}g}") for value in x.tolist()]
     return [int(value) if value.is_integer() and abs(value) < 2**53 else value for value in values]
 
 

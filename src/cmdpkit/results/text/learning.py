@@ -1,4 +1,4 @@
-"""What learners did, for the terminal: one row a seed, means, the policy handed over and what is certain about it."""
+"""What learners did, for the terminal: one row per seed and their mean, the final policy, and what is certain of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.text.solution import stochastic
 from cmdpkit.results.wording import counted, duration, label, number
 
-MOST_DRAWN = 8  # decisions listed
-MOST_SEEDS = 20  # rows; beyond that only the means
+MOST_DECISIONS = 8  # stochastic decisions that are listed
+MOST_SEEDS = 20  # with more seeds, only their mean is shown
 SAFE = {True: "certainly kept", False: "certainly missed", None: "undecided"}
 
 
@@ -46,9 +46,9 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         lines.append(Text(f"The optimum is {number(first.optimum)}" + (f" with {bounds}." if bounds else ".")))
     draws = "nowhere" if not first.decisions else f"at {counted(len(first.decisions), 'place')}"
     lines.append(Text(f"The policy of seed {first.run.seed} draws {draws}" + (":" if first.decisions else ".")))
-    lines += [Text(line) for line in stochastic(first.decisions[:MOST_DRAWN])]
-    if len(first.decisions) > MOST_DRAWN:
-        lines.append(Text(f"  and {len(first.decisions) - MOST_DRAWN} more", style=QUIET))
+    lines += [Text(line) for line in stochastic(first.decisions[:MOST_DECISIONS])]
+    if len(first.decisions) > MOST_DECISIONS:
+        lines.append(Text(f"  and {len(first.decisions) - MOST_DECISIONS} more", style=QUIET))
     if first.certificate is not None:
         lines += _certified(first, first.certificate)
     return Group(*lines)

@@ -23,8 +23,8 @@ from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
-MOST_BOARDS = 12
-NEVER = "–"
+MOST_BOARDS = 12  # different ones; further steps are only counted
+NEVER = "–"  # in place of a decision that is never met
 
 Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
 
@@ -127,7 +127,7 @@ def _by_step(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
 
 
 def _by_state(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
-    """One line a state: what is done at which steps. Narrow, however many steps there are."""
+    """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
     cmdp = solution.cmdp
     names = [label(a) for a in cmdp.action_names]
     listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
