@@ -87,3 +87,25 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
     os.close(leader)
     assert process.returncode == 0
     return b"".join(chunks).decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("sol", {"solve"}),
+        ("solve paper/s", {"paper/synthetic"}),
+        ("learn queue --algo opt-pess", {"opt-pess-lp", "opt-pess-primal-dual"}),
+        ("solve queue --table l", {"latex"}),
+        ("solve no-such-name", set()),
+    ],
+)
+def test_a_shell_completes_verbs_environments_algorithms_and_choices(typed: str, offered: set[str]) -> None:
+    """As the script that `cmdpkit --show-completion` prints for bash asks for it."""
+    words = f"cmdpkit {typed}"
+    asked = {"_CMDPKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    script = "import sys; from cmdpkit.cli import main; sys.argv = ['cmdpkit']; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **asked},
+    )  # fmt: skip
+    assert (set(result.stdout.split()), result.stderr) == (offered, "")

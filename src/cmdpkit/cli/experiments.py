@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Json, app, examples, vacant
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, vacant
+from cmdpkit.cli.terminal import say, say_json, say_tables
+
+if TYPE_CHECKING:
+    from cmdpkit.results.study import Study
 
 
 class Executor(StrEnum):
@@ -52,6 +55,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the records here instead of where the file says.")
     ] = None,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Run algorithms on problems with several seeds, as a file says.
@@ -73,6 +77,8 @@ def bench(
     study = done.study(models)
     if as_json:
         say_json({"name": experiment.name, **done.to_dict(), "table": study.table()})
+    elif table is not None:
+        say_tables(study.summary(), table)
     else:
         say(outcomes.outcome(experiment.name, done, study))
     raise typer.Exit(1 if done.failed else 0)
@@ -83,12 +89,23 @@ def bench(
         "report runs/quickstart",
         "report runs/quickstart --out quickstart.html",
         "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
+        "report runs/quickstart --table latex --out summary.tex",
     )
 )
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write here; by default report.html in the folder, replaced.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write here; by default the report replaces report.html in the folder, and tables are printed.",
+        ),
+    ] = None,
+    table: Annotated[
+        TableForm | None,
+        typer.Option(
+            "--table", help="Instead of the report, give its summary as Markdown or LaTeX tables.", callback=one_form
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
@@ -101,11 +118,16 @@ def report(
     """Show what was learned: one HTML file that needs no network."""
     from cmdpkit.experiments.execute import models_of
     from cmdpkit.results.study import Study
-    from cmdpkit.results.text.wording import counted
+    from cmdpkit.results.wording import counted
 
+    if table is not None and tensorboard is not None:
+        raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     vacant(out, force)
     study = Study.load(folder)
     study = Study(study.records, models_of(folder, study.records), study.failures)
+    if table is not None:
+        _give_tables(study, table, out, force)
+        return
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", title=folder.resolve().name, overwrite=force or out is None)
     if as_json:
@@ -128,6 +150,7 @@ def reproduce(
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments again.
@@ -138,6 +161,7 @@ def reproduce(
     from cmdpkit.cli import outcomes
     from cmdpkit.cli.progress import Overview
     from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
+    from cmdpkit.results.run_tables import published_tables
 
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
@@ -153,7 +177,10 @@ def reproduce(
         )
     if as_json:
         written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}
-        say_json({what.value: [row.to_dict() for row in found.rows], "seeds": found.seeds, **written})
+        rows = [row for its_table in published_tables(found.rows) for row in its_table.data()]
+        say_json({what.value: rows, "seeds": found.seeds, **written})
+    elif table is not None:
+        say_tables(published_tables(found.rows), table)
     else:
         say(outcomes.reproduction(found))
         if quick:
@@ -161,6 +188,17 @@ def reproduce(
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
+
+
+def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -> None:
+    """Print the summary of a study in a form for papers, or write it to a file."""
+    from cmdpkit.io.atomic import write_text
+    from cmdpkit.results.tables import joined
+
+    if out is None:
+        say_tables(study.summary(), form)
+    else:
+        typer.echo(f"wrote {write_text(out, joined(study.summary(), form), overwrite=force)}")
 
 
 @contextmanager

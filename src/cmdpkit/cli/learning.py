@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Json, Model, Renormalise, app, bounds_of, examples
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, examples
+from cmdpkit.cli.terminal import say, say_json, say_tables
 
 
 class Noise(StrEnum):
@@ -23,16 +23,19 @@ Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole 
 
 
 @app.command(epilog=examples("algos", "algos --json"))
-def algos(as_json: Json = False) -> None:
+def algos(table: Tables = None, as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
-    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.results.model_tables import algorithm_table
+    from cmdpkit.results.text import catalogue
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     if as_json:
-        say_json([{"name": name, **facts._asdict()} for name, facts in listed.items()])
+        say_json(algorithm_table(listed).data())
+    elif table is not None:
+        say_tables([algorithm_table(listed)], table)
     else:
-        say(show_runs.algorithms(listed))
+        say(catalogue.algorithms(listed))
 
 
 @app.command(
@@ -44,10 +47,12 @@ def algos(as_json: Json = False) -> None:
 )
 def learn(
     model: Model,
-    algo: Annotated[str, typer.Option(help="The algorithm; `cmdpkit algos` lists them.")] = "cl-pri",
+    algo: Algorithm = "cl-pri",
     episodes: Episodes = "1e6",
     seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run; the others count on.")] = 0,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first run; later runs use the following integers.")
+    ] = 0,
     preset: Annotated[
         str | None, typer.Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
     ] = None,
@@ -68,6 +73,7 @@ def learn(
     threads: Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")] = None,
     renormalise: Renormalise = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the learner's own account.")] = False,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy online, without knowing the model.
@@ -77,8 +83,9 @@ def learn(
     """
     from cmdpkit.cli.progress import Watch
     from cmdpkit.io.policies import read_policy
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.results import json as data
+    from cmdpkit.results.run_tables import run_table
+    from cmdpkit.results.text import learning as show
     from cmdpkit.running.runs import learn_many
 
     with Watch(quiet=as_json) as watch:
@@ -98,9 +105,12 @@ def learn(
             **settings_of(setting or []),
         )
     if as_json:
-        say_json(answers.learned(records))
+        say_json(data.learned(records))
         return
-    say(show_runs.learned(records))
+    if table is not None:
+        say_tables([run_table(records, len(records))], table)
+    else:
+        say(show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
 

@@ -1,10 +1,10 @@
-"""Talking to the person, or the program, at the other end: results to stdout, errors to stderr, signs of life."""
+"""How commands speak to the user: results on stdout, errors on stderr, and a sign that something is under way."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
 
-PLAIN_WIDTH = 100  # columns where stdout is no terminal
+    from cmdpkit.results.tables import Table
+
+PLAIN_WIDTH = 100  # columns of text where stdout is no terminal
 
 
 class Verbs(TyperGroup):
-    """The verbs, with what went wrong in them said in one sentence."""
+    """The commands; an error in one of them is reported in one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; an error that the user can mend becomes a message and an exit code."""
+        """Run a command; an error that the user can mend becomes a message and an exit code."""
         try:
             with _warnings_as_notes():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+        except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
             raise
         except (CmdpkitError, OSError, MemoryError) as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
@@ -72,13 +74,20 @@ def say(renderable: RenderableType) -> None:
 
 def say_json(answer: Any) -> None:
     """Print a result as JSON."""
-    from cmdpkit.results.plain import text
+    from cmdpkit.results.json import text
 
     typer.echo(text(answer))
 
 
+def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
+    """Print tables in a form for papers: "markdown" or "latex"."""
+    from cmdpkit.results.tables import joined
+
+    typer.echo(joined(tables, form), nl=False)
+
+
 def busy(what: str) -> Status:
-    """A sign of life on stderr while something runs; nothing where stderr is no terminal."""
+    """A moving sign on stderr while something runs; nothing where stderr is no terminal."""
     from rich.console import Console
 
     return Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False).status(what)

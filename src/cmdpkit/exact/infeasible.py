@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, shown
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.drawn import blend
 from cmdpkit.model.cmdp import CMDP
@@ -35,10 +35,11 @@ class Infeasible(CmdpkitError):
             c = bounds[self.conflict[0]]
             best = float(self.best[self.cmdp.constraint_index(c.name)])
             asked, reached = _told_apart(c.bound, best)
-            return f"infeasible: {c.name} {c.symbol} {asked} cannot be met, the best any policy reaches is {reached}"
+            name = shown(c.name)
+            return f"infeasible: {name} {c.symbol} {asked} cannot be met, the best any policy reaches is {reached}"
         clash = " and ".join(str(bounds[name]) for name in self.conflict)
         reached = ", ".join(
-            f"{c.name} {u:.6g}"
+            f"{shown(c.name)} {u:.6g}"
             for c, u in zip(self.cmdp.constraints, self.utilities, strict=True)
             if c.name in self.conflict
         )

@@ -1,6 +1,7 @@
 """The two experiments of the paper (arXiv 2309.15395), run again: every figure it gives beside what comes out here.
 
-The paper leaves things open. Each is decided here once, and every row that rests on such a decision says so.
+The paper leaves some details open. Each of them is decided here once, and every figure that rests on such a decision
+says so.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.figures.style import matplotlib
 from cmdpkit.results.published import Kind, Row, judged
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Group, Study
-from cmdpkit.results.style import matplotlib
 
-SEEDS, QUICK_SEEDS = 10, 3
+SEEDS, QUICK_SEEDS = 10, 3  # independent runs of every algorithm, by default and with --quick
 SYNTHETIC, GRID = "paper/synthetic", "paper/grid"
 READ_AT = {SYNTHETIC: 8_000_000, GRID: 5_800_000}  # episodes at which regret and violation are compared
 

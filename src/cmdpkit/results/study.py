@@ -1,7 +1,8 @@
-"""From records to what can be said about them: curves with intervals, slopes, paired comparisons, tables.
+"""From records to what can be said about them: groups, curves with intervals, slopes, paired comparisons.
 
-Everything here is pure; figures and pages are drawn from it. Runs that differ in the seed alone are a `Group`, and the
-seed is the unit: every interval is over seeds, and a single seed has none.
+Runs that differ in the seed alone are a `Group`, and the seed is the unit: every interval is over seeds, and a single
+seed has none. The functions here only compute; a `Study` also loads records from disk, and hands them to the modules
+that make tables, figures and pages of them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.results.published import Row
 from cmdpkit.results.statistics import LEVEL, Estimate, Method, estimate, sign_flip_p, t_p
+from cmdpkit.results.tables import Table, joined
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from cmdpkit.results.run_tables import Pair
+
 KINDS = ("weak", "strong", "realised")
-SLOPE_POINTS = 24
+SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 
 Kind = Literal["weak", "strong", "realised"]
 
@@ -196,42 +200,7 @@ def compare(
     return Comparison(seeds, estimate(d), p)
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def table(records: Iterable[RunRecord], *, method: Method = "t") -> list[dict[str, Any]]:
-    """A row a group: final regret and violation in all forms, with intervals, and what became of the policies."""
-    return [_table_row(group, method) for group in groups(records)]
-
-
-def _table_row(group: Group, method: Method) -> dict[str, Any]:
-    run, first = group.run, group.records[0]
-    row: dict[str, Any] = {
-        "env": run.env,
-        "algo": run.algo,
-        "preset": run.preset,
-        "params": dict(run.params),
-        "episodes": run.episodes,
-        "seeds": len(group.seeds),
-    }
-    for kind in KINDS:
-        if group.has(curve_name("regret", kind)):
-            row |= _spread(curve_name("regret", kind), finals(group, curve_name("regret", kind)), method)
-    for kind in KINDS:
-        name = curve_name("violation", kind)
-        for n in range(len(first.constraints) if group.has(name) else 0):
-            row |= _spread(f"{name}_{n + 1}", finals(group, name, n), method)
-    if group.has("unsafe_episodes"):
-        row |= _spread("unsafe_episodes", finals(group, "unsafe_episodes"), method)
-    growth = slope(group, "regret") if group.has("regret") else None
-    row |= dict(zip(("slope", "slope_low", "slope_high"), _three(growth), strict=True))
-    gaps = policy_gaps(group)
-    row |= _spread("policy_gap", gaps, method) if gaps is not None else {}
-    misses = policy_misses(group)
-    row["policies_within_bounds"] = None if misses is None else int((misses <= 0).all(axis=1).sum())
-    row["stochastic_decisions"] = max(len(record.decisions) for record in group.records)
-    row["seconds"] = float(np.mean([record.seconds for record in group.records]))
-    return row
+# -- policies ----------------------------------------------------------------------------------------------------------
 
 
 def policy_gaps(group: Group) -> FloatArray | None:
@@ -254,14 +223,6 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
-
-
-def _spread(name: str, values: FloatArray, method: Method) -> dict[str, float | None]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), _three(estimate(values, method=method)), strict=True))
-
-
-def _three(over: Estimate | None) -> tuple[float | None, float | None, float | None]:
-    return (None, None, None) if over is None else (over.mean, over.low, over.high)
 
 
 # -- studies -----------------------------------------------------------------------------------------------------------
@@ -297,12 +258,36 @@ class Study:
         return groups(self.records)
 
     def table(self) -> list[dict[str, Any]]:
-        """A row a group: regret, violation, policies."""
-        return table(self.records)
+        """One dictionary per group: what was asked, final regret and violation with intervals, and the policies."""
+        from cmdpkit.results.run_tables import group_table
+
+        return [row for group in self.groups() for row in group_table([group]).data()]
+
+    def summary(self) -> list[Table[Group]]:
+        """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
+        from cmdpkit.results.run_tables import study_tables
+
+        return study_tables(self.groups())
+
+    def comparison(self, against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
+        """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
+        per problem. ``n`` picks the constraint where the curve is a violation.
+        """
+        from cmdpkit.results.run_tables import comparison_tables
+
+        return comparison_tables(self.groups(), against, name, n)
+
+    def to_markdown(self) -> str:
+        """The summary in Markdown."""
+        return joined(self.summary(), "markdown")
+
+    def to_latex(self) -> str:
+        """The summary as LaTeX tables, which need the package booktabs."""
+        return joined(self.summary(), "latex")
 
     def plot(self, name: str, **options: Any) -> Figure:
         """A matplotlib figure: "overview", "regret", "violation", "multiplier", "policy", "occupancy" or "price"."""
-        from cmdpkit.results.figures import draw
+        from cmdpkit.results.figures.draw import draw
 
         return draw(self, name, **options)
 
@@ -315,13 +300,13 @@ class Study:
         return write_report(self, path, title=title, rows=rows, overwrite=overwrite)
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write all curves for TensorBoard, a folder a run; their paths."""
+        """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
         from cmdpkit.results.tensorboard import write_events
 
         return write_events(self, folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
-        """All curves in one pandas data frame, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files."""
         pd = _optional("pandas")
         from cmdpkit.records.store import columns_of
 
@@ -329,7 +314,7 @@ class Study:
         return pd.concat(frames, ignore_index=True)
 
     def to_arrow(self) -> Any:
-        """All curves in one Arrow table, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one Arrow table, with one row per checkpoint and the columns of the Parquet files."""
         pa = _optional("pyarrow")
         from cmdpkit.records.store import columns_of
 

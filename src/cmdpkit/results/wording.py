@@ -9,7 +9,7 @@ from itertools import groupby
 from cmdpkit.errors import shown
 from cmdpkit.model.validate import Name
 
-WHOLE = 1e4  # from here on `compact` counts in thousands
+FIRST_SHORTENED = 1e4  # from here on `compact` counts in thousands
 
 
 def label(name: Name) -> str:
@@ -65,13 +65,13 @@ def compact(x: float, digits: int) -> str:
     ['0.0123', '272', '-62.4k', '1.23M']
     """
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(x) >= max(unit, WHOLE):
+        if abs(x) >= max(unit, FIRST_SHORTENED):
             return short(x / unit, digits) + letter
     return short(x, digits)
 
 
 def span(low: float, high: float, digits: int = 4) -> str:
-    """From where to where.
+    """The ends of an interval.
 
     >>> span(-1228.4, 712.83)
     '-1,228 … 712.8'

@@ -7,20 +7,19 @@ global state is involved.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import solve
-from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.boards import occupancy_maps, policy_boards
+from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
 from cmdpkit.results.models import model_of
-from cmdpkit.results.study import Group, Kind, Study, curve, curve_name, groups
-from cmdpkit.results.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
+from cmdpkit.results.study import Group, Kind, curve, curve_name, groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,47 +29,29 @@ Scale = Literal["linear", "log", "symlog"]
 Records = Sequence[RunRecord]
 
 
-def draw(study: Study, name: str, **options: Any) -> Figure:
-    """The figure called ``name``, of a study; see the function of that name for its options."""
-    drawn: Mapping[str, Callable[..., Figure]] = {
-        "overview": lambda **o: overview(study.records, **o),
-        "regret": lambda **o: regret(study.records, **o),
-        "violation": lambda **o: violation(study.records, **o),
-        "multiplier": lambda **o: multiplier(study.records, models=study.models, **o),
-        "price": lambda **o: _price_of(study, **o),
-        "policy": lambda **o: _board_of(study, policy_boards, **o),
-        "occupancy": lambda **o: _board_of(study, occupancy_maps, **o),
-    }
-    if name not in drawn:
-        raise CmdpkitError(f"there is no figure {name!r}; there are {', '.join(drawn)}")
-    if not study.records:
-        raise CmdpkitError("there is no finished run to draw")
-    return drawn[name](**options)
-
-
 # -- regret and violation ----------------------------------------------------------------------------------------------
 
 
 @styled
 def overview(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
-    """Regret and violation side by side, a row an environment: mean over seeds and 95 % band, as in the paper."""
+    """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
     return _panels(records, ("regret", "violation"), kind, scale, raw)
 
 
 @styled
 def regret(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
-    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line a seed."""
+    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
     return _panels(records, ("regret",), kind, scale, raw)
 
 
 @styled
 def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
-    """Violation of every constraint against episodes; below 0 a bound is met with room to spare."""
+    """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
     return _panels(records, ("violation",), kind, scale, raw)
 
 
 def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
-    """A row an environment, a column for the regret and for each constraint."""
+    """One row per environment, with one panel for the regret and one for each constraint."""
     if scale not in ("linear", "log", "symlog"):
         raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
     by_env = _by_env(records)
@@ -127,16 +108,16 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
 
 
 def _threshold(axis: Axes) -> float:
-    """Below a power of ten near a thousandth of the largest value a symmetric log axis is linear.
+    """Where a symmetric logarithmic axis becomes linear: at a power of ten near a thousandth of the largest value.
 
-    Between powers of ten, or rounded below one, the tick before it would run into the zero.
+    At any other place the last mark of the logarithmic part would run into the mark of 0.
     """
     top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
     return float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9)
 
 
 def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
-    """Dotted lines where the phases of an algorithm begin (of its first seed), if one algorithm here has any."""
+    """Dotted lines where the phases of the first seed begin, if exactly one algorithm of the panel has phases."""
     phased = [group for group in shown if len(group.records[0].phases) > 1]
     if len(phased) != 1:
         return
@@ -150,7 +131,7 @@ def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
                 (start, 0.02),
                 xycoords=("data", "axes fraction"),
                 rotation=90,
-                ha="left" if across < 0.08 else "right",  # not over the numbers of the axis
+                ha="left" if across < 0.08 else "right",  # so that it does not cover the numbers of the axis
                 va="bottom",
                 fontsize=7,
                 color=GREY,
@@ -209,40 +190,6 @@ def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") ->
     return figure
 
 
-def _price_of(study: Study, *, env: str | None = None, constraint: str | None = None, points: int = 21) -> Figure:
-    """The price curve of one constraint of one environment of a study; by default the first."""
-    run, cmdp = _modelled(study, env)
-    if cmdp.N == 0:
-        raise CmdpkitError(f"{run.run.env} has no constraint, hence no price")
-    name = cmdp.constraints[0].name if constraint is None else constraint
-    bound = cmdp.constraints[cmdp.constraint_index(name)].bound
-    return price_curve(tradeoff(cmdp, name, points), bound, run.run.env)
-
-
-def _board_of(
-    study: Study, drawn: Callable[..., Figure], *, env: str | None = None, algo: str | None = None, **options: Any
-) -> Figure:
-    """A board of the policy of the first run of an algorithm; by default the first run of all."""
-    record, cmdp = _modelled(study, env, algo)
-    return drawn(cmdp, record.policy, **options)
-
-
-def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[RunRecord, CMDP]:
-    """The first record that fits, and its model."""
-    fitting = [r for r in study.records if env in (None, r.run.env) and algo in (None, r.run.algo)]
-    if not fitting:
-        asked = " on ".join(x for x in (algo, env) if x)
-        raise CmdpkitError(
-            f"there is no run of {asked}; there are {sorted({(r.run.algo, r.run.env) for r in study.records})}"
-        )
-    cmdp = model_of(fitting[0].run, study.models)
-    if cmdp is None:
-        raise CmdpkitError(
-            f"the model of {fitting[0].run.env} is not at hand; pass it: Study(records, models={{name: cmdp}})"
-        )
-    return fitting[0], cmdp
-
-
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +201,7 @@ def _by_env(records: Records) -> dict[str, list[Group]]:
 
 
 def _colours(found: Sequence[Group]) -> dict[str, dict[str, Any]]:
-    """One look a label, the same in every panel; beyond the palette the line style changes."""
+    """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
     labels = list(dict.fromkeys(group.label for group in found))
     n = len(COLOURS)
     return {x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]} for i, x in enumerate(labels)}

@@ -1,4 +1,4 @@
-"""The look all figures share: colours that colour-blind readers tell apart, quiet axes, legends beside the data."""
+"""The look that all figures share: colours that colour-blind readers can tell apart, plain axes, legends below."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import writing
-from cmdpkit.results.text.wording import compact
+from cmdpkit.results.wording import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, the yellow left out, which is too pale for lines on white.
+# The palette of Okabe and Ito without its yellow, which is too pale for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B")
 LINES = ("-", "--", "-.", ":")
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
-CHANCE = "#D55E00"  # decisions left to chance, here as everywhere else
+CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
 Options = ParamSpec("Options")
 
-PANEL = (4.2, 3.0)  # inches
+PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -37,14 +37,11 @@ STYLE = {
     "axes.axisbelow": True,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # text stays text
-    "svg.fonttype": "none",
 }
 
 
 def matplotlib() -> Any:
-    """The library, or how to get it."""
+    """The library matplotlib; where it is missing, an error that says how to install it."""
     try:
         import matplotlib
     except ImportError:
@@ -53,7 +50,7 @@ def matplotlib() -> Any:
 
 
 def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
-    """A function that draws a figure, drawing it in this style on top of the user's own settings."""
+    """Decorator for a function that draws a figure: it draws in this style, on top of the user's own settings."""
 
     @wraps(drawn)
     def inner(*args: Options.args, **options: Options.kwargs) -> Figure:
@@ -64,17 +61,17 @@ def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in this style, over one that has the name already."""
-    with writing(path, overwrite=True) as file, matplotlib().rc_context(STYLE):
+    """Write a figure to a file, in the format of its suffix; a file of that name is replaced."""
+    with writing(path, overwrite=True) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."))
     return path
 
 
 def canvas(rows: int, columns: int, panel: tuple[float, float] = PANEL) -> tuple[Figure, Any]:
-    """An empty figure and its axes [rows, columns], without pyplot and hence without anything global."""
-    from matplotlib.figure import Figure
+    """An empty figure and its axes [rows, columns]; pyplot is not used, so that nothing global changes."""
+    from cmdpkit.results.figures.saving import SelfContainedFigure
 
-    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
+    figure = SelfContainedFigure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
@@ -97,7 +94,7 @@ def legend_below(figure: Figure) -> None:
 
 
 def thousands(axis: Any) -> None:
-    """Few ticks, thousands and millions by their letter, as longer numbers run into each other."""
+    """Few marks, with k for thousands and M for millions, because longer numbers would run into each other."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(5))

@@ -1,4 +1,4 @@
-"""Boards: a policy as arrows on its grid, step by step, and where it goes as a heat map."""
+"""Policies drawn on the grid of their model: arrows for the decisions, or a heat map of where the policy goes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.results.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
-from cmdpkit.results.text.wording import label, percent
+from cmdpkit.results.figures.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
+from cmdpkit.results.wording import label, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_STEPS = 12
-HEAT = "Blues"
-STAY = ("·", ".", "•", "∘", "o")
+MOST_STEPS = 12  # drawn by default
+HEAT = "Blues"  # the colour map of heat maps
+STAY = ("·", ".", "•", "∘", "o")  # symbols of an action that stays in place, drawn as a dot
 # Where an arrow points, (right, down); every other symbol is written as text.
 DIRECTIONS = {
     "→": (1, 0), "←": (-1, 0), "↑": (0, -1), "↓": (0, 1), "↗": (1, -1), "↘": (1, 1), "↖": (-1, -1), "↙": (-1, 1),
@@ -30,9 +30,10 @@ DIRECTIONS = {
 
 @styled
 def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
-    """What a policy does on the model's grid, a board a step (from 1); decisions left to chance in orange with odds.
+    """What a policy does on the model's grid, one board per step; stochastic decisions are orange, with probabilities.
 
-    Only cells that the policy reaches at that step carry arrows. By default the first 12 steps are drawn.
+    Only cells that the policy reaches at that step carry arrows. ``steps`` count from 1; by default the first 12 steps
+    are drawn.
     """
     grid = _grid(cmdp)
     reach = occupancy(cmdp, policy).sum(axis=-1)
@@ -48,7 +49,7 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
 
 @styled
 def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
-    """Where a policy goes on the model's grid: the probability of every cell, a board a step (from 1)."""
+    """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1)."""
     grid = _grid(cmdp)
     reach = occupancy(cmdp, policy).sum(axis=-1)
     shown = _steps(cmdp, steps)
@@ -83,7 +84,7 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
 
 
 def _boards(grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, int]]]:
-    """A board a step, a few next to each other; the room left in the last row stays empty."""
+    """One empty board per step, a few of them side by side; places left over in the last row stay empty."""
     across = min(len(shown), 6 if grid.columns <= 8 else 3)
     rows = -(-len(shown) // across)
     size = min(max(0.42 * max(grid.columns, grid.rows), 1.9), 5.0)
@@ -97,7 +98,7 @@ def _boards(grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, 
 
 
 def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
-    """The board: a square a state, with its mark in the corner; places that are no state stay grey."""
+    """The board: one square per state, with its mark in the corner; places that are no state stay grey."""
     from matplotlib.patches import Rectangle
 
     plain_axis(axis)
@@ -114,7 +115,7 @@ def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
 
 
 def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray) -> None:
-    """The action of one cell; several of them in orange, as long as they are likely, on a tinted cell."""
+    """The action of one cell; where there are several, orange arrows on a tinted cell, longer the likelier they are."""
     from matplotlib.patches import Rectangle
 
     taken = [int(a) for a in np.flatnonzero(odds > NEGLIGIBLE)]
@@ -146,7 +147,7 @@ def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float,
 
 
 def _odds_in_cells(axis: Axes, heat: FloatArray, top: float) -> None:
-    """Percentages where they are at least one half, dark on light cells and light on dark ones."""
+    """Percentages of at least one half per cent, dark on light cells and light on dark ones."""
     for row, column in np.argwhere(np.nan_to_num(heat) >= 0.005):
         share = heat[row, column]
         colour = "#FFFFFF" if share > 0.6 * top else BLACK

@@ -9,23 +9,22 @@ from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 import numpy as np
-from rich import box
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
-from cmdpkit.results.text.wording import label, percent, ranges
+from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
+from cmdpkit.results.wording import label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
-MOST_BOARDS = 12
-TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
-NEVER = "–"
+MOST_BOARDS = 12  # different ones; further steps are only counted
+NEVER = "–"  # in place of a decision that is never met
 
 Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
 
@@ -128,7 +127,7 @@ def _by_step(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
 
 
 def _by_state(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
-    """One line a state: what is done at which steps. Narrow, however many steps there are."""
+    """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
     cmdp = solution.cmdp
     names = [label(a) for a in cmdp.action_names]
     listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
@@ -163,14 +162,3 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
     hint = "too large to print; --save-policy FILE writes it (.csv .json .npz .md .py)."
     return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)
-
-
-def plain_table(*headings: str | Column) -> Table:
-    """A table with a rule under its headings and nothing else drawn."""
-    columns = [Column(Text(heading)) if isinstance(heading, str) else heading for heading in headings]
-    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-
-
-def right(heading: str) -> Column:
-    """A column of numbers."""
-    return Column(Text(heading), justify="right", no_wrap=True)

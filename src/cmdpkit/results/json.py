@@ -1,4 +1,4 @@
-"""Results as plain data for ``--json``: names as the user gave them, finite numbers or null, nothing else."""
+"""Results as plain data for ``--json``: names as the user gave them, and numbers, which are null if not finite."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
 
 
 def text(answer: Any) -> str:
-    """JSON text; what is not finite becomes null, as JSON has no word for it, and nothing disturbs a terminal.
+    """JSON text; numbers that are not finite become null, because JSON cannot express them.
+
+    What would disturb a terminal is escaped.
 
     >>> text({"slack": float("inf")})
     '{\\n  "slack": null\\n}'
@@ -42,28 +45,10 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
-        "constraints": constraints(found),
+        "constraints": constraint_table(found).data(),
         "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
         "seconds": found.seconds,
     }
-
-
-def constraints(found: Solution) -> list[dict[str, Any]]:
-    """Every constraint with its total at the optimum; a positive slack keeps the bound."""
-    totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
-    columns = zip(found.cmdp.constraints, totals, prices, found.binds.tolist(), strict=True)
-    return [
-        {
-            "name": c.name,
-            "sense": c.sense,
-            "bound": c.bound,
-            "value": total,
-            "slack": c.sign * (total - c.bound),
-            "price": price,
-            "binding": binding,
-        }
-        for c, total, price, binding in columns
-    ]
 
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
@@ -77,27 +62,27 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
         "pairs": found.pairs,
         "feasible": found.feasible,
         "slater_slack": found.slater_slack,
-        "ranges": [r._asdict() for r in found.ranges],
+        "ranges": range_table(found.ranges).data(),
         "value": None if found.solution is None else found.solution.value,
-        "constraints": None if found.solution is None else constraints(found.solution),
+        "constraints": None if found.solution is None else constraint_table(found.solution).data(),
         "binding": list(found.binding),
         "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
-        "separation": None if separated is None else [r._asdict() for r in separated],
+        "separation": None if separated is None else separation_table(separated).data(),
     }
 
 
-def tradeoff(name: str, found: Tradeoff) -> dict[str, Any]:
+def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:
     """The curve, point by point, and the bounds no policy meets."""
     return {
         "env": name,
         "constraint": found.name,
-        "points": [{**row, "utilities": w} for row, w in zip(found.rows(), found.utilities.tolist(), strict=True)],
+        "points": tradeoff_table(cmdp, found).data(),
         "infeasible": found.infeasible.tolist(),
     }
 
 
 def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """One request for several seeds: what was asked, the optimum, and a run a seed."""
+    """One request for several seeds: what was asked, the optimum, and one entry per seed."""
     first = records[0]
     return {
         "env": first.run.env,
