@@ -69,6 +69,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P with infinity": ({"P": changed(P, (0, 1, 0), INF)}, r"P\[s=0, a=1\] .* probability inf, .*between 0 and 1"),
     "P negative": ({"P": P + np.array([-0.7, 0.7])}, r"P\[s=0, a=0\] .* probability -0\.1999.*, expected a number between 0 and 1"),
     "P above one": ({"P": P * 3}, r"probability 1\.5, expected a number between 0 and 1"),
+    "P with both infinities": ({"P": np.array([[[INF, -INF], [0.5, 0.5]]] * 2)}, r"P\[s=0, a=0\] gives next state index 0 probability inf"),
     "P sums below one": ({"P": changed(P, (1, 1, 0), 0.4)}, r"P\[s=1, a=1\] sums to 0\.9, expected 1 within 1e-09"),
     "P just outside the tolerance": ({"P": changed(P, (1, 0, 0), 0.5 + 2e-9)}, r"P\[s=1, a=0\] sums to 1\.000000002"),
     "P row of zeros": ({"P": changed(P, (1, 1), 0)}, r"P\[s=1, a=1\] sums to 0, .*mark the action as unavailable"),

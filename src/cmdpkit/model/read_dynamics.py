@@ -61,7 +61,8 @@ def _check_order(P: FloatArray, S: int, A: int) -> None:
 
 
 def _all_one(P: FloatArray, axis: int) -> bool:
-    return bool((np.abs(P.sum(axis=axis) - 1) <= ROW_SUM_TOLERANCE).all())
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused later, with its place
+        return bool((np.abs(P.sum(axis=axis) - 1) <= ROW_SUM_TOLERANCE).all())
 
 
 def read_start(mu: Any, S: int, find: Callable[[Any], int], *, renormalise: bool = False) -> tuple[FloatArray, float]:

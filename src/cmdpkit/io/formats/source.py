@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.io.formats.decimals import tolerance_of
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
 MAX_NAMES = 10_000_000  # a number of names beyond this is a slip, not a model
@@ -159,6 +160,8 @@ class Fields:
 
     def tolerance(self) -> float:
         """How far from 1 the probabilities may sum, given the decimals they are written with."""
+        if abs(sum(self.table.values()) - 1) <= ROW_SUM_TOLERANCE:
+            return ROW_SUM_TOLERANCE  # decimals need not be counted, which takes long
         return tolerance_of(self.table.values())
 
     def _name(self, key: str, what: str, value: Any) -> Name:
