@@ -22,7 +22,7 @@ ORDER = [
     "paper",
     "cli",
 ]
-OUTSIDE = {"__init__", "__main__"}  # the public names and `python -m cmdpkit`
+OUTSIDE = {"__init__", "__main__"}  # the public names, and what starts the command before anything is imported
 # Imported when called: a model offers itself to Gymnasium without everybody loading it.
 LATE = {("model", "running")}
 
@@ -48,7 +48,7 @@ def test_every_room_has_its_place_and_imports_only_earlier_ones():
         if room in OUTSIDE:
             continue
         assert room in rank, f"{room} has no place in the order"
-        for other in imported(path) - {room}:
+        for other in imported(path) - {room} - OUTSIDE:
             if (room, other) not in LATE:
                 assert rank[other] < rank[room], f"{path} imports {other}, which comes later"
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.errors import RunFailed as RunFailed
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.diagnosis import tradeoff as tradeoff
     from cmdpkit.exact.solver import Infeasible as Infeasible
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError",),
+    "errors": ("CmdpkitError", "RunFailed"),
     "exact.diagnosis": ("diagnose", "tradeoff"),
     "exact.solver": ("Infeasible", "Solution", "solve"),
     "experiments.execute": ("bench",),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cmdpkit.cli.app import Json, app, examples, vacant
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.terminal import resumable, say, say_json
 
 
 class Executor(StrEnum):
@@ -35,7 +32,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; by defau
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
 ]
-INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 @app.command(
@@ -66,7 +62,7 @@ def bench(
 
     experiment = Experiment.load(file)
     models, folder = dict(experiment.problems), out or experiment.output
-    with _resumable(folder), Overview(quiet=as_json) as watch:
+    with resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
             experiment.runs(), models, folder, executor=executor.value, workers=workers, address=address, observer=watch
         )
@@ -142,7 +138,7 @@ def reproduce(
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = QUICK_SEEDS if quick else seeds or SEEDS
-    with _resumable(out), Overview(quiet=as_json) as watch:
+    with resumable(out), Overview(quiet=as_json) as watch:
         found = reproduce_paper(
             out,
             seeds=number,
@@ -161,14 +157,3 @@ def reproduce(
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
-
-
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """After Ctrl-C, say what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        command = shlex.join(["cmdpkit", *sys.argv[1:]])
-        typer.echo(f"interrupted: what is done is kept in {folder}. Continue with\n  {command}", err=True)
-        raise typer.Exit(INTERRUPTED) from None

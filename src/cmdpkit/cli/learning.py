@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cmdpkit.cli.app import Json, Model, app, bounds_of, examples
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.terminal import resumable, say, say_json
 
 
 class Noise(StrEnum):
@@ -81,7 +81,7 @@ def learn(
     from cmdpkit.results.text import runs as show_runs
     from cmdpkit.running.runs import learn_many
 
-    with Watch(quiet=as_json) as watch:
+    with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
             model,
             algo,

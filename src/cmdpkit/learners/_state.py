@@ -16,10 +16,12 @@ def copies(arrays: State) -> dict[str, NDArray[Any]]:
 
 
 def put_back(arrays: State, state: State) -> None:
-    """Fill the arrays from a state of the same names and shapes; another one is refused before anything changes."""
+    """Fill the arrays from a state of the same names, shapes and types; another is refused before anything changes."""
     for name, array in arrays.items():
         if name not in state or state[name].shape != array.shape:
             shape = state[name].shape if name in state else "missing"
             raise CmdpkitError(f"state[{name!r}] has shape {shape}, expected {array.shape}")
+        if state[name].dtype != array.dtype:
+            raise CmdpkitError(f"state[{name!r}] holds {state[name].dtype}, expected {array.dtype}")
     for name, array in arrays.items():
         array[...] = state[name]
