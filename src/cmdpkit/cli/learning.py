@@ -19,6 +19,10 @@ class Noise(StrEnum):
     bernoulli = "bernoulli"
 
 
+# How to give what `cmdpkit.running.parameters` reserves; the rest of it has no place on the command line.
+OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
+OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
+OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
 Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole run, e.g. 200000 or 8e6.")]
 
 
@@ -122,6 +126,9 @@ def settings_of(given: list[str]) -> dict[str, Any]:
         name, found, value = item.partition("=")
         if not found or not name.strip().isidentifier():
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+        if name.strip() in OPTIONS:
+            advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
+            raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
         settings[name.strip()] = _plain(value.strip())
     return settings
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import highspy
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked

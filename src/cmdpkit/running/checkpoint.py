@@ -64,15 +64,18 @@ def read_saved(path: Path, key: str) -> Arrays:
     return arrays
 
 
-def check_saved(path: Path, arrays: Arrays, episodes: int, stops: list[int], fresh: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse a saved run that contradicts itself or the run of so many episodes that is to be continued.
+def check_saved(path: Path, arrays: Arrays, stops: list[int], width: int, fresh: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a saved run that contradicts itself or the run that is to be continued.
 
-    ``stops`` are the episodes at which curves are read, ``fresh`` the arrays of stream and world before the first
-    episode, whose types and shapes do not change. What a learner saves is for the learner to check.
+    ``stops`` are the episodes at which curves are read, up to the last of the run, and ``width`` numbers are read at
+    each. ``fresh`` are the arrays of stream and world before the first episode, whose types and shapes do not change.
+    What a learner saves is for the learner to check.
     """
     done, rows = int(arrays["done"]), arrays["rows"]
-    if not 0 <= done <= episodes:
-        raise _contradicts(path, f"it has done {done} episodes of {episodes}")
+    if not 0 <= done <= stops[-1]:
+        raise _contradicts(path, f"it has done {done} episodes of {stops[-1]}")
+    if rows.size and rows.shape != (len(rows), width):
+        raise _contradicts(path, f"its curves have shape {rows.shape}, expected {width} columns")
     expected = [k for k in stops if k <= done]
     if len(rows) != len(expected) or (len(rows) and rows[:, 0].tolist() != expected):
         raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")

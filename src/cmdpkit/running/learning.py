@@ -26,10 +26,12 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_seed, is_int
 from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
+from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld, World
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream, stream
@@ -116,6 +118,8 @@ def request(
         raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    check_seed(seed)
+    check_parameters(params)
     asked = dict(params) | ({"noise": noise} if noise != "none" else {})
     asked |= {} if baseline is None else {"baseline": baseline.digest()}
     return Run(world.name, algo, int(episodes), int(seed), preset or DEFAULT_PRESET, asked, world.fingerprint)
@@ -145,7 +149,7 @@ def learn_in(
         _resume(sitting, path)
     _play(sitting, path, progress)
     if path is not None and save_end:
-        _save(sitting, path)
+        write_saved(path, _arrays(sitting))
     return _record(sitting)
 
 
@@ -207,7 +211,7 @@ def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], N
         if sitting.done == stops[len(sitting.rows)]:
             sitting.rows.append(_row(sitting))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            _save(sitting, path)
+            write_saved(path, _arrays(sitting))
             saved = time.perf_counter()
         if progress is not None:
             _report(sitting, path, progress)
@@ -239,7 +243,7 @@ def _report(sitting: _Sitting, path: Path | None, progress: Callable[[Progress],
         progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
     except BaseException:
         if path is not None:
-            _save(sitting, path)
+            write_saved(path, _arrays(sitting))
         raise
 
 
@@ -328,7 +332,7 @@ def _record(sitting: _Sitting) -> RunRecord:
         certificate=_certificate(sitting),
         phases=tuple(_phases(learner)),
         explanation=explained,
-        notes=(*world.notes, *learner.notes, *learner.warnings()),
+        notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
         seconds=sitting.seconds,
         versions=dict(_versions()),
     )
@@ -372,17 +376,13 @@ def _arrays(sitting: _Sitting) -> Arrays:
     return arrays | {f"world/{name}": x for name, x in sitting.world.state().items()}
 
 
-def _save(sitting: _Sitting, path: Path) -> None:
-    write_saved(path, _arrays(sitting))
-
-
 def _resume(sitting: _Sitting, path: Path) -> None:
     """Continue from a saved run if there is one; refuse one that is not of this very run, or not as it was saved."""
     if not path.exists():
         return
     arrays = read_saved(path, sitting.run.key)
     fresh = {name: x for name, x in _arrays(sitting).items() if name == "rng" or name.startswith("world/")}
-    check_saved(path, arrays, sitting.run.episodes, checkpoints(sitting.run.episodes), fresh)
+    check_saved(path, arrays, checkpoints(sitting.run.episodes), len(_row(sitting)), fresh)
     sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:
         sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})

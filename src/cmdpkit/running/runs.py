@@ -16,6 +16,7 @@ from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import has_record, load_record, save_record
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.learning import learn_in, request
+from cmdpkit.running.parameters import check_parameters
 from cmdpkit.running.threads import Report, in_threads
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.simulator import Noise
@@ -82,6 +83,7 @@ def learn_many(
     >>> [record.run.seed for record in records]
     [0, 1]
     """
+    check_parameters(params)
     world = ModelWorld(load(env).with_bounds(**(bounds or {})), named(env, bounds or {}), noise)
     safe = None if baseline is None else known_safe(world, baseline)
     asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "noise": noise, "baseline": safe, **params}

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cmdpkit.running.learning import Progress
 
-GRACE_SECONDS = 2.0  # that runs have to save themselves once they are to stop
+GRACE_SECONDS = 1.5  # that runs have to save themselves once they are to stop
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

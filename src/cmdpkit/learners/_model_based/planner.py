@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Source
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._model_based.counting import (
     BASELINE,
     CHANGED,
@@ -67,7 +68,7 @@ class Planner(Counting):
         """Bounds that the last plan found out of reach."""
         if not self.book.clock[REFUSED]:
             return ()
-        return ("in no model that the data allow does a policy meet the bounds: they may be impossible",)
+        return (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
 
     def explain(self) -> dict[str, Any]:
         """How often it planned, without finding a policy that meets the bounds, and played the known safe policy."""

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._state import copies, put_back
 from cmdpkit.learners.triple_q.kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
 from cmdpkit.learners.triple_q.presets import Params, notes, params
@@ -103,8 +104,13 @@ class Learner:
         if episodes < spec.K / 2:
             return ()
         return tuple(
-            f"constraint {n + 1} is short by {debt / episodes:.3g} per episode (unit scale) on average over {episodes} "
-            f"episodes, at a multiplier of {lam:.3g}: its bound may be impossible, or K too small to learn to meet it"
+            BoundWarning(
+                f"{{constraint}} is missed by {{by}} per episode on average over {episodes} episodes, at a price of "
+                "{price} per unit",
+                n,
+                by=debt / episodes,
+                price=lam,
+            )
             for n, (lam, debt) in enumerate(zip(self.multipliers, self.tables.debt, strict=True))
             if debt > MISSED * spec.H * episodes
         )

@@ -136,7 +136,7 @@ class Player:
         except Exception as error:
             raise _raised(k, None, "env.reset", error) from error
         try:
-            obs, _ = result
+            obs, _ = result if isinstance(result, tuple | list) else ()
             s = whole(obs) - self.problem.states.first
         except Exception as error:
             raise RunFailed(f"episode {k + 1}: {reset_complaint(result)}") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.pri.practical import book as at
 from cmdpkit.learners.pri.practical.book import Book, Task, extra_actions
 from cmdpkit.learners.pri.practical.improve import undecided
@@ -69,9 +70,10 @@ def _unmixed(book: Book) -> list[str]:
 def warnings_of(task: Task, book: Book) -> tuple[str, ...]:
     """Bounds that look out of reach, and a policy that cannot be quite the optimum."""
     k = book.clock[at.EPISODE]
-    said = [
-        f"constraint {n + 1} is short by {short:.3g} per episode (unit scale) at a multiplier of {lam:.3g}: its bound "
-        "may be impossible"
+    said: list[str] = [
+        BoundWarning(
+            "{constraint} is missed by {by} per episode, at a price of {price} per unit", n, by=short, price=lam
+        )
         for n, (lam, short) in enumerate(zip(book.lam, book.short, strict=True))
         if short > PRICED and k >= task.table.freeze
     ]

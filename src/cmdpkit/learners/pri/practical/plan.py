@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
-from cmdpkit.model.validate import index_of
+from cmdpkit.model.validate import MIN_DELTA, index_of
 
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
+CANCELS = 1e-9  # below this, 1 - error has lost too many digits of the error
 REPAY = 10  # blocks over which the closed loop repays a debt
 
 
@@ -49,7 +50,7 @@ class Params:
             self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         for name in ("growth", "trust"):
             self._expect(name, getattr(self, name) >= 1, "at least 1")
-        self._expect("delta", 0 < self.delta < 1, "between 0 and 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
         self._expect("freeze", 0 < self.freeze <= self.hand_over, f"above 0, at most hand_over = {self.hand_over}")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
 
@@ -109,4 +110,7 @@ def error_quantile(delta: float, tests: int) -> float:
     >>> round(error_quantile(0.05, 27 * 40), 2)
     3.91
     """
-    return NormalDist().inv_cdf(1 - delta / max(tests, 1))
+    error = delta / max(tests, 1)
+    if error < CANCELS:
+        return -NormalDist().inv_cdf(error)
+    return NormalDist().inv_cdf(1 - error)
