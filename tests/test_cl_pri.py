@@ -219,7 +219,7 @@ def test_an_impossible_bound_is_reported_with_what_is_missing_and_the_best_polic
     learner, _ = finished(cmdp, 200_000)
     reached = evaluate(cmdp, Policy.of(cmdp, learner.recommend())).w[0]
     assert reached == pytest.approx(nothing.value.utilities[0], abs=0.003)
-    assert any("constraint 1 is short by 0.1" in text for text in learner.warnings())
+    assert any("constraint 1 is missed by 0.1" in text for text in learner.warnings())
 
 
 @pytest.mark.parametrize("K", [1, 2, 19, 50, 300])
@@ -326,7 +326,7 @@ def test_the_quantile_shares_the_error_budget_among_all_tests():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"delta": 1.0}, "delta is 1.0, expected between 0 and 1"),
+        ({"delta": 1.0}, "delta is 1.0, expected at least 1e-12 and below 1"),
         ({"freeze": 0.95}, "freeze is 0.95, expected above 0, at most hand_over"),
         ({"hand_over": 1.0}, "hand_over is 1.0, expected less than 1"),
         ({"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),

@@ -84,19 +84,19 @@ def test_a_range_may_be_declared_by_the_environment():
     [
         (
             Line(rewards=(0, 7, 0)),
-            "episode 1, step 2: the reward is 7, outside its range 0 .. 1; give GymWorld the right",
+            "episode 1, step 2: the reward is 7.0, outside its range 0 .. 1; give GymWorld the right",
         ),
         (Line(rewards=(0, np.nan, 0)), "episode 1, step 2: the reward is nan, outside its range"),
-        (Line(costs=(0, 0, -2)), "episode 1, step 3: the cost 'cost' is -2, outside its range 0 .. 1; give GymWorld"),
+        (Line(costs=(0, 0, -2)), "episode 1, step 3: the cost 'cost' is -2.0, outside its range 0 .. 1; give GymWorld"),
         (
             Line(costs=(0, None, 0)),
-            'episode 1, step 2: reward 1.0 and info["cost"] = None, expected a number and 1 num',
+            'episode 1, step 2: info["cost"] is None, expected a number',
         ),
         (
             Line(costs=(0, [0, 1], 0)),
-            'episode 1, step 2: reward 1.0 and info["cost"] = [0, 1], expected a number and 1',
+            'episode 1, step 2: info["cost"] is [0, 1], expected a number',
         ),
-        (Line(rewards=(0, "x", 0)), "episode 1, step 2: reward 'x' and info"),
+        (Line(rewards=(0, "x", 0)), "episode 1, step 2: the reward is 'x', expected a number"),
         (
             SixValues(Line()),
             "step 1: expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostF",

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
+from cmdpkit.errors import RunFailed
 from cmdpkit.learners import load, names
 from cmdpkit.running.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
 from cmdpkit.running.gym.episodes import BLOCK
@@ -253,7 +254,7 @@ def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp
     whole = learn(lake(), algo, constraints=FALLS, episodes=180, seed=5)
     path = tmp_path / "run.npz"
     for breaks in (3, 250, 600, 200):  # steps of a sitting, those that lead back to the place included
-        with pytest.raises(RuntimeError, match="power cut"):
+        with pytest.raises(RunFailed, match="power cut"):
             learn(Recorder(lake(), breaks), algo, constraints=FALLS, episodes=180, seed=5, checkpoint=path)
     same(whole, learn(lake(), algo, constraints=FALLS, episodes=180, seed=5, checkpoint=path))
 

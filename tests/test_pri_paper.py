@@ -52,7 +52,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     assert "1e71" in said, "4 / K^0.03 = 0.03 at K = (4 / 0.03)^(1 / 0.03) = 1e70.8"
     tiny = Spec(1, 1, 2, 10**5, np.array([0.99] * 4), np.ones((1, 1, 2), dtype=bool))
     said = " ".join(PRI(tiny, preset="theory").notes)
-    assert "above every possible gap (H = 1)" in said and "constraint 1 is infeasible so tightened" in said
+    assert "above every possible gap (H = 1)" in said and "so tightened, constraint 1 asks for more than" in said
     assert "2^N = 16" in said
     assert PRI(Spec.of(cmdp, 1000), preset="paper").notes == ()
 
@@ -133,7 +133,7 @@ def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     learner = PRI(Spec.of(cmdp, 200_000), preset="paper")
     learner.run(Source.of(cmdp), stream(1), 200_000)
     said = " ".join(learner.warnings())
-    assert "the problem may be infeasible" in said and "miss constraint 1 by 0.25" in said
+    assert "the bound may be impossible" in said and "miss constraint 1 by 0.25" in said
     assert learner.explain()["tightening"] == [0.0]
     assert ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w[0] == pytest.approx(1.25, abs=0.01)
 
@@ -265,7 +265,7 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
         ({"base": "opt-dual"}, "base 'opt-dual' needs slack, which PRI does not know"),
         ({"base": "pri"}, "PRI cannot be its own base learner"),
         ({"compare": 1}, "compare is 1, expected a value like False"),
-        ({"delta": 0.0}, "delta is 0.0, expected above 0 and below 1"),
+        ({"delta": 0.0}, "delta is 0.0, expected at least 1e-12 and below 1"),
         ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
         ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
         ({"floor": "low"}, "floor is 'low', expected a number"),

@@ -226,7 +226,9 @@ def test_missing_files_newer_schemas_and_strangers_are_told_apart(record, tmp_pa
         store.load_record(tmp_path, key)
     path.write_text(text)
     path.with_suffix(".parquet").unlink()
-    with pytest.raises(ValueError, match=rf"there is no .*{key}\.parquet; run again"):
+    with pytest.raises(
+        ValueError, match=rf"{key}\.parquet is missing, though {key}\.json describes it: .* run the same"
+    ):
         store.load_record(tmp_path, key)
     with pytest.raises(ValueError, match="is no folder of runs"):
         store.load_records(tmp_path / "nowhere")

@@ -294,7 +294,7 @@ def test_an_impossible_bound_is_noticed():
     assert learner.warnings() == ()
     learner.run(Source.of(cmdp), stream(1), 100_000)
     (said,) = learner.warnings()
-    short = float(said.partition("short by ")[2].partition(" ")[0])
+    short = float(said.partition("missed by ")[2].partition(" ")[0])
     assert short == pytest.approx(0.2 * cmdp.H, rel=0.1)
     assert "may be impossible" in said
 

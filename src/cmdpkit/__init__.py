@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.errors import RoundingWarning as RoundingWarning
+    from cmdpkit.errors import RunFailed as RunFailed
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError", "RoundingWarning"),
+    "errors": ("CmdpkitError", "RoundingWarning", "RunFailed"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
     "exact.solver": ("Solution", "solve"),

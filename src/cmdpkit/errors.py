@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
 MAX_SHOWN = 60  # characters of a name or value in a message or a table
 
 
@@ -79,3 +80,12 @@ def _short(text: str) -> str:
 
 def _escape(c: str) -> str:
     return c.encode("unicode_escape").decode()
+
+
+class RunFailed(CmdpkitError):
+    """A run that something outside of this package ended: an environment that raised, or returned what it must not.
+
+    The message names episode, step and what came back; an exception of the environment is its ``__cause__``.
+    """
+
+    __module__ = "cmdpkit"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, vacant
-from cmdpkit.cli.terminal import say, say_json, say_tables
+from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 if TYPE_CHECKING:
     from cmdpkit.results.study import Study
@@ -38,7 +35,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; by defau
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
 ]
-INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 @app.command(
@@ -70,7 +66,7 @@ def bench(
 
     experiment = Experiment.load(file)
     models, folder = dict(experiment.problems), out or experiment.output
-    with _resumable(folder), Overview(quiet=as_json) as watch:
+    with resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
             experiment.runs(), models, folder, executor=executor.value, workers=workers, address=address, observer=watch
         )
@@ -166,7 +162,7 @@ def reproduce(
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = QUICK_SEEDS if quick else seeds or SEEDS
-    with _resumable(out), Overview(quiet=as_json) as watch:
+    with resumable(out), Overview(quiet=as_json) as watch:
         found = reproduce_paper(
             out,
             seeds=number,
@@ -199,14 +195,3 @@ def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -
         say_tables(study.summary(), form)
     else:
         typer.echo(f"wrote {write_text(out, joined(study.summary(), form), overwrite=force)}")
-
-
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """After Ctrl-C, say what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        command = shlex.join(["cmdpkit", *sys.argv[1:]])
-        typer.echo(f"interrupted: what is done is kept in {folder}. Continue with\n  {command}", err=True)
-        raise typer.Exit(INTERRUPTED) from None

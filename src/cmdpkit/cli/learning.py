@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, examples
-from cmdpkit.cli.terminal import say, say_json, say_tables
+from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 
 class Noise(StrEnum):
@@ -19,6 +19,10 @@ class Noise(StrEnum):
     bernoulli = "bernoulli"
 
 
+# How to give what `cmdpkit.running.parameters` reserves; the rest of it has no place on the command line.
+OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
+OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
+OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
 Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole run, e.g. 200000 or 8e6.")]
 
 
@@ -88,7 +92,7 @@ def learn(
     from cmdpkit.results.text import learning as show
     from cmdpkit.running.runs import learn_many
 
-    with Watch(quiet=as_json) as watch:
+    with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
             model,
             algo,
@@ -133,6 +137,9 @@ def settings_of(given: list[str]) -> dict[str, Any]:
         name, found, value = item.partition("=")
         if not found or not name.strip().isidentifier():
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+        if name.strip() in OPTIONS:
+            advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
+            raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
         settings[name.strip()] = _plain(value.strip())
     return settings
 

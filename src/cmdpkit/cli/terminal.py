@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import CmdpkitError, RoundingWarning, printable
+from cmdpkit.errors import INTERRUPTED, CmdpkitError, RoundingWarning, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -32,6 +36,9 @@ class Verbs(TyperGroup):
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
             raise
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
         except (CmdpkitError, OSError, MemoryError) as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
@@ -53,6 +60,30 @@ def _warnings_as_notes() -> Iterator[None]:
         warnings.simplefilter("always", RoundingWarning)
         usual, warnings.showwarning = warnings.showwarning, show
         yield
+
+
+@contextmanager
+def resumable(folder: Path | None) -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, so that runs save themselves; then say what is kept and how to go on.
+
+    Scripts of a shell start background commands deaf to Ctrl-C. Runs that save themselves listen all the same, so that
+    ``kill -INT`` always works.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    listens = threading.current_thread() is threading.main_thread()
+    if listens:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "nothing is kept, as no folder was given with --out"
+        if folder is not None:
+            kept = f"what is done is kept in {folder}. Continue with\n  {shlex.join(['cmdpkit', *sys.argv[1:]])}"
+        typer.echo(f"interrupted: {kept}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if listens:
+            signal.signal(signal.SIGINT, before)
 
 
 def console() -> Console:

@@ -18,13 +18,13 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.master import Master, hull
 from cmdpkit.exact.units import FEASIBLE, Units, units_of
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked

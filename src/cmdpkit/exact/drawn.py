@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cmdpkit.exact.columns import Choice
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 

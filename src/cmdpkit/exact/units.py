@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 FEASIBLE = 1e-10  # shortfall of a utility that still counts as meeting its bound, in scaled totals

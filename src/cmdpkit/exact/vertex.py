@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cmdpkit.exact.drawn import Drawn, totals
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 INDEPENDENT = 1e-13  # directions that change the binding utilities by less than this (scaled) have no effect on them

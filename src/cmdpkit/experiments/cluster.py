@@ -14,7 +14,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.processes import without_main
 from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
 from cmdpkit.records.record import Run
-from cmdpkit.running.runs import Report
+from cmdpkit.running.threads import Report
 
 TOPIC = "cmdpkit"  # of the reports
 ANSWER = "10s"  # a scheduler that takes longer is not there

@@ -8,15 +8,12 @@ written whole or not at all, so the same command continues after a crash, and se
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, Protocol
 
 from cmdpkit.errors import CmdpkitError
@@ -29,6 +26,7 @@ from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
 from cmdpkit.results.study import Study
 from cmdpkit.running.learning import Progress
+from cmdpkit.running.threads import in_threads
 from cmdpkit.simulate.simulator import Noise
 
 MODELS = "models"
@@ -107,9 +105,8 @@ def execute(
     if todo:
         jobs = _jobs(todo, models, folder.absolute())
         ends = _spread(jobs, executor, workers, address, observer)
-        with _explaining(folder, runs), _interruptible() as heed, closing(ends):
+        with _explaining(folder, runs), closing(ends):
             for job, reason in ends:
-                heed()
                 if reason is None and not has_record(folder, job.run.key):
                     raise CmdpkitError(
                         f"a worker is done with {job.run.key}, but not in {job.folder}: it sees another disk"
@@ -139,7 +136,7 @@ def _spread(
     report = None if observer is None else observer.report
     n = min(workers or os.cpu_count() or 1, len(jobs))
     if executor == "serial":
-        return ((job, work(job, report)) for job in jobs)
+        return in_threads(work, jobs, 1, report)  # one after the other
     if executor == "processes":
         from cmdpkit.experiments.processes import processes
 
@@ -175,30 +172,6 @@ def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
         done = sum(has_record(folder, run.key) for run in runs)
         safe = f"{done} of {len(runs)} runs are finished and kept in {folder}; the same command continues"
         raise CmdpkitError(f"{error}. {safe}") from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """A function to call between two runs: it heeds a Ctrl-C that compiled code has swallowed inside of one."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield lambda: None  # nobody listens to Ctrl-C
-        return
-    pressed = []
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        before(number, frame)
-
-    def heed() -> None:
-        if pressed:
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield heed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _tidy(folder: Path) -> None:

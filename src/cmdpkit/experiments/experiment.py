@@ -25,12 +25,11 @@ from cmdpkit.io.formats.source import read_text
 from cmdpkit.io.loading import load
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.validate import index_of, is_int
+from cmdpkit.model.validate import MAX_SEED, index_of, is_int
 from cmdpkit.records.record import Run, Scalar
+from cmdpkit.running.parameters import check_parameters
 from cmdpkit.running.runs import named
 from cmdpkit.simulate.simulator import Noise
-
-MAX_SEED = 2**63 - 1  # a column of a table holds it
 
 
 def _whole(value: Any) -> Any:
@@ -40,6 +39,11 @@ def _whole(value: Any) -> Any:
 
 def _known(name: str) -> str:
     return learners.names()[index_of("algorithm", learners.names(), name)]
+
+
+def _allowed(params: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    check_parameters(params)
+    return params
 
 
 def _several(value: Any) -> Any:
@@ -125,7 +129,7 @@ class Algorithm(_Part):
 
     name: Annotated[str, AfterValidator(_known)]
     preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # its own first
-    params: Settings = Field(default_factory=dict)
+    params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
     episodes: Episodes | None = None  # where it differs from the experiment's
 
     @property

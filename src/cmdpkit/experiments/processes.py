@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ from types import ModuleType
 
 from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
 from cmdpkit.records.record import Run
-from cmdpkit.running.runs import Report
+from cmdpkit.running.threads import GRACE_SECONDS, Report, stoppable
 
 LOOPBACK = "127.0.0.1"
 DIED = "the process that did this run died, and again when it was the only one (out of memory?)"
@@ -83,11 +84,12 @@ def without_main() -> Iterator[None]:
 
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
-_report: Report | None = None
+_stop = threading.Event()  # set when the process that started this one wants no more, or is gone
+_report: Report = stoppable(_stop, None)
 
 
 def _begin(lifeline: Connection, port: int) -> None:
-    """Set up a worker. Ctrl-C is for the process that started it, whose end is its own."""
+    """Set up a worker. It ignores Ctrl-C, which is for the process that started it, and ends when that one ends."""
     global _report
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit.register(os._exit, 0)  # there is nothing to clean up, though DuckDB would complain about what it finds
@@ -100,12 +102,15 @@ def _begin(lifeline: Connection, port: int) -> None:
         with suppress(OSError):  # a report that gets lost is no loss
             channel.sendto(json.dumps(figures).encode(), (LOOPBACK, port))
 
-    _report = now_and_then(send)
+    _report = stoppable(_stop, now_and_then(send))
 
 
 def _end_with(lifeline: Connection) -> None:
+    """Wait for the end of the process that holds the other end of the pipe, let the run save itself, and end."""
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()
+    _stop.set()
+    time.sleep(GRACE_SECONDS)
     os._exit(1)
 
 

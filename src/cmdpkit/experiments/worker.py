@@ -19,7 +19,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.models import read_model
 from cmdpkit.records.record import Run
 from cmdpkit.running.learning import Progress
-from cmdpkit.running.runs import Report, checkpoint, ensure
+from cmdpkit.running.runs import checkpoint, ensure
+from cmdpkit.running.threads import Report
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.simulator import Noise

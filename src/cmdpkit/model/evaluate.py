@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import readonly
+from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.policy import Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 

@@ -14,6 +14,8 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 Name = str | int
 MAX_HORIZON = 1_000_000_000
 MAX_COMPARED = 200  # characters: a longer word takes long to compare and is no slip of the pen
+MAX_SEED = 2**63 - 1  # the largest that a column of a table of results holds
+MIN_DELTA = 1e-12  # a smaller probability of error cannot be told from none: 1 - delta is rounded
 
 
 def numbers(what: str, x: Any) -> FloatArray:
@@ -114,6 +116,12 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
             raise CmdpkitError(f"{what}[{i}] is empty")
         seen.add(str(name))
     return listed
+
+
+def check_seed(seed: Any) -> None:
+    """Raise unless it is a seed."""
+    if not is_int(seed) or not 0 <= seed <= MAX_SEED:
+        raise CmdpkitError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
 def is_int(x: Any) -> bool:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_bytes, write_text
+from cmdpkit.model.validate import check_seed
 from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
 from cmdpkit.records.record import Run, RunRecord
 
@@ -97,9 +98,15 @@ def _make(folder: Folder) -> None:
 
 
 def has_record(folder: Folder, key: str) -> bool:
-    """Whether the run is finished."""
+    """Whether the run is finished and both files of its record are there; else it is to be made (again)."""
+    manifest = _manifest(folder, key)
+    return _is_written(manifest) and manifest.with_suffix(".parquet").exists()
+
+
+def _is_written(manifest: Path) -> bool:
+    """Whether there is a manifest; a process that is killed can leave an empty one."""
     try:
-        return _manifest(folder, key).stat().st_size > 0
+        return manifest.stat().st_size > 0
     except OSError:
         return False
 
@@ -118,7 +125,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
 
 def load_records(folder: Folder) -> tuple[RunRecord, ...]:
     """Every finished record in a folder and those below it, by environment, algorithm and seed; each run once."""
-    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if has_record(path.parent, path.stem)}
+    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if _is_written(path)}
     records = [load_record(parent, key) for key, parent in found.items()]
     return tuple(sorted(records, key=lambda record: _order(record.run)))
 
@@ -160,6 +167,11 @@ def _bytes(path: Path) -> bytes:
 def _curves(manifest: Path, described: Plain) -> Columns:
     """The curves of a record, checked against the manifest, in their shapes."""
     path = manifest.with_name(described["file"])
+    if not path.exists():
+        raise CmdpkitError(
+            f"{path} is missing, though {manifest.name} describes it: the curves were deleted or not copied along. Put "
+            f"the file back, run the same command again to make the record again, or delete {manifest.name}"
+        )
     data = _bytes(path)
     if hashlib.sha256(data).hexdigest() != described["sha256"]:
         raise CmdpkitError(
@@ -187,8 +199,7 @@ def _failed(folder: Folder, key: str) -> Path:
 def columns_of(record: RunRecord) -> Columns:
     """The curves as a table: a row a checkpoint, with the run, and a column a constraint ("violation_1") of [N, C]."""
     run = record.run
-    if not 0 <= run.seed < 2**63:
-        raise CmdpkitError(f"the seed {run.seed} does not fit into a table, expected 0..2**63 - 1")
+    check_seed(run.seed)
     rows = np.size(record.curves["episode"])
     params = json.dumps(dict(run.params), sort_keys=True)
     identity = dict(zip(IDENTITY, (run.key, run.env, run.algo, run.preset, params, run.seed), strict=True))

@@ -15,21 +15,22 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import make_folder, writing
+from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.learners import Learner, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_seed, is_int
 from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
+from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
+from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld, World
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream, stream
@@ -37,7 +38,6 @@ from cmdpkit.simulate.simulator import Noise
 
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
 CHUNK_SECONDS = 0.25  # between two reports of progress
-SAVED_FORMAT = 2  # of the checkpoint file
 
 
 class Progress(NamedTuple):
@@ -84,8 +84,9 @@ def learn(
     bounded by ``constraints``. ``preset`` and ``params`` choose the algorithm's constants; ``noise="bernoulli"`` draws
     rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy take it as ``baseline``, and its
     totals, one a constraint, as ``baseline_utility``; where there is a model, what is not given is computed. With
-    ``checkpoint`` the run is saved there every few seconds, and the same call continues from it after a crash, to the
-    same bits.
+    ``checkpoint`` the run is saved there every few seconds and when an environment fails, and the same call continues
+    from it, to the same bits. ``progress`` is called several times a second; an exception that it raises ends the run,
+    which is saved first.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
@@ -116,6 +117,8 @@ def request(
         raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    check_seed(seed)
+    check_parameters(params)
     asked = dict(params) | ({"noise": noise} if noise != "none" else {})
     asked |= {} if baseline is None else {"baseline": baseline.digest()}
     return Run(world.name, algo, int(episodes), int(seed), preset or kind.default_preset(), asked, world.fingerprint)
@@ -145,7 +148,7 @@ def learn_in(
         _resume(sitting, path)
     _play(sitting, path, progress)
     if path is not None and save_end:
-        _save(sitting, path)
+        write_saved(path, _arrays(sitting))
     return _record(sitting)
 
 
@@ -197,15 +200,45 @@ def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], N
     stops = checkpoints(sitting.run.episodes)
     saved = time.perf_counter()
     for n in _pieces(sitting, stops):
-        sitting.world.play(sitting.learner, sitting.rng, n)
+        _play_piece(sitting, path, n)
         sitting.done += n
         if sitting.done == stops[len(sitting.rows)]:
             sitting.rows.append(_row(sitting))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            _save(sitting, path)
+            write_saved(path, _arrays(sitting))
             saved = time.perf_counter()
         if progress is not None:
-            progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+            _report(sitting, path, progress)
+
+
+def _play_piece(sitting: _Sitting, path: Path | None, n: int) -> None:
+    """n more episodes. If the environment fails within them, the state before them is saved.
+
+    Episodes of a model are compiled code that cannot fail half-way, so there the copy is spared.
+    """
+    before = None if path is None or isinstance(sitting.world, ModelWorld) else _arrays(sitting)
+    try:
+        sitting.world.play(sitting.learner, sitting.rng, n)
+    except BaseException as error:
+        kept = "nothing of it is kept, as no checkpoint was given"
+        if path is not None and before is not None:
+            write_saved(path, before)
+            kept = f"the first {sitting.done:,} episodes are saved in {path}, from where the same call continues"
+        if not isinstance(error, RunFailed):
+            raise
+        run = sitting.run
+        message = f"{run.algo} on {run.env}, seed {run.seed}: {error}. The run has ended; {kept}"
+        raise RunFailed(message) from error.__cause__
+
+
+def _report(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None]) -> None:
+    """Report progress; if the answer is an exception, save what was learned before it ends the run."""
+    try:
+        progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+    except BaseException:
+        if path is not None:
+            write_saved(path, _arrays(sitting))
+        raise
 
 
 def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
@@ -288,7 +321,7 @@ def _record(sitting: _Sitting) -> RunRecord:
         certificate=_certificate(sitting),
         phases=learner.phases(),
         explanation=learner.explain(),
-        notes=(*world.notes, *learner.notes, *learner.warnings()),
+        notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
         seconds=sitting.seconds,
         versions=dict(_versions()),
     )
@@ -322,30 +355,31 @@ def _certificate(sitting: _Sitting) -> Certificate | None:
 # -- saved runs --------------------------------------------------------------------------------------------------------
 
 
-def _save(sitting: _Sitting, path: Path) -> None:
-    """Everything that changes, in one file that is replaced whole."""
-    arrays = {"format": np.array(SAVED_FORMAT), "key": np.array(sitting.run.key), "rng": sitting.rng}
-    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds), "rows": np.array(sitting.rows)}
+def _arrays(sitting: _Sitting) -> Arrays:
+    """Everything that changes, as it is now."""
+    arrays = {"key": np.array(sitting.run.key), "rng": sitting.rng.copy(), "rows": np.array(sitting.rows, dtype=float)}
+    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds, dtype=float)}
     arrays |= {f"learner/{name}": x for name, x in sitting.learner.state().items()}
-    arrays |= {f"world/{name}": x for name, x in sitting.world.state().items()}
-    make_folder(path.parent)
-    with writing(path, overwrite=True) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays | {f"world/{name}": x for name, x in sitting.world.state().items()}
 
 
 def _resume(sitting: _Sitting, path: Path) -> None:
-    """Continue from a saved run if there is one; refuse one that is not of this very run."""
+    """Continue from a saved run if there is one; refuse one that is not of this very run, or not as it was saved."""
     if not path.exists():
         return
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
-            arrays = dict(saved)
-    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
-        raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
-    if int(arrays["format"]) != SAVED_FORMAT or str(arrays["key"]) != sitting.run.key:
-        raise CmdpkitError(f"{path} belongs to another run or version; choose another checkpoint, or delete it")
-    sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
-    sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
-    sitting.rng[...] = arrays["rng"]
+    arrays = read_saved(path, sitting.run.key)
+    fresh = {name: x for name, x in _arrays(sitting).items() if name == "rng" or name.startswith("world/")}
+    check_saved(path, arrays, checkpoints(sitting.run.episodes), len(_row(sitting)), fresh)
     sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
+    try:
+        sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
+        sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
+        counted = sitting.world.tally().episodes
+        if counted != sitting.done:
+            raise CmdpkitError(f"its world has counted {counted} episodes, its run {sitting.done}")
+    except RunFailed:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
+    sitting.rng[...] = arrays["rng"]
     sitting.rows.extend(arrays["rows"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import has_record, load_record, save_record
 from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.learning import Progress, learn_in, request
+from cmdpkit.running.learning import learn_in, request
+from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.threads import Report, in_threads
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.simulator import Noise
-
-Report = Callable[[Progress], None]
 
 
 def ensure(
@@ -77,28 +77,26 @@ def learn_many(
     """One record a seed, in the order of the seeds, several at a time (compiled code lets go of the interpreter lock).
 
     With a folder ``out``, finished runs are read from it instead of being made again, and unfinished ones continue from
-    where they were saved last; the policy of each is written there too. ``renormalise`` divides the probabilities in a
-    model file by their sum.
+    where they were saved last; the policy of each is written there too. Ctrl-C saves the runs under way, within
+    seconds. ``renormalise`` divides the probabilities in a model file by their sum.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
     >>> [record.run.seed for record in records]
     [0, 1]
     """
+    check_parameters(params)
     cmdp = load(env, renormalise=renormalise).with_bounds(**(bounds or {}))
     world = ModelWorld(cmdp, named(env, bounds or {}), noise)
     safe = None if baseline is None else known_safe(world, baseline)
     asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "noise": noise, "baseline": safe, **params}
     runs = [request(world, algo, seed=seed, **asked) for seed in seeds]
 
-    def one(run: Run) -> RunRecord:
+    def one(run: Run, report: Report) -> RunRecord:
         if out is None:
-            return learn_in(world.fresh(), run, baseline=safe, progress=progress)
-        ensure(run, Path(out), world.fresh, progress, safe)
+            return learn_in(world.fresh(), run, baseline=safe, progress=report)
+        ensure(run, Path(out), world.fresh, report, safe)
         return load_record(out, run.key)
 
-    with ThreadPoolExecutor(threads or min(len(runs), os.cpu_count() or 1)) as pool:
-        try:
-            return list(pool.map(one, runs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with closing(in_threads(one, runs, threads or min(len(runs), os.cpu_count() or 1), progress)) as ends:
+        records = {run.key: record for run, record in ends}
+    return [records[run.key] for run in runs]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import inlined
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_seed, is_int
 
 Stream = NDArray[np.uint64]  # [4]
 
@@ -26,9 +26,10 @@ def stream(seed: int, *keys: int) -> Stream:
     >>> stream(7).tolist() == stream(7).tolist(), stream(7).tolist() == stream(7, 0).tolist()
     (True, False)
     """
-    for what, value in (("seed", seed), *((f"key {i}", key) for i, key in enumerate(keys))):
-        if not is_int(value) or value < 0:
-            raise CmdpkitError(f"{what} is {value!r}, expected a whole number, at least 0")
+    check_seed(seed)
+    for i, key in enumerate(keys):
+        if not is_int(key) or key < 0:
+            raise CmdpkitError(f"key {i} is {key!r}, expected a whole number, at least 0")
     sequence = np.random.SeedSequence(int(seed), spawn_key=[int(key) for key in keys])
     return sequence.generate_state(4, np.uint64).astype(np.uint64)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.learners._planning.confidence import point
@@ -84,7 +85,7 @@ class Planner(Counting):
         """Bounds that the last plan found out of reach."""
         if not self.plan_log.last_infeasible:
             return ()
-        return ("in no model that the data allow does a policy meet the bounds: they may be impossible",)
+        return (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
 
     def explain(self) -> dict[str, Any]:
         """How often it planned, without finding a policy that meets the bounds, and played the known safe policy."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._planning.confidence import kernel_log, mean_log
-from cmdpkit.model.validate import index_of
+from cmdpkit.model.validate import MIN_DELTA, index_of
 
 CADENCES = ("doubling", "episode")
 
@@ -21,7 +21,7 @@ class Settings(Params):
     pooled: bool = False  # count all steps together: right only if nothing in the model depends on the step
 
     def __post_init__(self) -> None:
-        self._expect("delta", 0 < self.delta < 1, "a probability between 0 and 1, both excluded")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
         self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
 
 

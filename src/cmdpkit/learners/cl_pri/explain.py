@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.cl_pri.improve import undecided
 from cmdpkit.learners.cl_pri.moments import MIN_PRICE
 from cmdpkit.learners.cl_pri.play import Samples
@@ -68,9 +69,10 @@ def _unmixed(progress: Progress) -> list[str]:
 def warnings_of(task: Task, progress: Progress) -> tuple[str, ...]:
     """Bounds that look out of reach, and a policy that cannot be quite the optimum."""
     k = progress.episode
-    said = [
-        f"constraint {n + 1} is short by {short:.3g} per episode (unit scale) at a multiplier of {lam:.3g}: its bound "
-        "may be impossible"
+    said: list[str] = [
+        BoundWarning(
+            "{constraint} is missed by {by} per episode, at a price of {price} per unit", n, by=short, price=lam
+        )
         for n, (lam, short) in enumerate(zip(progress.lam, progress.short, strict=True))
         if short > MIN_PRICE and k >= task.table.freeze
     ]

@@ -13,10 +13,12 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from cmdpkit.learners import Params, Spec
+from cmdpkit.model.validate import MIN_DELTA
 
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
 REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
+CANCELLATION = 1e-9  # an error probability below this loses too many digits in 1 - error
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class CLPRIParams(Params):
             self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         for name in ("growth", "trust"):
             self._expect(name, getattr(self, name) >= 1, "at least 1")
-        self._expect("delta", 0 < self.delta < 1, "between 0 and 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
         self._expect("freeze", 0 < self.freeze <= self.hand_over, f"above 0, at most hand_over = {self.hand_over}")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
 
@@ -93,4 +95,7 @@ def error_quantile(delta: float, tests: int) -> float:
     >>> round(error_quantile(0.05, 27 * 40), 2)
     3.91
     """
-    return NormalDist().inv_cdf(1 - delta / max(tests, 1))
+    error = delta / max(tests, 1)
+    if error < CANCELLATION:
+        return -NormalDist().inv_cdf(error)
+    return NormalDist().inv_cdf(1 - error)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.dual_q.presets import DualQParams, practical
 from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play, scan
 from cmdpkit.model.policy import one_hot
@@ -124,8 +125,7 @@ class DualQ(Learner):
         """Prices at their limit: bounds that look out of reach."""
         stuck = np.flatnonzero(self.multipliers >= self.params.lam_max)
         return tuple(
-            f"the price of constraint {n + 1} is at its limit lam_max = {self.params.lam_max:g}: its bound may be "
-            "impossible"
+            BoundWarning(f"the price of {{constraint}} is at its limit lam_max = {self.params.lam_max:g}", int(n))
             for n in stuck
         )
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.pri.base import under
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
 from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
@@ -131,7 +132,7 @@ class PRI(Learner):
 
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong by now."""
-        said = []
+        said: list[str] = []
         untested = int(self.pruning.untested.sum()) if self.pruning.done else 0
         if untested:
             said.append(
@@ -139,10 +140,11 @@ class PRI(Learner):
                 "tested: they were kept"
             )
         if self.pruning.slack <= 0:
-            said.append(
-                f"a base run that asked for utility alone missed a bound by {-self.pruning.slack:.3g} (unit scale): "
-                "the problem may be infeasible, and thresholds are not tightened"
+            missed = f"{-self.pruning.slack / self.spec.H:.2%} of the width of its range"
+            template = (
+                f"a base run that asked for utility alone missed a bound by {missed}; thresholds are not tightened"
             )
+            said.append(BoundWarning(template))
         return (*said, *self._about_policies())
 
     def _about_policies(self) -> list[str]:
@@ -150,7 +152,8 @@ class PRI(Learner):
         found = self.refinement
         if found is None:
             return []
-        said, M = [], policies_in(self.pruning.D)
+        M = policies_in(self.pruning.D)
+        said: list[str] = []
         if found.M < M:
             said.append(
                 f"pruning left {_count(M)} policies, refinement takes the {found.M} most used ones; max_policies "
@@ -162,13 +165,14 @@ class PRI(Learner):
             )
         if found.last_short:
             said.append(
-                f"no weights of the {found.M} policies seem to meet the tightened thresholds "
-                f"{np.round(found.rho, 4).tolist()} (unit scale): the smallest margin is maximised instead"
+                f"no weights of the {found.M} policies seem to meet the tightened thresholds: the smallest margin is "
+                "maximised instead"
             )
         missed = self.spec.rho - found.alpha @ found.estimates()[1]
         noise = self.spec.H / np.sqrt(max(found.sums[:, 0].min(), 1.0))
         for n in np.flatnonzero(missed > noise):
-            said.append(f"the policies left by pruning miss constraint {n + 1} by {missed[n]:.3g} (unit scale)")
+            template = "the policies left by pruning miss {constraint} by {by} per episode"
+            said.append(BoundWarning(template, int(n), by=float(missed[n]), doubtful=False))
         return said
 
     def explain(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 
 from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.model.validate import MIN_DELTA
 
 NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
 
@@ -56,7 +58,7 @@ class PRIParams(Params):
         for name in ("use_min", "reach_min", "burn_in"):
             self._expect(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         self._expect("floor_total", 0 <= self.floor_total <= 1, "from 0 to 1")
-        self._expect("delta", 0 < self.delta < 1, "above 0 and below 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
         self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
 
@@ -202,16 +204,15 @@ def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:
     eps = p.eps_rho if p.eps_rho is not None else tightening(p.K)
     rounds = math.isqrt(p.K)
     radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
-    said = [
+    said: list[str] = [
         f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K = {eps:.3g}. Where the slack is smaller the "
         "tightened problem is infeasible: then Compare keeps every action it tests, and refinement maximises the "
         "smallest margin"
     ]
     for n in range(spec.N):
         if spec.rho[n] + eps > spec.H:
-            said.append(
-                f"constraint {n + 1} is infeasible so tightened, {spec.rho[n] + eps:.4g} of at most H = {spec.H}"
-            )
+            template = "so tightened, {constraint} asks for more than the largest conceivable total"
+            said.append(BoundWarning(template, n, doubtful=False))
     said.append(
         f"Decomposition-Opt may miss these thresholds by rad_t = {sum(radii) / rounds:.2g} on average and "
         f"{radii[-1]:.2g} in its last round, and does"

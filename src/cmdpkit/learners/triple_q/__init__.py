@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
 from cmdpkit.learners.triple_q.updates import Constants, Learned, chosen, learn, play, scan
 from cmdpkit.model.policy import one_hot
@@ -136,8 +137,13 @@ class TripleQ(Learner):
         if episodes < spec.K / 2:
             return ()
         return tuple(
-            f"constraint {n + 1} is short by {debt / episodes:.3g} per episode (unit scale) on average over {episodes} "
-            f"episodes, at a multiplier of {lam:.3g}: its bound may be impossible, or K too small to learn to meet it"
+            BoundWarning(
+                f"{{constraint}} is missed by {{by}} per episode on average over {episodes} episodes, at a price of "
+                "{price} per unit",
+                n,
+                by=debt / episodes,
+                price=lam,
+            )
             for n, (lam, debt) in enumerate(zip(self.multipliers, self.learned.debt, strict=True))
             if debt > MISSED * spec.H * episodes
         )
