@@ -76,10 +76,10 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import Watch
+    from cmdpkit.experiments.worker import learn_many
     from cmdpkit.io.policies import read_policy
     from cmdpkit.results import plain as answers
     from cmdpkit.results.text import runs as show_runs
-    from cmdpkit.running.runs import learn_many
 
     with Watch(quiet=as_json) as watch:
         records = learn_many(

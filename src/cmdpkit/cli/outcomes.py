@@ -30,7 +30,7 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
     parts: list[RenderableType] = [headline]
     if study.records:
         parts += _tables(study)
-    parts.append(GAP)
+    parts += [GAP, *(Text(remark, style="yellow") for remark in study.remarks())]
     for reason, times in Counter(done.failed.values()).items():
         parts.append(Text(f"{counted(times, 'run')} failed: {reason}", style="red"))
     parts.append(Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET))
@@ -42,7 +42,9 @@ def _tables(study: Study) -> list[RenderableType]:
     columns = ("regret", "violation", "strong\nregret", "unsafe\nepisodes", "policy below\noptimum", "policies\nwithin")
     tables: dict[str, Table] = {}
     for group, row in zip(study.groups(), study.table(), strict=True):
-        table = tables.setdefault(row["env"], plain_table(_names("algorithm", study), *(right(x) for x in columns)))
+        table = tables.setdefault(
+            group.run.problem, plain_table(_names("algorithm", study), *(right(x) for x in columns))
+        )
         violations = [_spread(row, f"violation_{n + 1}") for n in range(len(group.records[0].constraints))]
         within = row["policies_within_bounds"]
         table.add_row(
@@ -50,7 +52,7 @@ def _tables(study: Study) -> list[RenderableType]:
             _spread(row, "regret"),
             "\n".join(violations) or "-",
             *(_mean(row, name) for name in ("strong_regret", "unsafe_episodes", "policy_gap")),
-            f"- of {row['seeds']}" if within is None else f"{within} of {row['seeds']}",
+            f"- of {row['samples']}" if within is None else f"{within} of {row['samples']}",
         )
     return [part for env, table in tables.items() for part in (GAP, Text(label(env), style="bold"), table)]
 

@@ -96,6 +96,6 @@ def _sources() -> dict[str, str]:
     found = {}
     for entry in files(__name__).iterdir():
         module = entry / "__init__.py" if entry.is_dir() else entry
-        if not entry.name.startswith("_") and module.name.endswith(".py") and module.is_file():
+        if not entry.name.startswith(("_", "registry")) and module.name.endswith(".py") and module.is_file():
             found[entry.name.removesuffix(".py").replace("_", "-")] = module.read_text(encoding="utf-8")
     return found

@@ -10,7 +10,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.results.boards import policy_boards
 from cmdpkit.results.figures import multiplier, overview
-from cmdpkit.results.models import model_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Group, Study
 from cmdpkit.results.style import save
 

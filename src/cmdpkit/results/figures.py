@@ -18,7 +18,7 @@ from cmdpkit.exact.solver import solve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.boards import occupancy_maps, policy_boards
-from cmdpkit.results.models import model_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Group, Kind, Study, curve, curve_name, groups
 from cmdpkit.results.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
 
@@ -213,10 +213,10 @@ def _price_of(study: Study, *, env: str | None = None, constraint: str | None = 
     """The price curve of one constraint of one environment of a study; by default the first."""
     run, cmdp = _modelled(study, env)
     if cmdp.N == 0:
-        raise CmdpkitError(f"{run.run.env} has no constraint, hence no price")
+        raise CmdpkitError(f"{run.run.problem} has no constraint, hence no price")
     name = cmdp.constraints[0].name if constraint is None else constraint
     bound = cmdp.constraints[cmdp.constraint_index(name)].bound
-    return price_curve(tradeoff(cmdp, name, points), bound, run.run.env)
+    return price_curve(tradeoff(cmdp, name, points), bound, run.run.problem)
 
 
 def _board_of(
@@ -229,16 +229,16 @@ def _board_of(
 
 def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[RunRecord, CMDP]:
     """The first record that fits, and its model."""
-    fitting = [r for r in study.records if env in (None, r.run.env) and algo in (None, r.run.algo)]
+    fitting = [r for r in study.records if env in (None, r.run.env, r.run.problem) and algo in (None, r.run.algo)]
     if not fitting:
         asked = " on ".join(x for x in (algo, env) if x)
         raise CmdpkitError(
-            f"there is no run of {asked}; there are {sorted({(r.run.algo, r.run.env) for r in study.records})}"
+            f"there is no run of {asked}; there are {sorted({(r.run.algo, r.run.problem) for r in study.records})}"
         )
     cmdp = model_of(fitting[0].run, study.models)
     if cmdp is None:
         raise CmdpkitError(
-            f"the model of {fitting[0].run.env} is not at hand; pass it: Study(records, models={{name: cmdp}})"
+            f"the model of {fitting[0].run.problem} is not at hand; pass it: Study(records, models={{name: cmdp}})"
         )
     return fitting[0], cmdp
 
@@ -249,7 +249,7 @@ def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[R
 def _by_env(records: Records) -> dict[str, list[Group]]:
     found: dict[str, list[Group]] = {}
     for group in groups(records):
-        found.setdefault(group.run.env, []).append(group)
+        found.setdefault(group.run.problem, []).append(group)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -43,6 +43,20 @@ class Row:
         low, high = self.measured.low, self.measured.high
         interval = "-" if low is None else "no spread" if low == high else span(low, high)
         return short(self.published), short(self.measured.mean), interval
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Row:
+        """The inverse of `to_dict`."""
+        low, high = table["interval"] or (None, None)
+        return cls(
+            env=table["env"],
+            algo=table["algo"],
+            quantity=table["quantity"],
+            published=table["published"],
+            measured=Estimate(table["measured"], low, high, table["seeds"]),
+            verdict=Verdict(table["verdict"], table["agrees"]),
+            assumptions=tuple(table["assumptions"]),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -14,7 +14,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, occupancy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.models import model_of, source_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.study import (
@@ -33,8 +33,7 @@ from cmdpkit.results.text.wording import label, number, odds, short, span, title
 
 LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25
-OPTIONS = ("noise", "baseline")  # parameters that are options of `cmdpkit learn`, not settings
-GIVEN = {"baseline": "YOUR-POLICY.json"}  # a record knows the digest of the policy, the user has the file
+BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
 DIGITS = 6  # of the points of a curve; tables carry every digit
 
 Plain = dict[str, Any]
@@ -77,7 +76,7 @@ def _problem(
     headings, rows = _verdicts(found)
     return {
         "id": f"problem-{i + 1}",
-        "env": first.run.env,
+        "env": first.run.problem,
         "facts": _facts(first, cmdp, best),
         "headings": headings,
         "rows": [
@@ -172,9 +171,7 @@ def _verdicts(found: Sequence[Group]) -> tuple[list[tuple[str, str]], list[list[
     N = len(found[0].records[0].constraints)
     exact = any(g.has("regret") or g.has("violation") for g in found)
     kinds = KINDS[:2] if exact else KINDS[2:]
-    columns: list[tuple[str, str, list[Cell]]] = [
-        ("seeds", "independent runs", [Cell(len(g.seeds), str(len(g.seeds))) for g in found])
-    ]
+    columns: list[tuple[str, str, list[Cell]]] = [("seeds", "independent runs", [_seeds(g) for g in found])]
     for kind in kinds:
         name = curve_name("regret", kind)
         columns.append((_words("regret", kind), _meaning(kind), [_total(g, name) for g in found]))
@@ -220,6 +217,10 @@ def _meaning(kind: str) -> str:
 
 def _cell(over: Estimate, digits: int = 4) -> Cell:
     return Cell(over.mean, short(over.mean, digits), "" if over.low is None else span(over.low, over.high, digits))
+
+
+def _seeds(group: Group) -> Cell:
+    return Cell(len(group.seeds), "one run (deterministic)" if group.deterministic else str(len(group.seeds)))
 
 
 def _total(group: Group, name: str, n: int = 0) -> Cell:
@@ -360,18 +361,20 @@ def _reproduction(found: Sequence[Group]) -> Plain:
 def _command(group: Group) -> str:
     """What to type to have the same runs again: in a shell, or in Python where the seeds do not count on."""
     run, seeds = group.run, group.seeds
+    options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else ""}
     if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {"episodes": run.episodes, "preset": run.preset, **run.params}
-        arguments = ", ".join(f"{name}={name if name in GIVEN else repr(value)}" for name, value in given.items())
-        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {arguments})"
-    source, bounds = source_of(run.env)
-    words = ["cmdpkit", "learn", source, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
+        given = {"episodes": run.episodes, "preset": run.preset, **run.params, **options}
+        words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
+        words += ["baseline=baseline"] if run.baseline else []
+        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
+    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
     words += ["--seeds", str(len(seeds)), *(("--first-seed", str(seeds[0])) if seeds[0] else ())]
-    for name, bound in bounds.items():
+    for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]
     for name, value in run.params.items():
-        option = [f"--{name}", GIVEN.get(name, str(value))]
-        words += option if name in OPTIONS else ["--set", f"{name}={_setting(value)}"]
+        words += ["--set", f"{name}={_setting(value)}"]
+    words += ["--noise", run.noise] if options["noise"] else []
+    words += ["--baseline", BASELINE] if run.baseline else []
     return shlex.join(words)
 
 

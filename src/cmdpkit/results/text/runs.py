@@ -11,7 +11,8 @@ from rich.text import Text
 
 from cmdpkit.learners import Facts
 from cmdpkit.model.policy import Decision
-from cmdpkit.records.record import RunRecord
+from cmdpkit.records.record import Evaluation, RunRecord
+from cmdpkit.results.groups import groups, remarks
 from cmdpkit.results.text.answers import GAP
 from cmdpkit.results.text.policies import QUIET, TAKEN, plain_table, right
 from cmdpkit.results.text.wording import counted, duration, label, number, odds, titled
@@ -36,10 +37,11 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     """The outcome of one request for several seeds."""
     first = records[0]
     run = first.run
-    headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.env), "bold"))
+    headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
     headline.append(f": {counted(run.episodes, 'episode')}, {counted(len(records), 'seed')}")
     parts: list[RenderableType] = [headline, GAP, _table(records), GAP, _policies(records)]
     notes = dict.fromkeys(note for record in records for note in record.notes)
+    parts += [Text(remark, style="yellow") for remark in remarks(groups(records))]
     parts += [Text(f"note: {note}", style="yellow") for note in notes]
     parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning in all.", style=QUIET))
     return Group(*parts)
@@ -78,7 +80,8 @@ def _columns(record: RunRecord) -> list[Column]:
 
         return get
 
-    names = ("regret", "violation", "strong_regret", "strong_violation", "realised_violation", "unsafe_episodes")
+    names = ["regret", "violation", "strong_regret", "strong_violation", "realised_violation", "unsafe_episodes"]
+    names += ["realised_reward", "realised_utility"]
     listed: list[Column] = [(name.replace("_", "\n"), final(name)) for name in names]
     listed.append(("policy\nvalue", lambda r: None if r.policy_value is None else [r.policy_value]))
     totals = "\n".join(label(c.name) for c in record.constraints) or "utilities"
@@ -104,7 +107,20 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         lines.append(Text(f"  and {len(first.decisions) - MOST_DRAWN} more", style=QUIET))
     if first.certificate is not None:
         lines += _certified(first)
+    if first.evaluation is not None:
+        lines += _evaluated(first, first.evaluation)
     return Group(*lines)
+
+
+def _evaluated(record: RunRecord, found: Evaluation) -> list[Text]:
+    """What fresh episodes of the policy gave."""
+    low, high = found.value_interval
+    interval = f"{100 * found.level:g} % interval"
+    said = f"{found.episodes:,} fresh episodes of it: value {number(found.value)}"
+    lines = [Text(f"{said}, {interval} {number(low)} to {number(high)}")]
+    for c, total, (a, b) in zip(record.constraints, found.utilities, found.utility_intervals, strict=True):
+        lines.append(Text(f"  {label(str(c))}: {number(total)}, {interval} {number(a)} to {number(b)}"))
+    return lines
 
 
 def _drawn(d: Decision) -> Text:
