@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.reproduce import Reproduction
+from cmdpkit.results.groups import Group as StudyGroup
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.study import Study
 from cmdpkit.results.text.answers import GAP
@@ -40,11 +41,15 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 def _tables(study: Study) -> list[RenderableType]:
     """A table an environment: means over seeds, the first two with half the width of their 95 % intervals."""
     columns = ("regret", "violation", "strong\nregret", "unsafe\nepisodes", "policy below\noptimum", "policies\nwithin")
+    observed = ("realised\nreward", "realised\nviolation", "policy\nvalue", "policy\ntotals")
     tables: dict[str, Table] = {}
     for group, row in zip(study.groups(), study.table(), strict=True):
-        table = tables.setdefault(
-            group.run.problem, plain_table(_names("algorithm", study), *(right(x) for x in columns))
-        )
+        blind = "realised_reward" in row
+        headings = [right(x) for x in (observed if blind else columns)]
+        table = tables.setdefault(group.run.problem, plain_table(_names("algorithm", study), *headings))
+        if blind:
+            table.add_row(group.label, *_observed(group, row))
+            continue
         violations = [_spread(row, f"violation_{n + 1}") for n in range(len(group.records[0].constraints))]
         within = row["policies_within_bounds"]
         table.add_row(
@@ -60,6 +65,14 @@ def _tables(study: Study) -> list[RenderableType]:
 def _spread(row: dict[str, Any], name: str) -> str:
     high = row.get(f"{name}_high")
     return _mean(row, name) + ("" if high is None else f" ± {compact(high - row[name], 2)}")
+
+
+def _observed(group: StudyGroup, row: dict[str, Any]) -> tuple[str, ...]:
+    """Figures of a world without a model: what was earned, and what fresh episodes of the final policies gave."""
+    names = ("realised_violation", "evaluated_utility")
+    each = [[_spread(row, f"{name}_{n + 1}") for n in range(len(group.records[0].constraints))] for name in names]
+    violation, totals = ("\n".join(cells) or "-" for cells in each)
+    return _spread(row, "realised_reward"), violation, _spread(row, "evaluated_value"), totals
 
 
 def _mean(row: dict[str, Any], name: str) -> str:

@@ -25,7 +25,6 @@ from cmdpkit.io.policies import write_policy
 from cmdpkit.io.references import look_in
 from cmdpkit.learners import Learner
 from cmdpkit.learners.registry import resolve
-from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
@@ -102,7 +101,7 @@ def checkpoint(folder: Path, key: str) -> Path:
 
 
 def learn_many(
-    env: str,
+    env: str | GymRecipe,
     algo: str | type,
     *,
     episodes: int,
@@ -110,7 +109,6 @@ def learn_many(
     preset: str | None = None,
     bounds: Mapping[str, float] | None = None,
     noise: Noise = "none",
-    constraints: Iterable[Constraint] | None = None,
     baseline: Policy | None = None,
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
@@ -126,7 +124,7 @@ def learn_many(
     >>> [record.run.seed for record in records]
     [0, 1]
     """
-    world, kind = world_of(env, constraints, noise, bounds), resolve(algo)
+    world, kind = world_of(env, None, noise, bounds), resolve(algo)
     safe = None if baseline is None else known_safe(world, baseline)
     asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "baseline": safe, **params}
     runs = [request(world, kind, seed=seed, **asked) for seed in seeds]

@@ -67,11 +67,16 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
     """What a reader of a table of groups has to know about them, in sentences."""
     told = []
     alike: dict[tuple[object, ...], list[Group]] = {}
+    worlds: dict[str, set[str]] = {}
     for group in found:
         alike.setdefault(_but_code(group.run), []).append(group)
-    for several in alike.values():
+        worlds.setdefault(group.run.problem, set()).add(group.run.fingerprint)
+    for problem, several in worlds.items():
         if len(several) > 1:
-            run, labels = several[0].run, ", ".join(group.label for group in several)
+            told.append(f"{problem} was changed between runs: its {len(several)} versions are shown apart.")
+    for rivals in alike.values():
+        if len(rivals) > 1:
+            run, labels = rivals[0].run, ", ".join(group.label for group in rivals)
             told.append(f"{run.algo} on {run.problem} was run with different code, which is shown apart: {labels}.")
     unknown = sum(len(group.records) for group in found if not group.run.code)
     if unknown:
@@ -115,10 +120,16 @@ def _settings(run: Run) -> str:
 
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The algorithm, with as much of preset, settings, length and code as tells it from others on the same problem."""
+    """The algorithm, with as much of preset, settings, length, model and code as tells it from others."""
     rivals = [other for other in runs if (other.problem, other.algo) == (run.problem, run.algo)]
     codes = [other.code for other in rivals]
-    parts = (lambda r: r.preset, _settings, lambda r: f"{r.episodes:,} episodes", lambda r: code_name(r.code, codes))
+    parts = (
+        lambda r: r.preset,
+        _settings,
+        lambda r: f"{r.episodes:,} episodes",
+        lambda r: f"model {r.fingerprint[:CODE_DIGITS]}",
+        lambda r: code_name(r.code, codes),
+    )
     details = []
     for part in parts:
         alike = [other for other in rivals if part(other) == part(run)]

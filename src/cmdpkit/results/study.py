@@ -169,6 +169,7 @@ def _table_row(group: Group, method: Method) -> dict[str, Any]:
         name = curve_name("violation", kind)
         for n in range(len(first.constraints) if group.has(name) else 0):
             row |= _spread(f"{name}_{n + 1}", finals(group, name, n), method)
+    row |= _without_model(group, method)
     if group.has("unsafe_episodes"):
         row |= _spread("unsafe_episodes", finals(group, "unsafe_episodes"), method)
     growth = slope(group, "regret") if group.has("regret") else None
@@ -179,6 +180,22 @@ def _table_row(group: Group, method: Method) -> dict[str, Any]:
     row["policies_within_bounds"] = None if misses is None else int((misses <= 0).all(axis=1).sum())
     row["stochastic_decisions"] = max(len(record.decisions) for record in group.records)
     row["seconds"] = float(np.mean([record.seconds for record in group.records]))
+    return row
+
+
+def _without_model(group: Group, method: Method) -> dict[str, Any]:
+    """What was earned, and what fresh episodes of the final policies gave, in a world without a model."""
+    row: dict[str, Any] = {}
+    N = len(group.records[0].constraints)
+    if group.has("realised_reward"):
+        row |= _spread("realised_reward", finals(group, "realised_reward"), method)
+        for n in range(N):
+            row |= _spread(f"realised_utility_{n + 1}", finals(group, "realised_utility", n), method)
+    found = [record.evaluation for record in group.samples if record.evaluation is not None]
+    if found and len(found) == len(group.samples):
+        row |= _spread("evaluated_value", np.array([x.value for x in found]), method)
+        for n in range(N):
+            row |= _spread(f"evaluated_utility_{n + 1}", np.array([x.utilities[n] for x in found]), method)
     return row
 
 

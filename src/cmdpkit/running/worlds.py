@@ -150,7 +150,7 @@ def world_of(
     """The world for anything a user may bring.
 
     That is a model or its name or file, a Gymnasium environment, the name of a function that makes one of these
-    ("package.module:function"), or a world.
+    ("package.module:function"), a `GymRecipe`, or a world.
     """
     if isinstance(env, (str, CMDP)):
         made = build(env) if isinstance(env, str) else env
@@ -161,17 +161,17 @@ def world_of(
             return ModelWorld(made.with_bounds(**(bounds or {})), name, noise, bounds)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
-    if isinstance(env, str):
-        from cmdpkit.running.gym.recipe import GymRecipe
+    from cmdpkit.running.gym import GymWorld
+    from cmdpkit.running.gym.recipe import GymRecipe
 
+    if isinstance(env, str):
         limits = None if constraints is None else tuple(constraints)
         return GymRecipe(env, constraints=limits, bounds=tuple((bounds or {}).items())).make(made)
     if bounds:
         raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
-    if hasattr(env, "play") and hasattr(env, "tally"):
-        if constraints is not None:
-            raise CmdpkitError("a world that is given ready brings its own constraints")
-        return cast("World", env)
-    from cmdpkit.running.gym import GymWorld
-
-    return GymWorld(env, constraints)
+    ready = hasattr(env, "play") and hasattr(env, "tally")
+    if constraints is not None and (ready or isinstance(env, GymRecipe)):
+        raise CmdpkitError("a world that is given ready brings its own constraints")
+    if isinstance(env, GymRecipe):
+        return env.make()
+    return cast("World", env) if ready else GymWorld(env, constraints)

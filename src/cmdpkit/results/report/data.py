@@ -34,6 +34,7 @@ from cmdpkit.results.text.wording import label, number, odds, short, span, title
 LARGE = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25
 BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
+FRESH = "mean total of fresh episodes of the final policy"
 DIGITS = 6  # of the points of a curve; tables carry every digit
 
 Plain = dict[str, Any]
@@ -199,6 +200,8 @@ def _verdicts(found: Sequence[Group]) -> tuple[list[tuple[str, str]], list[list[
             [_cell(estimate(np.array([r.seconds for r in g.records])), 3) for g in found],
         ),
     ]
+    totals = ["policy value", *(f"policy's {label(c.name)}" for c in found[0].records[0].constraints)]
+    columns += [(name, FRESH, [_evaluated(g, n) for g in found]) for n, name in enumerate(totals)]
     kept = [column for column in columns if any(cell.value is not None for cell in column[2])]
     return [column[:2] for column in kept], [list(row) for row in zip(*(column[2] for column in kept), strict=True)]
 
@@ -225,6 +228,13 @@ def _seeds(group: Group) -> Cell:
 
 def _total(group: Group, name: str, n: int = 0) -> Cell:
     return _cell(estimate(finals(group, name, n))) if group.has(name) else EMPTY
+
+
+def _evaluated(group: Group, n: int) -> Cell:
+    """The value (n = 0) or a total of the final policies, where there is no model."""
+    found = [record.evaluation for record in group.samples if record.evaluation is not None]
+    totals = np.array([(x.value, *x.utilities)[n] for x in found])
+    return _cell(estimate(totals)) if len(found) == len(group.samples) else EMPTY
 
 
 def _growth(group: Group) -> Cell:
