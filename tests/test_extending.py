@@ -17,7 +17,6 @@ from cmdpkit.experiments.execute import bench
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.io.loading import build
 from cmdpkit.learners.registry import name_of, resolve
-from cmdpkit.records import code
 from cmdpkit.records.manifest import difference
 from cmdpkit.results.study import Study
 from cmdpkit.running import evaluation
@@ -260,8 +259,6 @@ def test_an_edited_learner_is_run_again_and_shown_apart(project):
     bench(*asked, **small)
     (project / "my_learners.py").write_text(LEARNERS.replace("edits = 0", "edits = 1  # done"))
     del sys.modules["my_learners"]
-    for cached in (code._tree, code._meaning, code.code_digest):
-        cached.cache_clear()  # as in the next process
     importlib.invalidate_caches()
     study = bench(*asked, **small)
     assert len(study) == 2 and len(Study.load("runs")) == 4

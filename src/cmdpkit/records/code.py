@@ -76,7 +76,15 @@ def source_folder(thing: Coded) -> str | None:
 def source_file(thing: Coded) -> Path | None:
     """The file in which a class or function is defined, if it is in a file."""
     file = getattr(sys.modules.get(thing.__module__), "__file__", None)
-    return Path(file).resolve() if file and file.endswith(".py") and Path(file).is_file() else None
+    if not file or not file.endswith(".py") or not Path(file).is_file():
+        return None
+    path = Path(file).resolve()
+    return path if thing.__module__ != "__main__" or _defines(path, thing.__name__) else None
+
+
+def _defines(path: Path, name: str) -> bool:
+    """Whether a script defines a name. What is typed into an interpreter belongs to the script that runs it, too."""
+    return any(getattr(node, "name", None) == name for node in ast.walk(_tree(path)))
 
 
 def _parts(thing: Coded) -> Iterator[Coded]:
@@ -126,15 +134,23 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-@cache
 def _tree(path: Path) -> ast.Module:
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+def _meaning(path: Path) -> str:
+    """Digest of the code in a file without comments, docstrings and layout."""
+    return _digested(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _parsed(path: Path, _changed: int) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
 @cache
-def _meaning(path: Path) -> str:
-    """Digest of the code in a file without comments, docstrings and layout."""
-    return hashlib.sha256(repr(_plain(_tree(path))).encode()).hexdigest()
+def _digested(path: Path, changed: int) -> str:
+    return hashlib.sha256(repr(_plain(_parsed(path, changed))).encode()).hexdigest()
 
 
 def _plain(node: Any) -> Any:
