@@ -70,9 +70,9 @@ class Figures(NamedTuple):
 
 def main() -> None:
     experiment = Experiment.load(EXPERIMENT)
-    models = dict(experiment.problems)
-    done = execute(experiment.runs(), models, experiment.output)
-    groups = done.study(models).groups()
+    done = execute(experiment.runs(), experiment.worlds, experiment.output, title=experiment.name)
+    groups = done.study().groups()
+    models = {problem.env: problem.world for problem in experiment.problems}
     FOLDER.mkdir(exist_ok=True)
     write("summary", summary([group for group in groups if group.run.preset == "practical"], models))
     write("growth", growth(groups))

@@ -89,7 +89,7 @@ def test_one_interrupt_ends_learn_in_time_and_all_runs_under_way_continue_from_t
 
 def test_a_run_that_was_interrupted_again_and_again_ends_with_the_same_bits(tmp_path):
     asked = (*LEARN[:4], "--episodes", "20_000_000", "--out", "out", "--json")
-    imports = "import cmdpkit.running.runs, cmdpkit.cli.learning"  # so that most of the time is spent learning
+    imports = "import cmdpkit.experiments.worker, cmdpkit.cli.learning"  # so that most of the time is spent learning
     chance, interrupts = random.Random(2), 0
     for _ in range(3):
         process = started(*asked, before=imports, cwd=tmp_path)
@@ -182,7 +182,7 @@ builtins.__import__ = importing
 def test_the_library_raises_keyboardinterrupt_and_leaves_no_thread_behind(tmp_path):
     script = (
         "import os, signal, threading, time\n"
-        "from cmdpkit.running.runs import learn_many\n"
+        "from cmdpkit.experiments.worker import learn_many\n"
         "told = []\n"
         "def progress(at):\n"
         "    if not told:\n"

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from cmdpkit.cli.terminal import Verbs
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.experiments.processes import without_main
+from cmdpkit.experiments.backends.processes import without_main
 from cmdpkit.model.compiled import compiled, inlined
 
 
@@ -109,7 +109,8 @@ def test_typer_runs_verbs_through_invoke_of_its_group():
 def test_new_processes_are_told_nothing_of_the_script_while_main_is_away():
     """`multiprocessing.spawn` reads `sys.modules["__main__"]`: taken away, workers do not run the user's script again.
 
-    If this fails, scripts without a main guard start experiments within experiments (`experiments/processes.py`).
+    If this fails, scripts without a main guard start experiments within experiments
+    (`experiments/backends/processes.py`).
     """
     main = sys.modules["__main__"]
     with without_main():

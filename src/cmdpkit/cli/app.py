@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -71,12 +72,17 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="An environment, as name or name:parameter=value,..., or a model file.",
+        help="An environment, as name or name:parameter=value,..., a model file, or your own package.module:function.",
         autocompletion=_environments,
     ),
 ]
 Algorithm = Annotated[
-    str, typer.Option("--algo", help="The algorithm; `cmdpkit algos` lists them.", autocompletion=_algorithms)
+    str,
+    typer.Option(
+        "--algo",
+        help="The algorithm; `cmdpkit algos` lists them. Or your own package.module:Class.",
+        autocompletion=_algorithms,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", callback=one_form)]
 Tables = Annotated[
@@ -106,6 +112,20 @@ def bounds_of(given: list[str]) -> dict[str, float]:
                 f"{item!r} is not NAME=VALUE with a number as the value", param_hint="--bound"
             ) from None
     return bounds
+
+
+def constraints_of(given: list[str]) -> list[tuple[str, Literal["at_most", "at_least"], float]]:
+    """Name, sense and bound of every --constraint, ``NAME<=BOUND`` or ``NAME>=BOUND``."""
+    found: list[tuple[str, Literal["at_most", "at_least"], float]] = []
+    for item in given:
+        match = re.fullmatch(r"(.+?)\s*(<=|>=|≤|≥)\s*(\S+)", item.strip())
+        try:
+            name, sign, bound = match.groups() if match else ("", "", "")
+            found.append((name, "at_most" if sign in ("<=", "≤") else "at_least", float(bound)))
+        except ValueError:
+            hint = "is not NAME<=BOUND or NAME>=BOUND with a number as the bound"
+            raise typer.BadParameter(f"{item!r} {hint}", param_hint="--constraint") from None
+    return found
 
 
 def policy_file(path: Path | None) -> Path | None:

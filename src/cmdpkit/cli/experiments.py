@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Executor(StrEnum):
-    """`cmdpkit.experiments.execute.EXECUTORS`, which are not imported for --help."""
+    """`cmdpkit.experiments.backends.EXECUTORS`, which are not imported for --help."""
 
     serial = "serial"
     processes = "processes"
@@ -65,14 +65,22 @@ def bench(
     from cmdpkit.experiments.experiment import Experiment
 
     experiment = Experiment.load(file)
-    models, folder = dict(experiment.problems), out or experiment.output
+    folder = out or experiment.output
     with resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
-            experiment.runs(), models, folder, executor=executor.value, workers=workers, address=address, observer=watch
+            experiment.runs(),
+            experiment.worlds,
+            folder,
+            title=experiment.name,
+            executor=executor.value,
+            workers=workers,
+            address=address,
+            observer=watch,
         )
-    study = done.study(models)
+    study = done.study()
     if as_json:
-        say_json({"name": experiment.name, **done.to_dict(), "table": study.table()})
+        answer = {"name": experiment.name, **done.to_dict(), "table": study.table()}
+        say_json({**answer, "remarks": list(study.remarks())})
     elif table is not None:
         say_tables(study.summary(), table)
     else:
@@ -112,7 +120,6 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show what was learned: one HTML file that needs no network."""
-    from cmdpkit.experiments.execute import models_of
     from cmdpkit.results.study import Study
     from cmdpkit.results.wording import counted
 
@@ -120,12 +127,11 @@ def report(
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     vacant(out, force)
     study = Study.load(folder)
-    study = Study(study.records, models_of(folder, study.records), study.failures)
     if table is not None:
         _give_tables(study, table, out, force)
         return
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
-    path = study.to_html(out or folder / "report.html", title=folder.resolve().name, overwrite=force or out is None)
+    path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         answer = {"report": str(path), "runs": len(study.records), "failures": len(study.failures)}
         say_json({**answer, "tensorboard": [str(run) for run in written]})

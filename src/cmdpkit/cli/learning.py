@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, examples
+from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 
@@ -47,6 +47,8 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
         "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
         "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
         "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+        "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
+        'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
     )
 )
 def learn(
@@ -65,6 +67,13 @@ def learn(
     ] = None,
     bound: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
+    ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Steps per episode of a Gymnasium environment; else its time limit.")
     ] = None,
     noise: Annotated[Noise, typer.Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
     baseline: Annotated[
@@ -86,20 +95,20 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import Watch
+    from cmdpkit.experiments.worker import learn_many
     from cmdpkit.io.policies import read_policy
     from cmdpkit.results import json as data
     from cmdpkit.results.run_tables import run_table
     from cmdpkit.results.text import learning as show
-    from cmdpkit.running.runs import learn_many
 
     with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
-            model,
+            _environment(model, constraint, horizon, bound or []),
             algo,
             episodes=whole("--episodes", episodes),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=bounds_of(bound or []),
+            bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
             renormalise=renormalise,
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
@@ -117,6 +126,17 @@ def learn(
         say(show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
+
+
+def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str]) -> Any:
+    """What to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
+    if constraint is None and horizon is None:
+        return model
+    from cmdpkit.model.constraints import Constraint
+    from cmdpkit.running.gym.recipe import GymRecipe
+
+    limits = None if constraint is None else tuple(Constraint(*x) for x in constraints_of(constraint))
+    return GymRecipe(model, constraints=limits, bounds=tuple(bounds_of(bound).items()), horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:

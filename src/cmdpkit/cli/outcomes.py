@@ -21,6 +21,7 @@ from cmdpkit.results.wording import counted, duration, label
 # The columns of a summary that fit on a terminal; the report has all of them.
 BRIEF = (
     *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret"),
+    *("realised_reward", "evaluated_value", "evaluated_utility"),
     *("unsafe_episodes", "policy_gap", "policies_within_bounds"),
 )
 
@@ -34,6 +35,7 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
     parts: list[RenderableType] = [headline]
     for table in study.summary():
         parts += [EMPTY_LINE, *_titled(table.only(*BRIEF))]
+    parts += [EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
     parts += [EMPTY_LINE, *_failures(done.failed.values())]
     parts.append(Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET))
     return Group(*parts)

@@ -156,4 +156,4 @@ class Overview(_ProgressBars):
 
 
 def _name(run: Run) -> str:
-    return f"{label(run.env)}  {run.algo} ({run.preset})  seed {run.seed}"
+    return f"{label(run.problem)}  {run.algo} ({run.preset})  seed {run.seed}"

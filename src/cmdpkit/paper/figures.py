@@ -11,7 +11,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.results.figures.boards import policy_boards
 from cmdpkit.results.figures.curves import multiplier, overview
 from cmdpkit.results.figures.style import save
-from cmdpkit.results.models import model_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Group, Study
 
 DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn beside the optimum

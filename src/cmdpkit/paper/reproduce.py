@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.experiments.execute import Executor, Observer, execute
+from cmdpkit.experiments.backends import Executor
+from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import matplotlib
+from cmdpkit.results.folder import save_settings
 from cmdpkit.results.published import Kind, Row, judged
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Group, Study
 
+TITLE = "The paper's experiments, run again"
 SEEDS, QUICK_SEEDS = 10, 3  # independent runs of every algorithm, by default and with --quick
 SYNTHETIC, GRID = "paper/synthetic", "paper/grid"
 READ_AT = {SYNTHETIC: 8_000_000, GRID: 5_800_000}  # episodes at which regret and violation are compared
@@ -95,13 +98,16 @@ def reproduce_paper(
 ) -> Reproduction:
     """Run both experiments, or what the folder lacks of them, compare, and write report.html and figures/ into it."""
     experiments = paper_experiments(seeds)
-    models = {name: cmdp for experiment in experiments for name, cmdp in experiment.problems}
+    worlds = {key: world for experiment in experiments for key, world in experiment.worlds.items()}
     runs = [run for experiment in experiments for run in experiment.runs()]
-    done = execute(runs, models, out, executor=executor, workers=workers, address=address, observer=observer)
-    study = done.study(models)
-    rows = tuple(compared(study.groups()))
-    title = "The paper's experiments, run again"
-    report = study.to_html(Path(out, "report.html"), title=title, rows=rows, overwrite=True)
+    done = execute(
+        runs, worlds, out, title=TITLE, executor=executor, workers=workers, address=address, observer=observer
+    )
+    found = done.study()
+    rows = tuple(compared(found.groups()))
+    save_settings(out, TITLE, rows)
+    study = replace(found, published=rows)
+    report = study.to_html(Path(out, "report.html"), overwrite=True)
     figures, hint = _figures(study, Path(out, "figures"))
     return Reproduction(rows, study, report, figures, hint, seeds, done.seconds)
 
@@ -143,7 +149,7 @@ def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> li
     figures = (*figures, *_FIGURES[env].get(algo, ()))
     rows = []
     for kind, quantity, published, digits, measure in figures:
-        values = np.array([measure(record) for record in group.records], dtype=float)
+        values = np.array([measure(record) for record in group.samples], dtype=float)
         verdict = judged(kind, published, values, digits)
         rows.append(Row(env, algo, quantity, published, estimate(values), verdict, assumptions))
     return rows

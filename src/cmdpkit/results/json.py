@@ -86,6 +86,9 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
     first = records[0]
     return {
         "env": first.run.env,
+        "bounds": dict(first.run.bounds),
+        "noise": first.run.noise,
+        "code": first.run.code or "unknown",
         "algo": first.run.algo,
         "preset": first.run.preset,
         "params": dict(first.run.params),

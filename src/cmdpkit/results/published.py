@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
@@ -33,6 +33,35 @@ class Row:
     measured: Estimate
     verdict: Verdict
     assumptions: tuple[str, ...]  # sentences
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Row:
+        """The inverse of `to_dict`."""
+        low, high = table["interval"] or (None, None)
+        return cls(
+            env=table["env"],
+            algo=table["algo"],
+            quantity=table["quantity"],
+            published=table["published"],
+            measured=Estimate(table["measured"], low, high, table["seeds"]),
+            verdict=Verdict(table["verdict"], table["agrees"]),
+            assumptions=tuple(table["assumptions"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "env": self.env,
+            "algo": self.algo,
+            "quantity": self.quantity,
+            "published": self.published,
+            "measured": self.measured.mean,
+            "interval": None if self.measured.low is None else [self.measured.low, self.measured.high],
+            "seeds": self.measured.n,
+            "verdict": self.verdict.text,
+            "agrees": self.verdict.agrees,
+            "assumptions": list(self.assumptions),
+        }
 
 
 def numbered(rows: Iterable[Row]) -> dict[str, int]:

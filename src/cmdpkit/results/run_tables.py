@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.records.record import RunRecord
+from cmdpkit.records.record import Evaluation, RunRecord
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.study import (
@@ -46,6 +46,7 @@ MEANINGS = {
     "strong": "The total of the positive parts, expected under the policies that were played.",
     "realised": "The total over all episodes, signed, as it was observed.",
 }
+FRESH = "The mean total of fresh episodes of the final policy."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 
@@ -61,7 +62,7 @@ def by_problem(groups: Iterable[Group]) -> dict[tuple[str, str], list[Group]]:
     """Groups of runs on the same problem together: by the name of the environment and the fingerprint of its model."""
     together: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        together.setdefault((group.run.env, group.run.fingerprint), []).append(group)
+        together.setdefault((group.run.problem, group.run.fingerprint), []).append(group)
     return together
 
 
@@ -81,13 +82,20 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda g: g.label,
                data=not_at_all),
         Column("env", "", "The environment.", lambda g: g.run.env, shown=False),
+        Column("bounds", "", "Bounds that were changed.", lambda g: dict(g.run.bounds), shown=False),
+        Column("noise", "", "How signals were drawn.", lambda g: g.run.noise, shown=False),
         Column("algo", "", "The algorithm.", lambda g: g.run.algo, shown=False),
         Column("preset", "", "The preset of its parameters.", lambda g: g.run.preset, shown=False),
         Column("params", "", "Parameters that were set.", lambda g: dict(g.run.params), shown=False),
+        Column("code", "", "A digest of the algorithm's code.", lambda g: g.run.code or "unknown", shown=False),
         Column("episodes", "", "Episodes of every run.", lambda g: g.run.episodes, shown=False),
-        Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds), whole, "right"),
+        Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds),
+               lambda values, _: [_seeds(g) for g in found], "right"),
+        Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
+               lambda g: len(g.samples), shown=False),
         *(_total("regret", kind, found, kind in shown) for kind in KINDS if _anyone(found, "regret", kind)),
         *(_total("violation", kind, found, kind in shown) for kind in KINDS if _anyone(found, "violation", kind)),
+        *_observed(found),
         Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
                data=with_ends),
         Column("slope", "growth", "The b in regret ~ episodes^b, over the last nine tenths of the run.", _growth,
@@ -102,7 +110,41 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
                lambda g: max(len(record.decisions) for record in g.records), whole, "right"),
         Column("seconds", "seconds", "The mean time of a run.", _seconds, with_interval(3), "right", data=with_ends),
     ]  # fmt: skip
-    return Table(found[0].run.env, tuple(columns), tuple(found))
+    return Table(found[0].run.problem, tuple(columns), tuple(found))
+
+
+def _seeds(group: Group) -> Cell:
+    text = "one run (deterministic)" if group.deterministic else str(len(group.seeds))
+    return Cell(text, value=len(group.seeds))
+
+
+def _observed(found: Sequence[Group]) -> list[Column[Group]]:
+    """In a world without a model: what was earned, and what fresh episodes of the final policies gave."""
+    if not any(group.has("realised_reward") for group in found):
+        return []
+    constraints = found[0].records[0].constraints
+    parts = tuple(label(c.name) for c in constraints)
+    columns: list[Column[Group]] = [
+        Column("realised_reward", "realised reward", "The reward of all episodes, as observed.",
+               _final("realised_reward"), with_interval(), "right", data=with_ends),
+        Column("realised_utility", "realised totals", "The totals of all episodes, as observed.",
+               _finals("realised_utility", len(constraints)), with_interval(), "right", parts, with_ends, shown=False),
+        Column("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, lambda x: x.value), with_interval(),
+               "right", data=with_ends),
+        Column("evaluated_utility", "policy totals", FRESH,
+               lambda g: _each_evaluated(g, len(constraints)), with_interval(), "right", parts, with_ends),
+    ]  # fmt: skip
+    return [column for column in columns if constraints or not column.key.endswith("utility")]
+
+
+def _evaluated(group: Group, part: Callable[[Evaluation], float]) -> Estimate | None:
+    found = [record.evaluation for record in group.samples]
+    return None if None in found else estimate(np.array([part(x) for x in found if x is not None]))
+
+
+def _each_evaluated(group: Group, N: int) -> list[Estimate] | None:
+    found = [_evaluated(group, lambda x, n=n: x.utilities[n]) for n in range(N)]  # type: ignore[misc]
+    return None if None in found else [x for x in found if x is not None]
 
 
 def _anyone(found: Sequence[Group], subject: str, kind: str) -> bool:
@@ -197,7 +239,13 @@ def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
 # -- single runs -------------------------------------------------------------------------------------------------------
 
 Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
-LISTED = ("violation", "strong_violation", "realised_violation", "policy_utilities")  # one number per constraint
+LISTED = (
+    "violation",
+    "strong_violation",
+    "realised_violation",
+    "realised_utility",
+    "policy_utilities",
+)  # one number per constraint
 
 
 def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
@@ -214,6 +262,8 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
         _figure("strong_regret", "strong regret", MEANINGS["strong"]),
         _figure("strong_violation", "strong violation", MEANINGS["strong"], constraints),
         _figure("realised_violation", "realised violation", MEANINGS["realised"], constraints),
+        _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
+        _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
         _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
         _figure("policy_value", "policy value", "The exact value of the final policy."),
         _figure("policy_utilities", "policy total", "The exact totals of the final policy.", constraints),

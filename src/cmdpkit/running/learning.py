@@ -7,31 +7,31 @@ the result, because a learner's run of n episodes is n runs of one.
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, RunFailed
-from cmdpkit.learners import Learner, resolve
+from cmdpkit.learners import Learner, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_seed, is_int
+from cmdpkit.records.code import code_digest
+from cmdpkit.records.origin import checkout_of, versions
 from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
+from cmdpkit.running.evaluation import evaluated
 from cmdpkit.running.parameters import check_parameters
 from cmdpkit.running.wording import in_users_units
-from cmdpkit.running.worlds import ModelWorld, World
+from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import Noise
@@ -65,12 +65,13 @@ class _Sitting:
 
 def learn(
     env: CMDP | World | str | Any,
-    algo: str,
+    algo: str | type,
     *,
     episodes: int,
     seed: int = 0,
     preset: str | None = None,
     noise: Noise = "none",
+    bounds: Mapping[str, float] | None = None,
     constraints: Iterable[Constraint] | None = None,
     baseline: Policy | None = None,
     baseline_utility: ArrayLike | None = None,
@@ -81,66 +82,76 @@ def learn(
     """Let an algorithm learn in a world for a number of episodes.
 
     ``env`` is a CMDP, a name or file that `cmdpkit.load` knows, or a Gymnasium environment whose ``info["cost"]`` is
-    bounded by ``constraints``. ``preset`` and ``params`` choose the algorithm's constants; ``noise="bernoulli"`` draws
-    rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy take it as ``baseline``, and its
-    totals, one a constraint, as ``baseline_utility``; where there is a model, what is not given is computed. With
-    ``checkpoint`` the run is saved there every few seconds and when an environment fails, and the same call continues
-    from it, to the same bits. ``progress`` is called several times a second; an exception that it raises ends the run,
-    which is saved first.
+    bounded by ``constraints``; "package.module:function" names a function of your own that makes one of these.
+    ``bounds`` changes bounds by the names of their constraints. ``algo`` is a name that `cmdpkit algos` lists, a class
+    of your own, or its name, "package.module:Class". ``preset`` and ``params`` choose the algorithm's constants;
+    ``noise="bernoulli"`` draws rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy
+    take it as ``baseline``, and its totals, one per constraint, as ``baseline_utility``; where there is a model, what
+    is not given is computed. With ``checkpoint`` the run is saved there every few seconds and when an environment
+    fails, and the same call continues from it, to the same bits. ``progress`` is called several times a second; an
+    exception that it raises ends the run, which is saved first.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
     >>> run.policy.pi.shape, len(run.violation)
     ((3, 3, 3), 1)
     """
-    world = world_of(env, constraints, noise)
+    world = world_of(env, constraints, noise, bounds)
+    kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
-    run = request(world, algo, episodes=episodes, seed=seed, preset=preset, noise=noise, baseline=safe, **params)
-    return learn_in(world, run, baseline=safe, checkpoint=checkpoint, progress=progress)
+    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, **params)
+    return learn_in(world, run, kind, baseline=safe, checkpoint=checkpoint, progress=progress)
 
 
 def request(
     world: World,
-    algo: str,
+    kind: type[Learner],
     *,
     episodes: int,
     seed: int = 0,
     preset: str | None = None,
-    noise: Noise = "none",
     baseline: Baseline | None = None,
     **params: Scalar,
 ) -> Run:
     """What is asked, checked: its key addresses the result."""
-    kind = resolve(algo)
     if baseline is not None and not kind.needs:
-        raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
+        raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
     check_seed(seed)
     check_parameters(params)
-    asked = dict(params) | ({"noise": noise} if noise != "none" else {})
-    asked |= {} if baseline is None else {"baseline": baseline.digest()}
-    return Run(world.name, algo, int(episodes), int(seed), preset or kind.default_preset(), asked, world.fingerprint)
+    return Run(
+        env=world.name,
+        algo=name_of(kind),
+        episodes=int(episodes),
+        seed=int(seed),
+        preset=preset or kind.default_preset(),
+        params=params,
+        fingerprint=world.fingerprint,
+        bounds=dict(world.bounds),
+        noise=world.noise,
+        baseline="" if baseline is None else baseline.digest(),
+        code=code_digest(kind),
+    )
 
 
 def learn_in(
     world: World,
     run: Run,
+    kind: type[Learner],
     *,
     baseline: Baseline | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for.
+    """Carry out a request in a world in which nothing has been counted yet, with the class and baseline it is for.
 
     The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
     """
-    params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
-    kind = resolve(run.algo)
     given, said = _given(world, kind, baseline)
-    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)
+    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
     sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
     path = Path(checkpoint) if checkpoint is not None else None
@@ -166,27 +177,6 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
     return {name: offered[name] for name in needs}, (
         f"told: {', '.join(needs)} of {found.of} (slack {found.slack:.4g})",
     )
-
-
-def world_of(env: Any, constraints: Iterable[Constraint] | None = None, noise: Noise = "none") -> World:
-    """The world for anything a user may bring: a model, its name or file, a Gymnasium environment, or a world."""
-    if isinstance(env, (str, CMDP)):
-        if constraints is not None:
-            raise CmdpkitError("a model brings its own constraints; change its bounds with with_bounds(...) instead")
-        if isinstance(env, str):
-            from cmdpkit.io.loading import load as load_model
-
-            return ModelWorld(load_model(env), env, noise)
-        return ModelWorld(env, "model", noise)
-    if noise != "none":
-        raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
-    if hasattr(env, "play") and hasattr(env, "tally"):
-        if constraints is not None:
-            raise CmdpkitError("a world that is given ready brings its own constraints")
-        return cast("World", env)
-    from cmdpkit.running.gym import GymWorld
-
-    return GymWorld(env, constraints)
 
 
 def checkpoints(K: int) -> list[int]:
@@ -270,7 +260,16 @@ def _row(sitting: _Sitting) -> FloatArray:
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
     unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
-    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _multipliers(sitting)))
+    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(sitting), _multipliers(sitting)))
+
+
+def _earned(sitting: _Sitting) -> FloatArray:
+    """Realised reward and utilities in the user's sense, where there is no model to measure regret with."""
+    if sitting.world.cmdp is not None:
+        return np.zeros(0)
+    signs = np.array([1.0, *(c.sign for c in sitting.world.constraints)])
+    earned: FloatArray = signs * sitting.world.tally().earned
+    return earned
 
 
 def _multipliers(sitting: _Sitting) -> FloatArray:
@@ -300,6 +299,9 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
     if tally.unsafe is not None:
         curves["unsafe_episodes"] = table[i]
         i += 1
+    if sitting.world.cmdp is None:
+        curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
+        i += 1 + N
     if len(table) > i:
         curves["multiplier"] = table[i:]
     return curves
@@ -307,7 +309,8 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
 
 def _record(sitting: _Sitting) -> RunRecord:
     world, learner = sitting.world, sitting.learner
-    policy = world.policy(learner.recommend())
+    pi = learner.recommend()
+    policy = world.policy(pi)
     exact = world.values(policy)
     return RunRecord(
         run=sitting.run,
@@ -323,14 +326,10 @@ def _record(sitting: _Sitting) -> RunRecord:
         explanation=learner.explain(),
         notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
         seconds=sitting.seconds,
-        versions=dict(_versions()),
+        versions=dict(versions()),
+        checkout=checkout_of(type(learner)),
+        evaluation=evaluated(world, pi, sitting.run.seed) if exact is None else None,
     )
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """What a result was obtained with; looked up once, as reading package metadata takes milliseconds."""
-    return {"python": platform.python_version()} | {x: version(x) for x in ("cmdpkit", "numpy", "numba", "highspy")}
 
 
 def _certificate(sitting: _Sitting) -> Certificate | None:

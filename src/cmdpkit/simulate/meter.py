@@ -41,6 +41,7 @@ class Tally(NamedTuple):
     strong: Sums | None  # of their positive parts
     realised: Sums  # weak, with the returns that were drawn
     unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
+    earned: FloatArray | None = None  # [1+N]: realised reward and utilities; None where another process counted them
 
 
 class Meter(NamedTuple):
@@ -125,8 +126,8 @@ class Meter(NamedTuple):
             for x in (n * self.target - self.sums[EXACT], self.sums[SHORT], n * self.target - earned)
         )
         if not self.every:
-            return Tally(n, None, None, realised, None)
-        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]))
+            return Tally(n, None, None, realised, None, earned)
+        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]), earned)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, for a checkpoint."""

@@ -18,7 +18,7 @@ from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
-from cmdpkit.results.models import model_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Group, Kind, curve, curve_name, groups
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") ->
 def _by_env(records: Records) -> dict[str, list[Group]]:
     found: dict[str, list[Group]] = {}
     for group in groups(records):
-        found.setdefault(group.run.env, []).append(group)
+        found.setdefault(group.run.problem, []).append(group)
     return found
 
 

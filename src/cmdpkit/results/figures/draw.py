@@ -11,7 +11,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.boards import occupancy_maps, policy_boards
 from cmdpkit.results.figures.curves import multiplier, overview, price_curve, regret, violation
-from cmdpkit.results.models import model_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Study
 
 if TYPE_CHECKING:

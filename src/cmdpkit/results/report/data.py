@@ -15,7 +15,7 @@ from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.models import model_of, source_of
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.published import Row, numbered
 from cmdpkit.results.run_tables import by_problem, group_table, ledger_table, published_tables
 from cmdpkit.results.study import Group, Study, curve
@@ -24,8 +24,7 @@ from cmdpkit.results.wording import label, number, odds, titled
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed
-OPTIONS = ("noise", "baseline")  # parameters that are options of `cmdpkit learn`, not settings
-GIVEN = {"baseline": "YOUR-POLICY.json"}  # a record knows the digest of the policy, the user has the file
+BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
 
 Plain = dict[str, Any]
@@ -54,7 +53,7 @@ def _problem(
     best = solve(cmdp) if small and cmdp is not None and first.optimum is not None else None
     return {
         "id": f"problem-{i + 1}",
-        "env": first.run.env,
+        "env": first.run.problem,
         "facts": _facts(first, cmdp, best),
         "looks": {group.label: labels.index(group.label) for group in found},
         "verdict": group_table(found),
@@ -236,18 +235,20 @@ def _reproduction(found: Sequence[Group]) -> Plain:
 def _command(group: Group) -> str:
     """What to type to have the same runs again: in a shell, or in Python where the seeds do not count on."""
     run, seeds = group.run, group.seeds
+    options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else ""}
     if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {"episodes": run.episodes, "preset": run.preset, **run.params}
-        arguments = ", ".join(f"{name}={name if name in GIVEN else repr(value)}" for name, value in given.items())
-        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {arguments})"
-    source, bounds = source_of(run.env)
-    words = ["cmdpkit", "learn", source, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
+        given = {"episodes": run.episodes, "preset": run.preset, **run.params, **options}
+        words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
+        words += ["baseline=baseline"] if run.baseline else []
+        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
+    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
     words += ["--seeds", str(len(seeds)), *(("--first-seed", str(seeds[0])) if seeds[0] else ())]
-    for name, bound in bounds.items():
+    for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]
     for name, value in run.params.items():
-        option = [f"--{name}", GIVEN.get(name, str(value))]
-        words += option if name in OPTIONS else ["--set", f"{name}={_setting(value)}"]
+        words += ["--set", f"{name}={_setting(value)}"]
+    words += ["--noise", run.noise] if options["noise"] else []
+    words += ["--baseline", BASELINE] if run.baseline else []
     return shlex.join(words)
 
 

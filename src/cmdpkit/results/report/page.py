@@ -26,6 +26,7 @@ from cmdpkit.results.study import Study
 MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
 # How much detail is tried, one after the other, until the page is small enough.
 DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
+THINNED = "This study is large: curves are thinned, and not every seed's policy is on this page."
 SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
 
 
@@ -75,9 +76,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
             problems=parts,
             failures=failures(study),
             data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},
-            note=""
-            if complete
-            else "This study is large: curves are thinned, and not every seed's policy is on this page.",
+            notes=(*study.remarks(), *(() if complete else (THINNED,))),
             style=_asset("report.css"),
             script=script,
             policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",

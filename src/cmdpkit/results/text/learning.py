@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.records.record import Certificate, RunRecord
+from cmdpkit.records.record import Certificate, Evaluation, RunRecord
+from cmdpkit.results.groups import groups, remarks
 from cmdpkit.results.run_tables import run_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.text.solution import stochastic
@@ -22,7 +23,7 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     """The outcome of one request for several seeds."""
     first = records[0]
     run = first.run
-    headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.env), "bold"))
+    headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
     headline.append(f": {counted(run.episodes, 'episode')}, {counted(len(records), 'seed')}")
     parts: list[RenderableType] = [
         headline,
@@ -32,6 +33,7 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
         _policies(records),
     ]
     notes = dict.fromkeys(note for record in records for note in record.notes)
+    parts += [Text(remark, style="yellow") for remark in remarks(groups(records))]
     parts += [Text(f"note: {note}", style="yellow") for note in notes]
     parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning in all.", style=QUIET))
     return Group(*parts)
@@ -51,7 +53,20 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         lines.append(Text(f"  and {len(first.decisions) - MOST_DECISIONS} more", style=QUIET))
     if first.certificate is not None:
         lines += _certified(first, first.certificate)
+    if first.evaluation is not None:
+        lines += _evaluated(first, first.evaluation)
     return Group(*lines)
+
+
+def _evaluated(record: RunRecord, found: Evaluation) -> list[Text]:
+    """What fresh episodes of the policy gave."""
+    low, high = found.value_interval
+    interval = f"{100 * found.level:g} % interval"
+    said = f"{found.episodes:,} fresh episodes of it: value {number(found.value)}"
+    lines = [Text(f"{said}, {interval} {number(low)} to {number(high)}")]
+    for c, total, (a, b) in zip(record.constraints, found.utilities, found.utility_intervals, strict=True):
+        lines.append(Text(f"  {label(str(c))}: {number(total)}, {interval} {number(a)} to {number(b)}"))
+    return lines
 
 
 def _certified(record: RunRecord, found: Certificate) -> list[Text]:

@@ -26,7 +26,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, shown, whole
 from cmdpkit.running.gym.reading import Numbers
-from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.random import Stream, uniform
 
 BLOCK = 64  # episodes between two calls of reset with a seed
 ROUNDING = 1e-9  # of a range's width: a reward or cost outside by no more counts as the end of its range
@@ -214,6 +214,25 @@ class ByStep:
         for h in range(int(self.player.lengths[self.k % BLOCK]), H):
             self.learner.next(signals[h - 1], int(states[h]), self.rng)
         self.learner.last(signals[H - 1])
+
+
+class FixedPolicy:
+    """A policy pi [H, S, A] that is played and learns nothing, in the manner of an episodic learner."""
+
+    def __init__(self, pi: FloatArray) -> None:
+        self.cdf = np.cumsum(pi, axis=-1)
+        self.cdf /= self.cdf[..., -1:]
+
+    def begin(self, rng: Stream) -> None:
+        """A new episode."""
+        self.rng = rng
+
+    def act(self, h: int, s: int) -> int:
+        """An action drawn from the policy."""
+        return int(np.searchsorted(self.cdf[h, s], uniform(self.rng), side="right"))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Nothing is learned."""
 
 
 @compiled

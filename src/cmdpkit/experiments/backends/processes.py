@@ -1,4 +1,4 @@
-"""The executor `processes`: runs side by side on this machine, whatever becomes of the processes."""
+"""The backend `processes`: runs side by side on this machine, whatever becomes of the processes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
@@ -27,19 +28,26 @@ LOOPBACK = "127.0.0.1"
 DIED = "the process that did this run died, and again when it was the only one (out of memory?)"
 
 
-def processes(jobs: Sequence[Job], report: Report | None, workers: int) -> Generator[Done, None, None]:
-    """Every job, as it ends.
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine."""
 
-    If a process dies, all runs that were under way are done again, each alone: one that takes its process with it a
-    second time is to blame.
-    """
-    waiting = deque(jobs)
-    with _listening({job.run.key: job.run for job in jobs}, report) as port:
-        while waiting:
-            suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # one at work and one at hand
-            while suspects:
-                for job in (yield from _pooled(suspects, 1, 1, port)):
-                    yield job, DIED
+    workers: int
+
+    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
+        """Every job, as it ends.
+
+        If a process dies, all runs that were under way are done again, each alone: one that takes its process with it
+        a second time is to blame.
+        """
+        waiting = deque(jobs)
+        workers = min(self.workers, len(jobs))
+        with _listening({job.run.key: job.run for job in jobs}, report) as port:
+            while waiting:
+                suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # one at work, one at hand
+                while suspects:
+                    for job in (yield from _pooled(suspects, 1, 1, port)):
+                        yield job, DIED
 
 
 def _pooled(waiting: deque[Job], workers: int, ahead: int, port: int) -> Generator[Done, None, list[Job]]:
