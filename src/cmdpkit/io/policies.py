@@ -13,7 +13,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
 from cmdpkit.io.formats.archive import Expected
-from cmdpkit.io.formats.decimals import rule_of
+from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.policy_export import markdown, python_module
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
@@ -122,7 +122,7 @@ def _parse_csv(path: Path, text: str) -> Table:
         table = decision["probabilities"]
         if row["action"] in table:
             Fields(path, "row", row).fail(f"step, state and action are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row["probability"])
+        table[row["action"]] = csv_text.number(row["probability"], Written)
         table.lines[row["action"]] = row.line
     return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 

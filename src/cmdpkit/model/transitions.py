@@ -109,7 +109,8 @@ class Kernel:
         total = np.zeros(len(self.indptr) - 1)
         filled = np.flatnonzero(np.diff(self.indptr))
         if len(filled):
-            total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
+            with np.errstate(invalid="ignore", over="ignore"):  # `check` refuses what is not finite, with its place
+                total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
         return total.reshape(self.shape)
 
     def masked(self, allowed: BoolArray) -> Kernel:

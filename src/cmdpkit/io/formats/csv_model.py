@@ -8,6 +8,7 @@ from typing import Any
 
 from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.document import RESERVED, constraints_of
 from cmdpkit.io.formats.source import Fields, Table
 from cmdpkit.model.transitions import expected
@@ -51,7 +52,7 @@ def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Tabl
     for row in rows:
         fields = Fields(path, "row", row)
         for key in ("probability", "reward", *constraints):
-            row[key] = csv_text.number(row[key])
+            row[key] = csv_text.number(row[key], Written if key == "probability" else float)
             fields.number(key)
         for key in ("state", "action", "next_state"):
             fields.name(key)

@@ -129,9 +129,9 @@ def _columns(cells: list[str], here: Fields) -> Table:
     return columns
 
 
-def number(text: str) -> float | str:
+def number(text: str, kind: type[float] = float) -> float | str:
     """The number a cell holds, or the text as it is, for a complaint by whoever wanted a number."""
-    return Written(text) if _NUMBER.fullmatch(text) else text
+    return kind(text) if _NUMBER.fullmatch(text) else text
 
 
 def whole(text: str) -> int | str:

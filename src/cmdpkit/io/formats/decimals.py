@@ -44,5 +44,5 @@ def tolerance_of(values: Iterable[Any]) -> float:
     decimals = [x.decimals for x in values if isinstance(x, Written) and x != 0.0 and x.decimals > 0]
     if not decimals:
         return ROW_SUM_TOLERANCE
-    just_below = 1 - 1e-6  # a row that misses by the whole of it was not rounded to the nearest
+    just_below = 1 - 1e-9  # a row that misses by the whole of it was not rounded to the nearest
     return max(ROW_SUM_TOLERANCE, just_below * len(decimals) * 0.5 * 10.0 ** -max(decimals))
