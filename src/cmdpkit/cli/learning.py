@@ -30,7 +30,8 @@ def algos(as_json: Json = False) -> None:
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     if as_json:
-        say_json([{"name": name, **facts._asdict()} for name, facts in listed.items()])
+        keys = ("description", "reference", "guarantee", "needs", "presets", "criteria")
+        say_json([{"name": name, **dict(zip(keys, facts, strict=True))} for name, facts in listed.items()])
     else:
         say(show_runs.algorithms(listed))
 
