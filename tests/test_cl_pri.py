@@ -344,5 +344,5 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 def test_a_state_of_another_size_is_refused():
     one, other = (PRI(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
-    with pytest.raises(ValueError, match=r"state\['pi'\] has shape"):
+    with pytest.raises(ValueError, match=r"state\['progress/pi'\] has shape"):
         other.restore(one.state())

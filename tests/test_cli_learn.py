@@ -117,10 +117,15 @@ def test_a_killed_command_continues_and_a_finished_one_is_not_repeated(tmp_path)
     assert kept == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 
 
+NEEDY = ("dope", "opdop", "opsrl", "opt-dual", "opt-pess-lp", "opt-pess-primal-dual", "opt-primal-dual")
+
+
 def test_every_algorithm_says_what_is_proved_what_it_needs_and_where_it_is_from():
     for entry in answer("algos"):
-        assert entry["reference"].startswith("arXiv "), entry["name"]
-        assert entry["guarantee"] and entry["needs"], entry["name"]
+        ours = entry["name"] in ("cl-pri", "dual-q")
+        assert entry["reference"].startswith("our own, after arXiv " if ours else "arXiv "), entry["name"]
+        assert entry["guarantee"] and entry["presets"], entry["name"]
+        assert bool(entry["needs"]) == (entry["name"] in NEEDY), entry["name"]
 
 
 def test_a_baseline_file_is_the_policy_that_a_safe_algorithm_begins_with(tmp_path):

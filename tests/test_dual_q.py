@@ -95,5 +95,5 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 def test_a_state_of_another_size_is_refused():
     one, other = (DualQ(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
-    with pytest.raises(ValueError, match=r"state\['cells'\] has shape"):
+    with pytest.raises(ValueError, match=r"state\['learned/cells'\] has shape"):
         other.restore(one.state())

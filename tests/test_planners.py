@@ -45,14 +45,14 @@ NAMES = ["synthetic", "varied", "pooled"]
 def with_infinite_data(learner, cmdp: ck.CMDP) -> None:
     """Let it have seen every pair VISITS times, exactly as expected."""
     state = learner.state()
-    T = len(state["visits"])
+    T = len(state["counts/visits"])
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     signals = [scale.to_unit(x) for scale, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)]
-    state["starts"] = np.rint(cmdp.mu * VISITS).astype(np.int64)
-    state["visits"] = np.where(cmdp.actions, VISITS, 0)[:T]
-    state["moves"] = np.rint(cmdp.P * state["visits"][..., None]).astype(np.int64)[:T]
-    state["moves"][cmdp.H - 1 :] = 0
-    state["signals"] = np.array([x[:T] * state["visits"] for x in signals])
+    state["counts/starts"] = np.rint(cmdp.mu * VISITS).astype(np.int64)
+    state["counts/visits"] = np.where(cmdp.actions, VISITS, 0)[:T]
+    state["counts/moves"] = np.rint(cmdp.P * state["counts/visits"][..., None]).astype(np.int64)[:T]
+    state["counts/moves"][cmdp.H - 1 :] = 0
+    state["counts/signals"] = np.array([x[:T] * state["counts/visits"] for x in signals])
     learner.restore(state)
 
 
@@ -323,7 +323,7 @@ def test_the_theorys_constants_by_hand():
     def learner(algo, **needs):
         return load(algo)(cmdp_spec, preset="theory", **needs)
 
-    primal = learner("opt-primal-dual", slack=0.09).problem
+    primal = learner("opt-primal-dual", slack=0.09).constants
     assert primal.dual_bound == pytest.approx(33.3333, abs=1e-3)
     assert primal.policy_rate == pytest.approx(4.55e-5, abs=1e-7)  # sqrt(2 ln 3 / (9 (1 + 33.33)^2 1e5))
     assert primal.dual_rate == pytest.approx(33.3333 / (3 * math.sqrt(1e5)), rel=1e-4)
@@ -331,7 +331,7 @@ def test_the_theorys_constants_by_hand():
     assert dope.warm_up == pytest.approx(9 * 3 * 81 / 0.09**2, rel=1e-9)
     assert dope.kernel_log == pytest.approx(math.log(2 * 27 * 1e5 / 0.1), rel=1e-12)
     assert dope.reward_weights == pytest.approx([100.0, 100.0], rel=1e-9)  # 3 H / slack and H^2 / slack
-    opdop = learner("opdop", slack=0.09).problem
+    opdop = learner("opdop", slack=0.09).constants
     assert opdop.beta == pytest.approx(3 * math.sqrt(3 * math.log(27e5 / 0.1)), rel=1e-12)
     assert (opdop.policy_rate, opdop.dual_rate) == pytest.approx((math.sqrt(math.log(3) / 9e5), 1e5**-0.5))
     assert opdop.cap == pytest.approx(6 / 0.09, rel=1e-12)
@@ -373,7 +373,7 @@ def test_what_is_missing_or_wrong_is_named():
     with pytest.raises(ValueError, match=r"the source has \(H, S, A, N\)"):
         opt_cmdp.OptCMDP(spec).run(Source.of(two_arms()), stream(0), 1)
     learner = opt_cmdp.OptCMDP(spec)
-    with pytest.raises(ValueError, match=r"state\['moves'\] has shape missing"):
+    with pytest.raises(ValueError, match=r"state\['counts/moves'\] has shape missing"):
         learner.restore({name: x for name, x in learner.state().items() if name != "counts/moves"})
 
 

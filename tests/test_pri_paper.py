@@ -244,7 +244,7 @@ def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
 def test_its_account_names_thresholds_actions_policies_and_weights():
     cmdp = easy()
     learner = PRI(Spec.of(cmdp, 300_000), preset="paper", eps_rho=0.01)
-    assert learner.phases() == [] and learner.explain()["actions"]["now"] == 12
+    assert learner.phases() == () and learner.explain()["actions"]["now"] == 12
     learner.run(Source.of(cmdp), stream(1), 300_000)
     told = learner.explain()
     assert told["tightening"] == [0.01] and told["actions"] == {"to begin with": 12, "now": 5, "after usage": 5}
@@ -268,7 +268,7 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
         ({"delta": 0.0}, "delta is 0.0, expected at least 1e-12 and below 1"),
         ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
         ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
-        ({"floor": "low"}, "floor is 'low', expected a number"),
+        ({"floor": "low"}, "floor is 'low', expected a value like 0.01"),
     ],
 )
 def test_wrong_parameters_are_named(changes, message):

@@ -95,7 +95,7 @@ def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
 def test_a_base_learner_that_counts_no_uses_is_judged_by_what_it_recommends():
     cmdp = easy()
     learner = PRI(Spec.of(cmdp, 20_000), preset="paper", eps_rho=0.0, base="opt-cmdp")
-    assert not hasattr(learner.pruning.current, "usage")
+    assert learner.pruning.current.usage() is None
     learner.run(Source.of(cmdp), stream(1), 2000)
     assert np.array_equal(learner.pruning.D, support(cmdp))
 

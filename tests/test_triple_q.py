@@ -107,7 +107,7 @@ def test_tables_queues_and_returns_are_those_of_a_plain_implementation(preset, N
     allowed = cmdp.actions.copy()
     allowed[1, 2, 0] = allowed[2, 3, 1:] = False
     n = 400
-    learner = TripleQ(Spec.of(cmdp, n, allowed), preset)
+    learner = TripleQ(Spec.of(cmdp, n, allowed), preset=preset)
     source, rng, same = Source.of(cmdp), stream(4), stream(4)
     returns = learner.run(source, rng, n)
     Q, C, Z, expected = reference(learner.spec, learner.params, source.simulator, same, n)
@@ -193,7 +193,7 @@ sys.path[:0] = [{folder!r}]
 from test_triple_q import Source, Spec, TripleQ, digest, small, stream
 for preset in ("practical", "theory", "authors"):
     cmdp = small(2)
-    learner = TripleQ(Spec.of(cmdp, 120), preset)
+    learner = TripleQ(Spec.of(cmdp, 120), preset=preset)
     learner.run(Source.of(cmdp, 1.0, "bernoulli"), stream(6), 120)
     print(digest(learner))
 """
@@ -207,7 +207,7 @@ def test_compiled_and_interpreted_python_agree_to_the_bit(monkeypatch, tmp_path)
     compiled = []
     for preset in ("practical", "theory", "authors"):
         cmdp = small(2)
-        learner = TripleQ(Spec.of(cmdp, 120), preset)
+        learner = TripleQ(Spec.of(cmdp, 120), preset=preset)
         learner.run(Source.of(cmdp, 1.0, "bernoulli"), stream(6), 120)
         compiled.append(digest(learner))
     assert compiled == interpreted
@@ -218,7 +218,7 @@ def test_an_episode_driven_from_outside_is_the_compiled_one_to_the_bit(preset):
     cmdp = small(2)
     source = Source.of(cmdp)
     sim = source.simulator
-    inside, outside = TripleQ(Spec.of(cmdp, 300), preset), TripleQ(Spec.of(cmdp, 300), preset)
+    inside, outside = TripleQ(Spec.of(cmdp, 300), preset=preset), TripleQ(Spec.of(cmdp, 300), preset=preset)
     inside.run(source, stream(5), 300)
     rng, hand = stream(5), outside.episodic()
     for _ in range(300):
@@ -308,16 +308,16 @@ def test_a_bound_that_is_met_is_not_warned_about():
 
 def test_the_theory_s_constants_are_said_to_be_vacuous_and_the_others_are_not():
     spec = Spec.of(envs.build("paper/synthetic"), 7_000_000)
-    said = TripleQ(spec, "theory").notes
+    said = TripleQ(spec, preset="theory").notes
     assert len(said) == 3
     assert "eps = 3e+06 exceeds H = 3" in said[0]  # the figures of a hand calculation
     assert "first visit is 35.8" in said[1]
-    assert TripleQ(spec).notes == TripleQ(spec, "authors").notes == ()
+    assert TripleQ(spec).notes == TripleQ(spec, preset="authors").notes == ()
 
 
 def test_the_theory_s_constants_are_the_paper_s():
     spec = Spec.of(envs.build("paper/synthetic"), 7_000_000)
-    p = TripleQ(spec, "theory").params
+    p = TripleQ(spec, preset="theory").params
     iota = 128 * math.log(math.sqrt(2 * 27) * 7e6)
     assert iota == pytest.approx(2273, abs=1)
     assert (p.frame, p.eta, p.chi) == (math.ceil(7e6**0.6), 7e6**0.2, 7e6**0.2)
@@ -330,7 +330,7 @@ def test_the_theory_s_constants_are_the_paper_s():
 
 def test_authors_explore_at_random_at_first_and_three_percent_for_ever():
     cmdp = small()
-    learner = TripleQ(Spec.of(cmdp, 20_000), "authors")
+    learner = TripleQ(Spec.of(cmdp, 20_000), preset="authors")
     np.testing.assert_allclose(learner.behaviour(), Policy.uniform(cmdp).pi)
     learner.run(Source.of(cmdp), stream(1), 20_000)
     assert learner.behaviour().min() == pytest.approx(0.01)
@@ -362,8 +362,8 @@ def test_a_source_of_another_size_is_refused():
 
 def test_a_state_of_another_size_is_refused():
     state = TripleQ(Spec.of(small(), 100)).state()
-    with pytest.raises(ValueError, match=r"state\['cells'\] has shape"):
+    with pytest.raises(ValueError, match=r"state\['learned/cells'\] has shape"):
         TripleQ(Spec.of(small(S=7), 100)).restore(state)
-    del state["queue"]
-    with pytest.raises(ValueError, match=r"state\['queue'\] has shape missing"):
+    del state["learned/queue"]
+    with pytest.raises(ValueError, match=r"state\['learned/queue'\] has shape missing"):
         TripleQ(Spec.of(small(), 100)).restore(state)

@@ -18,7 +18,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners._certificate import Intervals
 from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec
-from cmdpkit.learners.state import Saved
+from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.meter import Meter, collect, watch_policy
 from cmdpkit.simulate.random import Stream
@@ -60,13 +60,13 @@ class Learner(Saved, ABC):
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 
     fixed: ClassVar[tuple[str, ...]] = ("spec", "preset", "params", "notes", "_shown")  # what `state` leaves out
+    notes: tuple[str, ...] = ()  # what a user should know about these parameters at this K
+    _shown: FloatArray | None = None  # the policy that the meter was told about last
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         self.spec = spec
         self.preset = self.default_preset() if preset is None else preset
         self.params = chosen(self.presets, spec, self.preset, params)
-        self.notes: tuple[str, ...] = ()  # what a user should know about these parameters at this K
-        self._shown: FloatArray | None = None  # the policy that the meter was told about last
 
     @classmethod
     def default_preset(cls) -> str:
@@ -139,6 +139,11 @@ class Learner(Saved, ABC):
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong by now, for example a bound that cannot be met."""
         return ()
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self._shown = None
 
     # -- the default run -----------------------------------------------------------------------------------------------
 

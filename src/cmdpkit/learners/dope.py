@@ -28,7 +28,7 @@ class DOPE(DoublyPlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.learners import Source, Spec
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))

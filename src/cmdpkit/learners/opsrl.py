@@ -24,7 +24,7 @@ class OPSRL(DoublyPlanner):
     """OPSRL at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.learners import Source, Spec
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))

@@ -153,9 +153,10 @@ def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
     columns: list[Column[tuple[str, Facts]]] = [
         Column("name", "algorithm", "What to call it.", lambda x: x[0], tone=lambda _: "name"),
         Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title),
-        Column("paper", "paper", "Where it was published.", lambda x: x[1].paper),
+        Column("reference", "reference", "Where it was published.", lambda x: x[1].paper),
         Column("guarantee", "guarantee", "What is proved about it.", lambda x: x[1].guarantee),
         Column("needs", "needs", "What it has to be given.", lambda x: list(x[1].needs), each(", ".join)),
         Column("presets", "presets", "The settings that come with it.", lambda x: list(x[1].presets), each(", ".join)),
+        Column("criteria", "", "Kinds of problems it can learn.", lambda x: list(x[1].criteria), shown=False),
     ]
     return Table("algorithms", tuple(columns), tuple(listed.items()))

@@ -130,7 +130,7 @@ def _margin(task: Task, progress: Progress, samples: Samples) -> FloatArray:
 
 
 def _repaired(task: Task, progress: Progress, p: FloatArray, found: Evidence) -> FloatArray:
-    """Where the policy never gets, a significantly better action is taken at once: nobody pays for it."""
+    """Where the policy never gets, a significantly better action is taken at once: that costs nothing."""
     gain = np.where(found.ok & task.spec.allowed, found.advantage - task.params.enter * found.se, -np.inf)
     better = (progress.reach <= 0) & (gain.max(axis=-1) > 0)
     return np.where(better[..., None], np.eye(p.shape[-1])[gain.argmax(axis=-1)], p)

@@ -22,7 +22,7 @@ class DualQParams(Params):
     def __post_init__(self) -> None:
         for name in ("frame", "eta", "lam_max", "explore_for"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
-        self._expect("lam_start", 0 <= self.lam_start <= self.lam_max, f"from 0 to lam_max = {self.lam_max}")
+        self._expect("lam_start", 0 <= self.lam_start <= self.lam_max, f"a number from 0 to lam_max = {self.lam_max}")
         self._expect("explore", 0 <= self.explore <= 1, "a probability")
 
 

@@ -198,7 +198,7 @@ class Episodes:
 
 
 def _constants(spec: Spec, p: TripleQParams) -> Constants:
-    room = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
+    ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
     shares[:, 0] = p.reward_start, p.reward_ceiling
     word = np.uint64
@@ -208,8 +208,8 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
         A=word(spec.A),
         bonus=(float(p.reward_bonus),) + spec.N * (float(p.utility_bonus),),
         lift=(float(p.reward_lift),) + spec.N * (float(p.utility_lift),),
-        fresh=room[:, None] * shares[0],
-        ceiling=room[:, None] * shares[1],
+        fresh=ahead[:, None] * shares[0],
+        ceiling=ahead[:, None] * shares[1],
         usable=np.array(spec.allowed).reshape(-1, spec.A),
         rho=spec.rho,
         K=float(spec.K),

@@ -32,7 +32,7 @@ def algorithms(listed: Mapping[str, Facts]) -> RenderableType:
     for row in algorithm_table(listed).data():
         needs = f"needs {', '.join(row['needs'])}" if row["needs"] else ""
         presets = f"presets: {', '.join(row['presets'])}"
-        lines = [row["description"], f"guarantee: {row['guarantee']}", needs, presets, row["paper"]]
+        lines = [row["description"], f"guarantee: {row['guarantee']}", needs, presets, row["reference"]]
         told[row["name"]] = "\n".join(line for line in lines if line) + "\n"
     return Group(_pairs(told), Text("`cmdpkit learn MODEL --algo NAME --episodes K` runs one.", style=QUIET))
 
