@@ -58,7 +58,8 @@ class Bench:
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path])}
+        places = [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in places if place)}
 
     def wait_for_work(self, process: subprocess.Popen[str]) -> None:
         """Until a run is done or saved that was not there before, or the command ends."""

@@ -203,7 +203,7 @@ def test_runs_of_different_code_are_groups_of_their_own_and_it_is_said():
     assert labels == ["triple-q (code 3f2a9)", "triple-q (code 3f2a0)", "triple-q (code unknown)"]
     assert [(row["code"], row["seeds"]) for row in study.table()] == [("3f2a91", 2), ("3f2a07", 2), ("unknown", 2)]
     told = " ".join(study.remarks())
-    assert "was run with different code" in told and "2 runs do not say which code made them" in told
+    assert "was run with different code" in told and "2 runs do not say which code was used" in told
     alone = Study(tuple(coded(r, "3f2a91") for r in records))
     assert [group.label for group in alone.groups()] == ["triple-q"] and alone.remarks() == ()
 
@@ -270,6 +270,19 @@ def test_an_old_record_that_was_altered_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 5'))
     with pytest.raises(ValueError, match="checksum does not fit"):
         store.load_records(tmp_path)
+
+
+def test_code_that_a_record_names_is_not_run_to_look_at_it(tmp_path, monkeypatch):
+    (tmp_path / "evil_places.py").write_text("import pathlib\npathlib.Path('imported').touch()\nmake = open\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    record = make_record("paper/grid", "triple-q", 0)
+    for env in ("evil_places:make", "evil_places:make:file=called,mode=w"):
+        named = dataclasses.replace(record, run=dataclasses.replace(record.run, env=env))
+        store.save_record(named, tmp_path / "runs")
+        assert model_of(named.run) is None
+    Study.load(tmp_path / "runs").to_html(tmp_path / "report.html")
+    assert not (tmp_path / "imported").exists() and not (tmp_path / "called").exists()
 
 
 # -- a folder is a whole study -----------------------------------------------------------------------------------------

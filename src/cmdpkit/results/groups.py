@@ -80,8 +80,8 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
             told.append(f"{run.algo} on {run.problem} was run with different code, which is shown apart: {labels}.")
     unknown = sum(len(group.records) for group in found if not group.run.code)
     if unknown:
-        verb = "run does" if unknown == 1 else "runs do"
-        told.append(f"{unknown} {verb} not say which code made them (code unknown): records of version 0.1.")
+        subject = "1 run does" if unknown == 1 else f"{unknown} runs do"
+        told.append(f"{subject} not say which code was used (code unknown), as in records of version 0.1.")
     for group in found:
         if group.deterministic:
             told.append(
