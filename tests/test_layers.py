@@ -59,3 +59,8 @@ def test_the_house_stays_small():
     entries = [path for path in ROOT.iterdir() if path.name != "__pycache__"]
     assert len(entries) <= 18
     assert len(ORDER) <= 13
+
+
+def test_highs_is_set_up_in_one_place():
+    users = [path for path in ROOT.rglob("*.py") if "import highspy" in path.read_text(encoding="utf-8")]
+    assert users == [ROOT / "exact" / "highs.py"]

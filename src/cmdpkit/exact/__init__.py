@@ -1,12 +1,16 @@
-"""The optimum of a model that is known.
+"""The optimum of a known model.
 
-Enters: a `CMDP`. Leaves: a `Solution` (policy, value, utilities, shadow prices and a gap that is proved), or the error
-`Infeasible` with the bounds that exclude each other; a `Diagnosis` of how the problem is posed; a `Tradeoff` curve of
-the best value against one bound. All of them are in the user's units and sense and do not change.
+A `CMDP` enters; a `Solution`, a `Diagnosis` or a `Tradeoff` leaves, or `Infeasible` is raised. Nothing here draws
+random numbers or touches files, and models are never changed. In the order of the imports:
 
-Inside, totals are divided by units of their own, so that tolerances mean the same for every model. A pool of columns
-(`columns`) grows while it is used and belongs to whoever made it; the model is only read.
+    highs, rational   linear programs: in HiGHS, and small ones in exact arithmetic
+    units             what policies can collect: units, tolerances, rounding errors
+    master, columns   column generation over deterministic policies
+    drawn, vertex     policies with few stochastic decisions, and how to get there
+    occupancy_lp      the full linear program
+    solver            `solve`; infeasible: what to say if nothing can be done
+    ranges, diagnosis, tradeoff   what the bounds do
 
-Other rooms may import `solve`, `Solution`, `Infeasible`, `diagnose`, `tradeoff` and what these return, and the abstract
-`Columns`: planners of `learners` give it an induction of their own.
+Other rooms import `solve`, `diagnose`, `tradeoff` and their results; `Columns` and `Pool` for planning of their own;
+`highs` for linear programs of their own.
 """

@@ -30,7 +30,6 @@ from cmdpkit.model.transitions import FloatArray
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 CONVERGED = 1e-12  # bound - master, in scaled totals
-STALLED = 1e-10  # a larger difference that no new policy explains comes from the master's rounding
 LOWERED = FEASIBLE / 32  # how far thresholds that nobody reaches are lowered beyond the best that can be reached
 ROUNDS = 10_000
 
@@ -61,6 +60,7 @@ class Columns(ABC):
     r [T, S, A] and g [N, T, S, A] have 1 or H steps each. Scaled totals are (total - offsets) / units.
     """
 
+    stalled = 1e-10  # a larger difference of bound and master that no new policy explains: the master was not exact
     band: float = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
 
     def __init__(self, r: FloatArray, g: FloatArray, H: int) -> None:
@@ -133,7 +133,7 @@ class Columns(ABC):
             if not (converged or self._known(column)):
                 continue
             self.columns.pop()
-            if converged or exactly or self.N < 2 or bound - value <= STALLED:
+            if converged or exactly or self.N < 2 or bound - value <= self.stalled:
                 break
             exactly = True
         return Optimum(weights, lam, value, bound, column.choice, rho)
@@ -158,7 +158,7 @@ class Columns(ABC):
             if bound - t <= CONVERGED + float(self.noise[1:] @ y) or t >= enough:
                 break
             if np.isfinite(t) and self._known(column):
-                if exactly or bound - t <= STALLED:
+                if exactly or bound - t <= self.stalled:
                     break
                 exactly = True
             weights, y, t = self._master_lp().exceed(self.w, rho, per, exactly=exactly)
@@ -189,6 +189,8 @@ class Pool(Columns):
     Thresholds that are missed by up to ``band`` are lowered to what can be reached. The band is smaller than the
     tolerance, so that what a policy misses and the rounding of its evaluation stay within the tolerance together.
     """
+
+    stalled = CONVERGED
 
     def __init__(self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2) -> None:
         super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
