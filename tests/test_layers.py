@@ -57,3 +57,9 @@ def test_the_house_stays_small():
     entries = [path for path in ROOT.iterdir() if path.name != "__pycache__"]
     assert len(entries) <= 18
     assert len(ORDER) <= 13
+
+
+def test_numba_is_set_up_in_one_place():
+    """`model/compiled.py` finds a folder for compiled code before the first function is compiled."""
+    users = [path for path in ROOT.rglob("*.py") if "numba import" in path.read_text(encoding="utf-8")]
+    assert [path.name for path in users] == ["compiled.py"]
