@@ -31,7 +31,7 @@ def shortfall(notes):
 
 @pytest.mark.parametrize(("algo", "K"), [("triple-q", 20_000), ("pri", 100_000)])
 def test_a_missed_bound_is_named_with_the_shortfall_in_the_users_units(algo, K):
-    """At most 2.09 can be had of the utility: a bound of 2.5 is missed by 0.41 or more, and the cost by 40 times that."""
+    """At most 2.09 can be had of the utility: a bound of 2.5 is missed by 0.41, the cost by 40 times that."""
     plain = learn(ck.load("paper/synthetic").with_bounds(utility=2.5), algo, episodes=K)
     other = learn(in_other_units(2.5), algo, episodes=K)
     said, by = shortfall(plain.notes)
