@@ -174,3 +174,10 @@ def test_a_missing_file_is_named():
 
 def test_runs_are_plain_requests():
     assert all(isinstance(run, Run) for run in asked())
+
+
+@pytest.mark.parametrize("name", ["seed", "noise", "preset", "episodes", "baseline", "progress"])
+def test_settings_of_the_whole_run_are_refused_among_the_parameters(name):
+    """Among them, noise would be taken for the noise of the run, and a preset would be given twice."""
+    with pytest.raises(ck.CmdpkitError, match=rf"algorithms\[0\]\.params: {name} is not a parameter of an algorithm"):
+        asked(algorithms=[{"name": "triple-q", "params": {name: 1}}])

@@ -59,11 +59,11 @@ def interrupt(process):
 
 # Code that replaces the playing of episodes by a function, whose end is still to be written, that tells of it first.
 PLAYING = """
-import time
+import os, time
 from cmdpkit.running.worlds import ModelWorld
 play = ModelWorld.play
 def told(*arguments):
-    print("playing", flush=True)
+    os.write(1, b"playing\\n")
 """
 
 
@@ -168,11 +168,11 @@ def test_an_interrupt_while_modules_are_imported_is_quiet():
     """The signal comes from inside an import, so there is no doubt about the moment."""
     script = """
 import builtins, os, signal
-real = builtins.__import__
+found = builtins.__import__
 def importing(name, *rest):
     if name == "numba":
         os.kill(os.getpid(), signal.SIGINT)
-    return real(name, *rest)
+    return found(name, *rest)
 builtins.__import__ = importing
 """
     output, errors = started("solve", "paper/synthetic", before=script).communicate(timeout=STARTS)

@@ -64,3 +64,9 @@ def test_the_house_stays_small():
 def test_highs_is_set_up_in_one_place():
     users = [path for path in ROOT.rglob("*.py") if "import highspy" in path.read_text(encoding="utf-8")]
     assert users == [ROOT / "exact" / "highs.py"]
+
+
+def test_numba_is_set_up_in_one_place():
+    """`model/compiled.py` finds a folder for compiled code before the first function is compiled."""
+    users = [path for path in ROOT.rglob("*.py") if "numba import" in path.read_text(encoding="utf-8")]
+    assert [path.name for path in users] == ["compiled.py"]

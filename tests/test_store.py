@@ -319,3 +319,19 @@ def test_the_manifest_reads_like_the_documented_schema(record, tmp_path):
     assert document["curves"]["shapes"]["violation"] == [2, len(record.curves["episode"])]
     assert document["constraints"][0] == {"name": "late <i>jobs</i>", "sense": "at_most", "bound": 0.6}
     assert document["phases"][1] == {"name": "identification", "start": 333333}
+
+
+def test_a_record_whose_curves_are_gone_is_made_again(tmp_path):
+    """The run is deterministic: what is made again is what was there, to the byte."""
+    asked = (["paper/synthetic"], ["triple-q"])
+    options = {"episodes": 300, "seeds": 2, "out": tmp_path, "executor": "serial"}
+    ck.bench(*asked, **options)
+    tables = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    lost = min(tables)
+    lost.unlink()
+    assert not store.has_record(tmp_path, lost.stem)
+    with pytest.raises(ck.CmdpkitError, match=rf"{lost.name} is missing, though {lost.stem}.json describes it"):
+        ck.Study.load(tmp_path)
+    ck.bench(*asked, **options)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.parquet")} == tables
+    assert len(ck.Study.load(tmp_path).records) == 2

@@ -152,6 +152,8 @@ def whole(option: str, text: str) -> int:
 
 def settings_of(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
+    from cmdpkit.running.parameters import check_parameters
+
     settings: dict[str, Any] = {}
     for item in given:
         name, found, value = item.partition("=")
@@ -161,6 +163,7 @@ def settings_of(given: list[str]) -> dict[str, Any]:
             advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
             raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
         settings[name.strip()] = _plain(value.strip())
+    check_parameters(settings)
     return settings
 
 

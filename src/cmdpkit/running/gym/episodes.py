@@ -83,7 +83,8 @@ class Player:
                     flat[h * width + 1] = info["cost"]
                 elif width > 1:
                     self.raw[h, 1:] = costs(info["cost"], width - 1)
-                over = flag(terminated) or flag(truncated)
+                over = terminated if type(terminated) is bool else flag(terminated)
+                over |= truncated if type(truncated) is bool else flag(truncated)
                 s = (obs if type(obs) is int else whole(obs)) - first
             except Exception as error:  # only what the environment returned is touched here
                 raise RunFailed(f"episode {k + 1}, step {h + 1}: {complaint(result, width - 1)}") from error
