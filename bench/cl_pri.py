@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Outcome:
     cmdp = solution.cmdp
-    source, learner = Source.of(cmdp, solution.value), load(algo)(Spec.of(cmdp, K), **params)  # type: ignore[call-arg]
+    source, learner = Source.of(cmdp, solution.value), load(algo)(Spec.of(cmdp, K), **params)
     began = time.thread_time()
     learner.run(source, stream(seed), K)
     seconds = time.thread_time() - began

@@ -17,7 +17,7 @@ def state_bytes(algo: str, S: int) -> int:
     spec = Spec(H, S, A, 100_000, np.ones(N), np.ones((H, S, A), dtype=bool))
     safe = {"baseline": np.full((H, S, A), 1 / A), "baseline_utility": np.full(N, 2.0)}
     told: dict[str, dict[str, Any]] = {"opt-dual": {"slack": 1.0}, "opt-pess-lp": safe}
-    learner: Any = load(algo)(spec, **told.get(algo, {}))  # type: ignore[call-arg]
+    learner: Any = load(algo)(spec, **told.get(algo, {}))
     return sum(array.nbytes for array in learner.state().values())
 
 

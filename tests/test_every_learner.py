@@ -43,6 +43,13 @@ def test_it_keeps_the_promises_of_a_learner(name, problem, check):
 
 @pytest.mark.compiled
 @every
+def test_with_the_other_presets_too_run_does_what_single_steps_do(name):
+    for preset in list(load(name).presets)[1:]:
+        CHECKS["run_does_what_single_steps_do"](Case(load(name), PROBLEMS["paper/synthetic"](), 150, preset=preset))
+
+
+@pytest.mark.compiled
+@every
 def test_another_seed_is_another_run(name):
     case = Case(load(name), PROBLEMS["paper/synthetic"](), 60)
     one, other = (case.learner().run(case.source(), stream(seed), 60).reward for seed in (1, 2))
@@ -88,6 +95,22 @@ def test_the_tutorial_learner_is_short_and_learns():
     returns = learner.run(source, stream(1), 3000)
     assert abs(returns.utilities[0, 1500:].mean() - 2.0) < 0.1
     assert source.meter.tally().weak.regret / 3000 < 0.2
+
+
+def test_the_meter_is_told_every_policy_that_a_learner_of_plain_numpy_plays():
+    cmdp, n = envs.build("random", S=5, A=3, H=3, N=2, conflict=0.5, seed=3), 40
+    learner, source, rng = Mine(Spec.of(cmdp, n)), Source.of(cmdp, 1.5), stream(3)
+    regret = np.zeros(1 + cmdp.N)
+    for k in range(n):
+        values = ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.behaviour()))
+        regret += (1.5 - values.v, *(cmdp.rho - values.w))
+        learner.run(source, rng, 1)
+        if k == n // 2:  # a fresh object that goes on has not shown anything yet
+            state, learner = learner.state(), Mine(Spec.of(cmdp, n))
+            learner.restore(state)
+    tally = source.meter.tally()
+    assert tally.episodes == n
+    np.testing.assert_allclose([tally.weak.regret, *tally.weak.violation], regret, rtol=1e-9)
 
 
 class Peeks(Mine):
