@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
+from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.policy_export import markdown, python_module
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.rounding import warn
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
 FORMAT = "cmdpkit policy"
@@ -99,9 +102,9 @@ def _parse_json(path: Path, text: str) -> Table:
     fields = Fields(path, "policy", document)
     fields.only(("format", "version", *HEAD, "decisions"))
     if document["format"] != FORMAT:
-        fields.fail(f"'format' is {document['format']!r}, expected {FORMAT!r}")
+        fields.fail(f"'format' is {quoted(document['format'])}, expected {quoted(FORMAT)}")
     if document["version"] != VERSION:
-        fields.fail(f"'version' is {document['version']!r}; this cmdpkit reads version {VERSION}")
+        fields.fail(f"'version' is {quoted(document['version'])}; this cmdpkit reads version {VERSION}")
     return document
 
 
@@ -119,7 +122,7 @@ def _parse_csv(path: Path, text: str) -> Table:
         table = decision["probabilities"]
         if row["action"] in table:
             Fields(path, "row", row).fail(f"step, state and action are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row["probability"])
+        table[row["action"]] = csv_text.number(row["probability"], Written)
         table.lines[row["action"]] = row.line
     return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 
@@ -131,34 +134,44 @@ def _policy_of(path: Path, document: Table) -> Policy:
     state, action = Index("state", states), Index("action", actions)
     seen: dict[tuple[int, int], Fields] = {}
     rows: dict[tuple[int, int], dict[int, float]] = {}
+    tolerances: dict[tuple[int, int], float] = {}
     for i, table in enumerate(fields.list_of("decisions", dict, "tables"), 1):
         decision = Fields(path, f"decision {i}", table)
         decision.only(("step", "state", "probabilities"))
         place = decision.whole("step", 1, H) - 1, state.find(decision.name("state"), decision, "state")
-        decision.what = f"decision at step {place[0] + 1} in state {states[place[1]]!r}"
+        decision.what = f"decision at step {place[0] + 1} in state {quoted(states[place[1]])}"
         if place in seen:
             decision.fail(f"given a second time; the first is in line {seen[place].table.line}")
         seen[place] = decision
         row = decision.inner("probabilities")
         rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
+        tolerances[place] = row.tolerance()
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
-        fields.fail(f"there is no decision at step {h + 1} in state {states[s]!r}")
+        fields.fail(f"there is no decision at step {h + 1} in state {quoted(states[s])}")
     pi = np.zeros((H, len(states), len(actions)))
+    tolerance = np.zeros((H, len(states)))
     for place, given in rows.items():
         pi[place][list(given)] = list(given.values())
+        tolerance[place] = tolerances[place]
     sums = pi.sum(axis=-1)
-    for h, s in np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE).tolist():
-        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+    miss = np.abs(sums - 1)
+    for h, s in np.argwhere(miss > tolerance).tolist():
+        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, {rule_of(tolerance[h, s])}")
+    rounded = miss > ROW_SUM_TOLERANCE
+    if rounded.any():
+        pi[rounded] /= sums[rounded][:, None]
+        warn(float(miss[rounded].max()), str(path))
     return Policy(pi, states, actions)
 
 
 def _read_npz(path: Path) -> Policy:
-    header, arrays = npz.read(path, "policy", {"pi": "float64"})
-    fields = Fields(path, "header", header)
-    fields.only(HEAD)
-    states, actions = fields.names("states"), fields.names("actions")
-    shape = (fields.whole("horizon"), len(states), len(actions))
-    if arrays["pi"].shape != shape:
-        fields.fail(f"array 'pi' has shape {arrays['pi'].shape}, expected {shape}")
-    return Policy(arrays["pi"], states, actions)
+    header, arrays = npz.read(path, "policy", _layout)
+    return Policy(arrays["pi"], header.names("states"), header.names("actions"))
+
+
+def _layout(header: Fields) -> dict[str, Expected]:
+    """The array of the policy that a header declares."""
+    header.only(HEAD)
+    sizes = header.whole("horizon"), len(header.names("states")), len(header.names("actions"))
+    return {"pi": Expected("float64", tuple((n,) for n in sizes))}

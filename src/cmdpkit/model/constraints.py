@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers, table
 
@@ -20,7 +20,7 @@ class Constraint:
     """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
-    (state, action) or (state, action, h).
+    (state, action), to which ``h`` and ``s_next`` may be added.
     """
 
     name: str
@@ -30,17 +30,21 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {self.name!r}")
+            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {quoted(self.name)}")
         if not isinstance(self.sense, str) or self.sense not in ("at_least", "at_most"):
-            raise CmdpkitError(f"constraint {self.name!r}: sense is {self.sense!r}, expected 'at_least' or 'at_most'")
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)}: sense is {quoted(self.sense)}, expected 'at_least' or 'at_most'"
+            )
         try:
             if isinstance(self.bound, (str, bytes, bool)):
                 raise TypeError
             object.__setattr__(self, "bound", float(self.bound))
         except (TypeError, ValueError, OverflowError):
-            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound!r}, expected a number") from None
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)}: bound is {quoted(self.bound)}, expected a number"
+            ) from None
         if not np.isfinite(self.bound):
-            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound}, expected a finite number")
+            raise CmdpkitError(f"constraint {quoted(self.name)}: bound is {self.bound}, expected a finite number")
 
     @property
     def sign(self) -> int:
@@ -53,7 +57,7 @@ class Constraint:
         return "≥" if self.sense == "at_least" else "≤"
 
     def __str__(self) -> str:
-        return f"{self.name} {self.symbol} {self.bound:g}"
+        return f"{shown(self.name)} {self.symbol} {self.bound:g}"
 
 
 def at_least(name: str, bound: float, signal: Any = None) -> Constraint:
@@ -77,11 +81,11 @@ def at_most(name: str, bound: float, signal: Any = None) -> Constraint:
 def listed(constraints: Any) -> tuple[Constraint, ...]:
     """Constraints as a tuple; ValueError if they are something else."""
     if not isinstance(constraints, Iterable):
-        raise CmdpkitError(f"constraints is {constraints!r}, expected a list of at_least(...) and at_most(...)")
+        raise CmdpkitError(f"constraints is {quoted(constraints)}, expected a list of at_least(...) and at_most(...)")
     made = tuple(constraints)
     for c in made:
         if not isinstance(c, Constraint):
-            raise CmdpkitError(f"constraints must be at_least(...) or at_most(...), got {c!r}")
+            raise CmdpkitError(f"constraints must be at_least(...) or at_most(...), got {quoted(c)}")
     return made
 
 
@@ -108,18 +112,20 @@ def read_constraints(
         if g is None:
             g = [c.signal for c in made]
     if not isinstance(g, (Sequence, np.ndarray)) or (isinstance(g, np.ndarray) and g.ndim == 0):
-        raise CmdpkitError(f"g is {g!r}, expected one signal per bound")
+        raise CmdpkitError(f"g is {quoted(g)}, expected one signal per bound")
     if len(g) != len(made):
         raise CmdpkitError(f"g has {len(g)} signals for {len(made)} bounds")
     seen: set[str] = set()
     for c, signal in zip(made, g, strict=True):
         if c.name in seen:
-            raise CmdpkitError(f"two constraints are called {c.name!r}")
+            raise CmdpkitError(f"two constraints are called {quoted(c.name)}")
         seen.add(c.name)
         if signal is None or callable(signal):
-            raise CmdpkitError(f"constraint {c.name!r} needs a signal array (S, A) or (H, S, A)")
-    signals = [table(f"signal of {c.name!r}", x) for c, x in zip(made, g, strict=True)]
+            raise CmdpkitError(f"constraint {quoted(c.name)} needs a signal array (S, A) or (H, S, A)")
+    signals = [table(f"signal of {quoted(c.name)}", x) for c, x in zip(made, g, strict=True)]
     for c, x in zip(made, signals, strict=True):
         if x.shape[-2:] != shape[-2:]:
-            raise CmdpkitError(f"signal of {c.name!r} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})")
+            raise CmdpkitError(
+                f"signal of {quoted(c.name)} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})"
+            )
     return tuple(replace(c, signal=None) for c in made), signals
