@@ -19,7 +19,9 @@ def measure(job):
     began = time.perf_counter()
     run = ck.learn(cmdp, algo, episodes=K, seed=seed)
     seconds = time.perf_counter() - began
-    short = max((c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)), default=0)
+    short = max(
+        (c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)), default=0
+    )
     return {
         "name": name, "seed": seed, "regret": 100 * run.regret / K / span, "seconds": seconds,
         "realised": float(np.max(run.final("realised_violation"), initial=-np.inf)),
@@ -28,19 +30,22 @@ def measure(job):
     }  # fmt: skip
 
 
-def table(half, K, algo="cl-pri-counts", seeds=2, copies=3, verbose=False):
+def table(half, K, algo="cl-pri", seeds=2, copies=3, verbose=False):
     jobs = [(name, cmdp, algo, K, seed) for name, cmdp in problems(half, copies) for seed in range(seeds)]
     with ProcessPoolExecutor(2) as pool:
         rows = list(pool.map(measure, jobs))
     if verbose:
         for x in sorted(rows, key=lambda x: -x["regret"]):
-            print(f"  {x['name']:22s} {x['seed']} regret {x['regret']:7.3f} gap {x['gap']:7.3f} real {x['realised']:9.2f} short {x['short']:9.5f} {x['seconds']:6.1f}s")
+            print(
+                f"  {x['name']:22s} {x['seed']} regret {x['regret']:7.3f} gap {x['gap']:7.3f} real {x['realised']:9.2f} short {x['short']:9.5f} {x['seconds']:6.1f}s"
+            )
     get = lambda key: np.array([x[key] for x in rows])
     good = get("met") & (get("gap") <= 1)
     print(
         f"{half} {algo} K={K}: regret median {np.median(get('regret')):.3f} mean {get('regret').mean():.3f}, "
         f"gap {np.median(get('gap')):.3f}, realised <= 0 {100 * (get('realised') <= 0).mean():.0f} %, "
-        f"met {100 * get('met').mean():.0f} %, good {100 * good.mean():.0f} %, {get('seconds').mean():.2f} s a run", flush=True
+        f"met {100 * get('met').mean():.0f} %, good {100 * good.mean():.0f} %, {get('seconds').mean():.2f} s a run",
+        flush=True,
     )
     return rows
 

@@ -8,7 +8,7 @@ import pytest
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners._certificate import simultaneous
-from cmdpkit.learners.cl_pri.schedule import CLPRIParams, error_quantile, timetable
+from cmdpkit.learners.cl_pri.model_free.schedule import CLPRIParams, error_quantile, timetable
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho

@@ -7,11 +7,11 @@ from scipy.optimize import linprog
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.improve import decide
-from cmdpkit.learners.cl_pri.master import allocate, linear, solve_master
-from cmdpkit.learners.cl_pri.moments import covariance, evidence, means, record_size, spread
-from cmdpkit.learners.cl_pri.schedule import error_quantile
-from cmdpkit.learners.cl_pri.steer import debt, steered
+from cmdpkit.learners.cl_pri.model_free.improve import decide
+from cmdpkit.learners.cl_pri.model_free.master import allocate, linear, solve_master
+from cmdpkit.learners.cl_pri.model_free.moments import covariance, evidence, means, record_size, spread
+from cmdpkit.learners.cl_pri.model_free.schedule import error_quantile
+from cmdpkit.learners.cl_pri.model_free.steer import debt, steered
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum

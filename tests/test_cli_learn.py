@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from cmdpkit.running.runs import learn_many
 from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve
@@ -16,7 +17,6 @@ from cmdpkit.cli.learning import OPTIONS
 from cmdpkit.io.policies import write_policy
 from cmdpkit.running.learning import learn, request
 from cmdpkit.running.parameters import RESERVED
-from cmdpkit.running.runs import learn_many
 
 pytestmark = pytest.mark.compiled
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")

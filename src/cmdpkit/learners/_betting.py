@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 HALVINGS = 60  # of the search for an end of the interval
@@ -51,7 +51,7 @@ def _end(x: FloatArray, bets: FloatArray, threshold: float, *, above: bool) -> f
 
 
 @njit(cache=True, nogil=True)
-def _log_capital(x, bets, m, above):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _log_capital(x, bets, m, above):
     """Logarithm of the capital of the gambler on "above m" or "below m"; both keep half of what they could lose."""
     total = 0.0
     for t in range(len(x)):

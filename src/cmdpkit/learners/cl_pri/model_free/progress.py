@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri.moments import record_size
-from cmdpkit.learners.cl_pri.play import Episode, Samples
-from cmdpkit.learners.cl_pri.schedule import CLPRIParams, Timetable
+from cmdpkit.learners.cl_pri.model_free.moments import record_size
+from cmdpkit.learners.cl_pri.model_free.play import Episode, Samples
+from cmdpkit.learners.cl_pri.model_free.schedule import ModelFreeParams, Timetable
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
@@ -18,7 +18,7 @@ class Task(NamedTuple):
     """What does not change during a run."""
 
     spec: Spec
-    params: CLPRIParams
+    params: ModelFreeParams
     table: Timetable
     z_out: float  # an action is ruled out when its advantage is this many standard errors below 0
     z_safe: float  # standard errors of its utilities by which the policy handed over must clear the bounds

@@ -11,11 +11,11 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._certificate import half_width
-from cmdpkit.learners.cl_pri.master import MIN_PROBABILITY, Answer, linear, solve_master
-from cmdpkit.learners.cl_pri.moments import Evidence, covariance, evidence, means
-from cmdpkit.learners.cl_pri.play import Samples
-from cmdpkit.learners.cl_pri.progress import Progress, Task, extra_actions
-from cmdpkit.learners.cl_pri.steer import debt
+from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
+from cmdpkit.learners.cl_pri.model_free.moments import Evidence, covariance, evidence, means
+from cmdpkit.learners.cl_pri.model_free.play import Samples
+from cmdpkit.learners.cl_pri.model_free.progress import Progress, Task, extra_actions
+from cmdpkit.learners.cl_pri.model_free.steer import debt
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EPISODES = 50  # episodes of the policy itself without which nothing is concluded

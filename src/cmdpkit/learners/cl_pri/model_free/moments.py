@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.play import Samples
+from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with

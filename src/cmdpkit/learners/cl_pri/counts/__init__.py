@@ -1,4 +1,18 @@
-"""Closed-loop PRI with counts: explore deeply, plan exactly in the estimated model, steer what is realised."""
+"""CL-PRI with counts: explore deeply, plan exactly in the estimated model, steer what is realised, hand over one policy.
+
+1. Exploration: play what looks best when everything badly known is taken to be good (`explore`), until hardly any new
+   (state, action) is found, for at most three tenths of the run.
+2. Improvement: the model that the counts suggest is solved exactly (`estimate`), again and again as the counts grow. A
+   plan is asked to exceed the bounds by what must be repaid. Beside it, actions are tried whose value is uncertain
+   enough to matter in the episodes that are left. Block by block the stochastic decisions are shifted so that what was
+   realised ends within the bounds (`steer`).
+3. Settling: nothing new is tried any more.
+4. Certification: the policy to hand over clears the bounds by a margin for the error of its own prediction. Every other
+   block plays it, unchanged, for the certificate; the blocks between go on repaying.
+
+Where the world is declared stationary, all steps share their counts (`memory`), and `homogeneity` warns if the data
+contradict the declaration.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals
-from cmdpkit.learners.cl_pri_counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of, plan_errors
-from cmdpkit.learners.cl_pri_counts.explore import explore_episodes, learn_path, new_optimism, sweep
-from cmdpkit.learners.cl_pri_counts.intervals import betting_interval
-from cmdpkit.learners.cl_pri_counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners.cl_pri_counts.play import Block, Ledger, act, block_of, finish, play_episodes
-from cmdpkit.learners.cl_pri_counts.settings import SMALLEST_BLOCK, Timetable, error_quantile, params
-from cmdpkit.learners.cl_pri_counts.steer import control, steered
+from cmdpkit.learners._betting import betting_interval
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._certificate import Intervals, half_width
+from cmdpkit.learners.cl_pri import ClosedLoopPRI
+from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of, plan_errors
+from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism, sweep
+from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
+from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
+from cmdpkit.learners.cl_pri.counts.play import Block, Ledger, act, block_of, finish, play_episodes
+from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, CountsParams, Timetable
+from cmdpkit.learners.cl_pri.counts.steer import control, steered
+from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -30,6 +49,7 @@ WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be
 MAX_NOISE_TO_LOSS = 20.0
 MAX_DEVIATIONS = 0.5  # per episode
 FEW = 3  # observations below which nothing is ruled out
+LISTS = ("link", "state", "count")  # arrays of the memory that grow
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
 
 
@@ -48,13 +68,16 @@ class Clock:
     certifying: int = 0  # 1 if the running block is a sample for the certificate
     plans: int = 0  # plans made
     infeasible: int = 0  # plans that could not meet the bounds in the estimated model
+    infeasible_last: int = 0  # 1 if the last plan was one of them
 
 
-class Learner:
-    """Closed-loop PRI at work."""
+class WithCounts(ClosedLoopPRI):
+    """CL-PRI with ``memory="counts"`` at work."""
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        self.spec, self.params = spec, params(changes)
+    params: CountsParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
         self.T = 1 if spec.stationary else H
         cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
@@ -68,6 +91,7 @@ class Learner:
             sample=np.zeros((self.spec.K - self.table.hand + 1, M)),
             size=np.zeros(1, dtype=np.int64),
         )
+        self._episode_now = self.episode
         self.clock = Clock(check=self.table.next_check(0))
         self.pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)  # the plan
         self.final = self.pi.copy()  # the policy to hand over, once it is fixed
@@ -79,7 +103,7 @@ class Learner:
         self.loss = np.array([H / 4])
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
-        self.notes: tuple[str, ...] = ()
+        self.notes = _notes(spec, cells, self.table)
         self._block: Block | None = None
         self._step = 0
         self._next_exploration_block()
@@ -225,7 +249,8 @@ class Learner:
             self.final[...] = self._completed(fixed, last)
             self.final_utilities[...] = last.utilities
         clock.plans += 1
-        clock.infeasible += not plan.feasible
+        clock.infeasible_last = int(not plan.feasible)
+        clock.infeasible += clock.infeasible_last
         self.pi[...], self.predicted[...] = self._completed(model, plan), plan.utilities
         self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
         found = evidence(model, self.pi, self.prices)
@@ -286,17 +311,18 @@ class Learner:
     def _hand_over_plan(self, model: Model) -> Plan:
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
         spec = self.spec
-        z = error_quantile(self.params.delta / 8, spec.N)
+        z = error_quantile(self.params.delta / 3, spec.N)
         plan = best_plan(model, spec.rho)
         if not spec.N:
             return plan
         share = 1.0
-        margin = z * plan_errors(model, plan.pi)
+        extra = self._certificate_width()
+        margin = z * plan_errors(model, plan.pi) + extra
         for _ in range(6):
             other = best_plan(model, spec.rho + share * margin)
             if other.feasible:
                 plan = other
-                wanted = z * plan_errors(model, plan.pi)
+                wanted = z * plan_errors(model, plan.pi) + extra
                 if np.all(wanted <= share * margin * 1.02 + 1e-9):
                     break
                 margin = np.maximum(margin, wanted)
@@ -305,6 +331,15 @@ class Learner:
         self.margin[...] = margin
         self.uncovered[...] = np.maximum(spec.rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0)
         return plan
+
+    def _certificate_width(self) -> FloatArray:
+        """[N]: the further margin with which the certificate itself can say that the policy is safe, if that is asked."""
+        if not self.params.certified:
+            return np.zeros(self.spec.N)
+        n = max((self.spec.K - self.table.hand) // 2, 2)
+        part = self.params.delta / (1 + self.spec.N)
+        widths = [2 * half_width(n, float(sd) ** 2, float(self.spec.H), part) for sd in self.sd[1:]]
+        return np.array(widths)
 
     def _choose_deviations(self, model: Model, found: Evidence) -> None:
         """Which actions are worth trying beside the plan, by what knowing them could gain in the episodes left."""
@@ -406,19 +441,49 @@ class Learner:
         return (*found, ("settling", self.table.freeze), ("certification", self.table.hand))
 
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now."""
-        return ()
+        """Bounds that were missed or could not be promised, and a world that changes with the step after all."""
+        clock, spec = self.clock, self.spec
+        said: list[str] = []
+        if clock.episode >= self.table.freeze and clock.infeasible_last:
+            said.append(BoundWarning("in the model that the counts suggest no policy meets all bounds"))
+        if clock.episode >= self.table.hand:
+            for n in np.flatnonzero(self.uncovered > 0):
+                template = "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated "
+                template += "model clears it by a margin for its own error; more episodes would narrow that error"
+                said.append(BoundWarning(template, int(n), by=float(self.uncovered[n]), doubtful=False))
+        if clock.episode >= spec.K:
+            short = (clock.episode * spec.rho - self.ledger.totals[1:]) / clock.episode
+            for n in np.flatnonzero(short > 1e-12):
+                template = "{constraint} was missed by {by} per episode in what was realised: the episodes did not "
+                template += "suffice to repay what exploration had cost"
+                said.append(BoundWarning(template, int(n), by=float(short[n]), doubtful=False))
+        changing = contradictions(self.memory.halves) if self.T == 1 else 0
+        if changing:
+            said.append(
+                f"the world was declared not to depend on the step, but in {changing} (state, action) pairs the first "
+                "and the second half of the steps differ: declare it as depending on the step"
+            )
+        return tuple(said)
 
     def explain(self) -> dict[str, Any]:
         """The run's account as plain values."""
-        return {"plans": self.clock.plans, "infeasible plans": self.clock.infeasible, "explored": self.clock.explored}
+        seen = int((self.memory.visits > 0).sum())
+        return {
+            "counts": "shared by all steps" if self.T == 1 else "kept per step",
+            "cells seen": f"{seen} of {self.cells}",
+            "transitions seen": int(self.memory.used[0]),
+            "exploration ended after episode": self.clock.explored,
+            "plans": self.clock.plans,
+            "plans that could not meet the bounds": self.clock.infeasible,
+            "margin of the policy handed over": self.margin.round(6).tolist(),
+        }
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change, between two episodes."""
         used = int(self.memory.used[0])
-        lists = {name: getattr(self.memory, name)[:used] for name in ("link", "state", "count")}
+        lists = {name: getattr(self.memory, name)[:used] for name in LISTS}
         found = {"clock": np.array([getattr(self.clock, field.name) for field in fields(Clock)])}
         found |= {f"memory.{name}": x for name, x in (self.memory._asdict() | lists).items()}
         found |= {f"optimism.{name}": x for name, x in self.optimism._asdict().items()}
@@ -430,10 +495,11 @@ class Learner:
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
+        self._check(state)
         used = len(state["memory.link"])
         memory = with_room(new_memory(self.T, self.spec.S, self.spec.A, 1 + self.spec.N), used)
         for name, x in memory._asdict().items():
-            x[: used if name in ("link", "state", "count") else None] = state[f"memory.{name}"]
+            x[: used if name in LISTS else None] = state[f"memory.{name}"]
         self.memory = memory
         for part, arrays in (("optimism", self.optimism), ("ledger", self.ledger)):
             for name, x in arrays._asdict().items():
@@ -443,3 +509,24 @@ class Learner:
                 getattr(self, name)[...] = x
         self.clock = Clock(*(int(x) for x in state["clock"]))
         self._block = None
+
+    def _check(self, state: State) -> None:
+        """Raise unless a state has all arrays, in the right shapes; only the lists of transitions may differ in length."""
+        for name, expected in self.state().items():
+            found = state.get(name)
+            grows = name.removeprefix("memory.") in LISTS
+            if found is None or (found.shape != expected.shape and not (grows and found.ndim == 1)):
+                shape = "missing" if found is None else found.shape
+                raise CmdpkitError(f"state[{name!r}] has shape {shape}, expected {expected.shape}")
+            if found.dtype.kind != expected.dtype.kind:
+                raise CmdpkitError(f"state[{name!r}] holds {found.dtype}, expected {expected.dtype}")
+
+
+def _notes(spec: Spec, cells: int, table: Timetable) -> tuple[str, ...]:
+    """What a user should know before the run."""
+    if table.explore >= 2 * cells:
+        return ()
+    return (
+        f"K = {spec.K:,} is short for {cells:,} cells: exploration ends after {table.explore:,} episodes at the latest, "
+        "and the policy may be far from the best",
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners.pri.practical.master import allocate
+from cmdpkit.learners.cl_pri.allocation import allocate
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 SMALL = 1e-6  # relative size of effects that are not steered by

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from statistics import NormalDist
-from typing import Any
+from dataclasses import dataclass
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Spec
-from cmdpkit.model.validate import index_of
+from cmdpkit.learners import Params, Spec
+from cmdpkit.model.validate import MIN_DELTA
 
 SMALLEST_BLOCK = 25  # episodes between two corrections of the closed loop
 
 
 @dataclass(frozen=True)
-class Params:
+class CountsParams(Params):
     """Numbers that do not change during a run; one setting for all problems."""
 
+    memory: str = "counts"  # this variant counts transitions
     delta: float = 0.05  # error budget: of all tests of actions together, and of the certificate
     certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
     exploration: float = 10.0  # episodes of exploration per cell, at most
@@ -28,27 +26,13 @@ class Params:
     hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
 
     def __post_init__(self) -> None:
-        self._expect("delta", 0 < self.delta < 1, "between 0 and 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
         self._expect("exploration", self.exploration > 0, "more than 0")
         self._expect("exploration_share", 0 < self.exploration_share <= self.freeze, "above 0, at most freeze")
         self._expect("deviations", self.deviations >= 0, "at least 0")
         self._expect("growth", self.growth > 1, "more than 1")
         self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
-
-    def _expect(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
-
-
-def params(changes: dict[str, Any]) -> Params:
-    """The defaults, with some parameters changed by name."""
-    known = [field.name for field in fields(Params)]
-    for name, value in changes.items():
-        default = getattr(Params, known[index_of("parameter", known, name)])
-        if isinstance(default, bool) != isinstance(value, bool) or isinstance(value, str):
-            raise CmdpkitError(f"{name} is {value!r}, expected a value like {default!r}")
-    return replace(Params(), **changes)
 
 
 @dataclass(frozen=True)
@@ -63,7 +47,7 @@ class Timetable:
     growth: float
 
     @classmethod
-    def of(cls, spec: Spec, p: Params, cells: int) -> Timetable:
+    def of(cls, spec: Spec, p: CountsParams, cells: int) -> Timetable:
         """The timetable of a run of spec.K episodes in a world of so many cells."""
         K = spec.K
         explore = max(1, min(math.ceil(p.exploration * cells), int(p.exploration_share * K)))
@@ -88,8 +72,3 @@ class Timetable:
         """Length of a block that begins at episode k: short at first and, so that the loop ends well, at last."""
         longest = max(SMALLEST_BLOCK, self.K // 2000)
         return max(SMALLEST_BLOCK, min(longest, k // 50, (self.K - k) // 10))
-
-
-def error_quantile(delta: float, tests: int) -> float:
-    """Standard errors beyond which one of so many normal tests errs with probability at most delta, one-sided."""
-    return NormalDist().inv_cdf(1 - delta / max(tests, 1))

@@ -31,6 +31,8 @@ class Memory(NamedTuple):
     moves: IntArray  # [cells]: how often its next state was seen
     moments: FloatArray  # [cells, M + M (M + 1) / 2]: sums of the signals, and the lower triangle of their products
     starts: IntArray  # [S]: episodes that began there
+    halves: FloatArray  # [cells, 2, 3 + 2 M]: the same in the first and second half of the steps, see `count_half`
+    marks: FloatArray  # [S]: a fixed random number per state, by which next states are told apart in `halves`
 
 
 class Episode(NamedTuple):
@@ -55,6 +57,8 @@ def new_memory(T: int, S: int, A: int, M: int) -> Memory:
         moves=np.zeros(cells, dtype=np.int64),
         moments=np.zeros((cells, M + M * (M + 1) // 2)),
         starts=np.zeros(S, dtype=np.int64),
+        halves=np.zeros((cells if T == 1 else 0, 2, 3 + 2 * M)),
+        marks=np.random.default_rng(S).random(S),
     )
 
 
@@ -79,7 +83,7 @@ def _lists(memory: Memory) -> dict[str, NDArray[np.generic]]:
 
 
 @inlined
-def count_episode(memory, episode, A):  # type: ignore[no-untyped-def]  # pragma: no cover
+def count_episode(memory, episode, A):
     """Add an episode that has ended to the memory; returns how many cells it visited for the first time."""
     H, M = episode.signals.shape
     S = len(memory.starts)
@@ -98,11 +102,24 @@ def count_episode(memory, episode, A):  # type: ignore[no-untyped-def]  # pragma
                 i += 1
         if h + 1 < H:
             count_move(memory, cell, episode.states[h + 1])
+            if T == 1:
+                count_half(memory.halves[cell, 2 * h // H], memory.marks[episode.states[h + 1]], episode.signals[h])
     return new
 
 
+@inlined
+def count_half(record, mark, signals):
+    """Add a step to a record: number, sum and squares of the marks of next states, sums and squares of the signals."""
+    record[0] += 1.0
+    record[1] += mark
+    record[2] += mark * mark
+    for m in range(len(signals)):
+        record[3 + 2 * m] += signals[m]
+        record[4 + 2 * m] += signals[m] * signals[m]
+
+
 @compiled
-def count_move(memory, cell, s_next):  # type: ignore[no-untyped-def]  # pragma: no cover
+def count_move(memory, cell, s_next):
     """The cell led to s_next."""
     memory.moves[cell] += 1
     j = memory.head[cell]
@@ -138,7 +155,7 @@ def transitions(memory: Memory, T: int, A: int) -> Kernel:
 
 
 @compiled
-def _owners(head, link, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _owners(head, link, owner):
     """Fill owner [used] with the cell that every entry belongs to."""
     for cell in range(len(head)):
         j = head[cell]

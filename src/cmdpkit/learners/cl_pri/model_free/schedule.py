@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 from cmdpkit.learners import Params, Spec
@@ -18,13 +17,13 @@ from cmdpkit.model.validate import MIN_DELTA
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
 REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
-CANCELLATION = 1e-9  # an error probability below this loses too many digits in 1 - error
 
 
 @dataclass(frozen=True)
-class CLPRIParams(Params):
+class ModelFreeParams(Params):
     """Numbers that do not change during a run; one setting for all instances. Prices and returns are in unit scale."""
 
+    memory: str = "none"  # this variant counts no transitions
     delta: float = 0.05  # error budget: of all tests of actions together, and of the certificate
     certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
     warm_up: float = 10.0  # episodes of warm-up per (h, s, a), at most K/20 in all
@@ -74,7 +73,7 @@ class Timetable(NamedTuple):
         return tuple((name, first) for i, (name, first) in enumerate(named) if i == 0 or first > named[i - 1][1])
 
 
-def timetable(spec: Spec, p: CLPRIParams) -> Timetable:
+def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
     """The timetable of a run of spec.K episodes."""
     K, pairs = spec.K, int(spec.allowed.sum())
     warm = max(1, min(math.ceil(p.warm_up * pairs), K // 20))
@@ -87,15 +86,3 @@ def timetable(spec: Spec, p: CLPRIParams) -> Timetable:
         ends.append(k)
         length *= p.growth
     return Timetable(K, warm, freeze, hand, tuple(ends), max(SMALLEST_BLOCK, K // 2000))
-
-
-def error_quantile(delta: float, tests: int) -> float:
-    """Standard errors beyond which one of so many normal tests errs with probability at most delta, one-sided.
-
-    >>> round(error_quantile(0.05, 27 * 40), 2)
-    3.91
-    """
-    error = delta / max(tests, 1)
-    if error < CANCELLATION:
-        return -NormalDist().inv_cdf(error)
-    return NormalDist().inv_cdf(1 - error)

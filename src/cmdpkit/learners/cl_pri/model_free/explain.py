@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.cl_pri.improve import undecided
-from cmdpkit.learners.cl_pri.moments import MIN_PRICE
-from cmdpkit.learners.cl_pri.play import Samples
-from cmdpkit.learners.cl_pri.progress import History, Progress, Task, extra_actions
+from cmdpkit.learners.cl_pri.model_free.improve import undecided
+from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE
+from cmdpkit.learners.cl_pri.model_free.play import Samples
+from cmdpkit.learners.cl_pri.model_free.progress import History, Progress, Task, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MAX_LISTED = 40  # at most so many cells are listed of a kind

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri_counts.memory import Memory, signal_means, signal_variances, transitions
+from cmdpkit.learners.cl_pri.counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 PSEUDO_VISITS = 2.0  # visits that the average variance of a step counts as, in the error of an action's value
+UNSEEN_SPREAD = 0.25  # of the range of values: the deviation that a next state not seen yet may bring
 PSEUDO_MOVES = 5.0  # the same in the error of a whole policy
 
 
@@ -132,7 +134,9 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
         _, V = action_values(cmdp, g, pi)
         through = np.zeros(T * S * A)  # flow through a cell that is followed by another step
         spread = np.zeros(T * S * A)  # variance of what a move out of the cell is worth, all steps together
-        _pooled_variance(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, q, V, through, spread)
+        span = np.ptp(V, axis=1) * UNSEEN_SPREAD  # [H+1]
+        c = cmdp.compact
+        _pooled_variance(c.indptr, c.successors, c.prob, memory.moves, q, V, span, through, spread)
         moves = np.maximum(memory.moves, 1)
         unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > 1e-12)
         counted = memory.moves * (through > 0)
@@ -140,15 +144,15 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
         unit = (counted * unit + PSEUDO_MOVES * average) / (counted + PSEUDO_MOVES)
         moved = float((through**2 * unit / moves).sum())
         flow_all = q.reshape(-1, T, S * A).sum(axis=0).ravel() if T == 1 else q.reshape(-1)
-        c = np.eye(1, 1 + cmdp.N, 1 + n)[0]
-        earned = float((flow_all**2 * signal_variances(memory, c) / np.maximum(memory.visits, 1)).sum())
+        alone = np.eye(1, 1 + cmdp.N, 1 + n)[0]
+        earned = float((flow_all**2 * signal_variances(memory, alone) / np.maximum(memory.visits, 1)).sum())
         start = float(cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2) / episodes
         errors[n] = np.sqrt(moved + earned + max(start, 0.0))
     return errors
 
 
 @njit(cache=True, nogil=True)
-def _variance_ahead(indptr, successors, prob, V, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _variance_ahead(indptr, successors, prob, V, out):
     """Fill out [H, S, A] with the variance of V[h+1] at the next state; the last step stays 0."""
     H, S, A = out.shape
     T = (len(indptr) - 1) // (S * A)
@@ -165,24 +169,31 @@ def _variance_ahead(indptr, successors, prob, V, out):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _pooled_variance(indptr, successors, prob, q, V, through, spread):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Per row: the flow that goes on from it, and the variance of sum_h q_h V[h+1] at its next state."""
+def _pooled_variance(indptr, successors, prob, moves, q, V, span, through, spread):
+    """Per row: the flow that goes on from it, and the variance of sum_h q_h V[h+1] at its next state.
+
+    Next states seen only once tell how much probability was not seen at all (Good and Turing): so much of it may lead
+    to values that deviate by span [H+1].
+    """
     H, S, A = q.shape
     T = (len(indptr) - 1) // (S * A)
     for row in range(len(through)):
         t, cell = row // (S * A), row % (S * A)
         s, a = cell // A, cell % A
-        total = 0.0
+        total, deviation = 0.0, 0.0
         for h in range(t, H - 1, T):
             total += q[h, s, a]
+            deviation += q[h, s, a] * span[h + 1]
         through[row] = total
         if total == 0.0:
             continue
-        mean, square = 0.0, 0.0
+        mean, square, unseen = 0.0, 0.0, 0.0
         for i in range(indptr[row], indptr[row + 1]):
             u = 0.0
             for h in range(t, H - 1, T):
                 u += q[h, s, a] * V[h + 1, successors[i]]
             mean += prob[i] * u
             square += prob[i] * u * u
-        spread[row] = max(square - mean * mean, 0.0)
+            if prob[i] * moves[row] < 1.5:
+                unseen += prob[i]
+        spread[row] = max(square - mean * mean, 0.0) + unseen * deviation * deviation

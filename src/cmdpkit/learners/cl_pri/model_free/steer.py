@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.master import allocate
-from cmdpkit.learners.cl_pri.moments import MIN_PRICE
-from cmdpkit.learners.cl_pri.play import Samples
-from cmdpkit.learners.cl_pri.progress import Progress, Task, extra_actions
-from cmdpkit.learners.cl_pri.schedule import REPAY_BLOCKS
+from cmdpkit.learners.cl_pri.allocation import allocate
+from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE
+from cmdpkit.learners.cl_pri.model_free.play import Samples
+from cmdpkit.learners.cl_pri.model_free.progress import Progress, Task, extra_actions
+from cmdpkit.learners.cl_pri.model_free.schedule import REPAY_BLOCKS
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-6  # relative size of effects that are not steered by

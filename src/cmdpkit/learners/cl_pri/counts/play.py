@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cmdpkit.learners.cl_pri_counts.memory import count_episode
+from cmdpkit.learners.cl_pri.counts.memory import count_episode
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy
@@ -57,7 +56,7 @@ def block_of(pi: FloatArray, explore: BoolArray, coin: float) -> Block:
 
 
 @compiled
-def play_episodes(sim, meter, memory, block, ledger, episode, rng, out, done, n, room, first, certify):  # type: ignore[no-untyped-def]  # pragma: no cover
+def play_episodes(sim, meter, memory, block, ledger, episode, rng, out, done, n, room, first, certify):
     """Play up to n episodes of a block, while the memory has room for one more; returns how many were played.
 
     `first` says that the block has just begun, `certify` that its episodes are the sample of the certificate.
@@ -83,7 +82,7 @@ def play_episodes(sim, meter, memory, block, ledger, episode, rng, out, done, n,
 
 
 @inlined
-def act(block, h, s, S, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def act(block, h, s, S, rng):
     """The action to take."""
     i = h * S + s
     if block.coin > 0.0 and uniform(rng) < block.coin and block.choices[i] > 0:
@@ -98,7 +97,7 @@ def act(block, h, s, S, rng):  # type: ignore[no-untyped-def]  # pragma: no cove
 
 
 @compiled
-def finish(memory, block, ledger, episode, certify):  # type: ignore[no-untyped-def]  # pragma: no cover
+def finish(memory, block, ledger, episode, certify):
     """Learn from an episode that has ended."""
     H, M = episode.signals.shape
     for m in range(M):

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.learners.cl_pri.counts.memory import count_episode
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.simulator import reset, step
-from cmdpkit.learners.cl_pri_counts.memory import count_episode
 
 NOISE_BONUS = 0.5  # standard errors of what an action leads to that are added to its value
 DISCOVERY_BONUS = 0.5  # share, divided by visits, of what the best known next state would be worth more
@@ -55,7 +55,7 @@ def new_optimism(allowed: BoolArray, M: int) -> Optimism:
 
 
 @compiled
-def explore_episodes(sim, meter, memory, optimism, episode, rng, out, done, n, room):  # type: ignore[no-untyped-def]  # pragma: no cover
+def explore_episodes(sim, meter, memory, optimism, episode, rng, out, done, n, room):
     """Play up to n episodes into the columns of out from `done` on, while the memory has room for one more.
 
     Returns how many were played and how many cells were new.
@@ -85,7 +85,7 @@ def explore_episodes(sim, meter, memory, optimism, episode, rng, out, done, n, r
 
 
 @compiled
-def learn_path(memory, optimism, episode):  # type: ignore[no-untyped-def]  # pragma: no cover
+def learn_path(memory, optimism, episode):
     """Count an episode and back up the states on its path; returns how many cells were new."""
     A = optimism.usable.shape[1]
     new = count_episode(memory, episode, A)
@@ -95,7 +95,7 @@ def learn_path(memory, optimism, episode):  # type: ignore[no-untyped-def]  # pr
 
 
 @compiled
-def sweep(memory, optimism):  # type: ignore[no-untyped-def]  # pragma: no cover
+def sweep(memory, optimism):
     """Back up every state that was ever visited, at the present prices, and measure the noise of every step."""
     S = len(memory.starts)
     H, A = len(optimism.usable) // S, optimism.usable.shape[1]
@@ -116,7 +116,7 @@ def sweep(memory, optimism):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def _spread(memory, optimism, h, cell):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _spread(memory, optimism, h, cell):
     """Mean and variance of the priced value one step ahead of a cell whose next states are known."""
     S, M = len(memory.starts), len(optimism.prices)
     mean, square = 0.0, 0.0
@@ -133,7 +133,7 @@ def _spread(memory, optimism, h, cell):  # type: ignore[no-untyped-def]  # pragm
 
 
 @compiled
-def _back_up(memory, optimism, h, s):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _back_up(memory, optimism, h, s):
     """New values of all tried actions at (h, s), the greedy action, and the state's own values."""
     S, M = len(memory.starts), len(optimism.prices)
     H, A = len(optimism.usable) // S, optimism.usable.shape[1]
@@ -171,7 +171,7 @@ def _back_up(memory, optimism, h, s):  # type: ignore[no-untyped-def]  # pragma:
 
 
 @inlined
-def _action_value(memory, optimism, h, cell, n):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _action_value(memory, optimism, h, cell, n):
     """The priced value of a tried action; leaves its value per signal in `scratch`."""
     S, M = len(memory.starts), len(optimism.prices)
     H = len(optimism.usable) // S
