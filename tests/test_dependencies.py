@@ -36,11 +36,8 @@ EXTRAS = {extra: declared(given) for extra, given in PROJECT["optional-dependenc
 def imported(folder):
     """Top-level packages that the files of a folder import, at any depth, with one file that does."""
     found = {}
-    own = {path.stem for path in (ROOT / folder).rglob("*.py")} | {
-        "cmdpkit",
-        "bench",
-        "mine",
-    }  # mine.py is the tutorial's learner
+    own = {path.stem for path in (ROOT / folder).rglob("*.py")}
+    own |= {"cmdpkit", "bench", "mine"}  # the last is the learner of the tutorial
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []

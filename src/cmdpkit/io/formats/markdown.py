@@ -18,8 +18,8 @@ def escaped(name: object) -> str:
 
 
 def literal(text: str) -> str:
-    """A text of any length in which Markdown sees nothing special."""
-    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text))
+    """A text of any length, on one line, in which Markdown sees nothing special."""
+    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text).replace("\n", "\\n"))
 
 
 def line(cells: Iterable[str]) -> str:
