@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve
 from cmdpkit.cli.learning import OPTIONS
+from cmdpkit.experiments.worker import learn_many
 from cmdpkit.io.policies import write_policy
 from cmdpkit.running.learning import learn, request
 from cmdpkit.running.parameters import RESERVED

@@ -36,7 +36,8 @@ EXTRAS = {extra: declared(given) for extra, given in PROJECT["optional-dependenc
 def imported(folder):
     """Top-level packages that the files of a folder import, at any depth, with one file that does."""
     found = {}
-    own = {path.stem for path in (ROOT / folder).rglob("*.py")} | {"cmdpkit", "bench"}
+    own = {path.stem for path in (ROOT / folder).rglob("*.py")}
+    own |= {"cmdpkit", "bench", "mine"}  # the last is the learner of the tutorial
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []
@@ -71,7 +72,8 @@ def test_every_imported_package_is_declared(folder, allowed):
 
 def test_the_packages_of_an_extra_are_imported_only_when_called():
     late = {"matplotlib", "jinja2", "distributed", "tensorboardX", "pandas", "pyarrow"}
-    for path in (ROOT / "src").rglob("*.py"):
+    lazily = ROOT / "src" / "cmdpkit" / "results" / "figures" / "saving.py"  # is itself imported only when called
+    for path in set((ROOT / "src").rglob("*.py")) - {lazily}:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

@@ -72,7 +72,7 @@ def test_an_unknown_preset_or_parameter_is_answered_in_the_same_words_everywhere
     with pytest.raises(ck.CmdpkitError, match="unknown preset 'theroy'; "):
         case.learner()
     case.preset, case.params = None, {"no_such_thing": 1.0}
-    with pytest.raises(ck.CmdpkitError, match="unknown parameter 'no_such_thing'; there are "):
+    with pytest.raises(ck.CmdpkitError, match="unknown parameter 'no_such_thing'; known are "):
         case.learner()
     known = next(iter(vars(Case(load(name), PROBLEMS["paper/synthetic"](), 100).learner().params)))
     case.params = {known + "x": 1.0}

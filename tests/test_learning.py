@@ -183,8 +183,7 @@ def test_the_account_of_a_run_takes_a_line_an_entry():
 @pytest.mark.parametrize("algo", [name for name in learners.names() if name not in ("triple-q", "dual-q")])
 @pytest.mark.parametrize("delta", [1e-300, 5e-324, 1e-13, 0.0, 1.0, float("nan")])
 def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(algo, delta):
-    presets = ["practical", "paper"] if algo == "pri" else ["theory"]
-    for preset in presets:
+    for preset in learners.facts(algo).presets:
         with pytest.raises(ck.CmdpkitError, match=rf"delta is {delta}, expected .*at least 1e-12 and below 1"):
             learn("paper/synthetic", algo, episodes=50, preset=preset, delta=delta)
 

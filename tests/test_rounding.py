@@ -287,15 +287,16 @@ def test_every_command_that_reads_a_model_can_renormalise(tmp_path):
 
 def test_an_environment_has_nothing_to_renormalise():
     result = run("solve", "queue", "--renormalise")
-    assert result.exit_code == 1 and "'queue' is an environment: renormalise is for model files" in result.stderr
+    assert result.exit_code == 1 and "'queue' is not a file: renormalise is for model files" in result.stderr
 
 
 def test_an_experiment_can_renormalise_its_model_files(tmp_path):
     model_file(tmp_path, ["0.5", "0.4"])
     asked = {"name": "x", "algorithms": ["triple-q"], "episodes": 10, "seeds": 1}
     described = {**asked, "environments": [{"model": "model.csv", "renormalise": True}]}
-    problems = dict(ck.Experiment.of(described, "x", tmp_path).problems)
-    assert problems["model.csv"].P[0, 0, 0].tolist() == [0.5 / 0.9, 0.4 / 0.9]
+    (problem,) = ck.Experiment.of(described, "x", tmp_path).problems
+    assert problem.env == "model.csv"
+    assert problem.world.P[0, 0, 0].tolist() == [0.5 / 0.9, 0.4 / 0.9]
     with pytest.raises(ck.CmdpkitError, match=r"sum to 0\.9,"):
         _ = ck.Experiment.of({**asked, "environments": ["model.csv"]}, "x", tmp_path).problems
     with pytest.raises(ck.CmdpkitError, match="renormalise is for model files"):

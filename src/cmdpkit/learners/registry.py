@@ -82,6 +82,8 @@ def resolve(algo: str | type[Learner]) -> type[Learner]:
     """
     if isinstance(algo, type):
         return _learner(algo, algo.__qualname__)
+    if not isinstance(algo, str):
+        raise CmdpkitError(f"algo is {algo!r}, expected the name of an algorithm, 'module:Class' or a class")
     if algo in names():
         return _own(importlib.import_module(f"{FOLDER}.{algo.replace('-', '_')}"))
     if ":" in algo:

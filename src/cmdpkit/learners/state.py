@@ -93,12 +93,8 @@ def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
 def _check(leaf: _Leaf, state: State) -> None:
     """Raise unless the state has an array that can take the place of this one."""
     expected, found = leaf.array, state.get(leaf.name)
-    if (
-        found is not None
-        and expected is not NOTHING
-        and not _is_none(found)
-        and found.dtype.kind != expected.dtype.kind
-    ):
+    kept_kind = found is not None and expected.ndim > 0 and not leaf.grows
+    if found is not None and kept_kind and not _is_none(found) and found.dtype.kind != expected.dtype.kind:
         raise CmdpkitError(f"state[{leaf.name!r}] holds {found.dtype}, expected {expected.dtype}")
     if found is not None and (found.shape == expected.shape or expected is NOTHING or _is_none(found)):
         return

@@ -205,7 +205,7 @@ class Table(Generic[R]):
         head = markdown.line(markdown.escaped(c.heading) for c in columns)
         rule = markdown.line("---:" if c.align == "right" else "---" for c in columns)
         body = [markdown.line(markdown.escaped(text) for text in _texts(row)) for row in rows]
-        title = [f"**{markdown.escaped(label(self.title))}**", ""] if self.title else []
+        title = [f"**{markdown.literal(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body]) + "\n"
 
     def to_latex(self) -> str:

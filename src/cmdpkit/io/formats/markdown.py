@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cmdpkit.errors import shown
+from cmdpkit.errors import printable, shown
 
 
 def escaped(name: object) -> str:
-    r"""A name on one line in which Markdown sees nothing special.
+    r"""A name on one line, cut in the middle where it is long, in which Markdown sees nothing special.
 
     >>> print(escaped("a|b\n<i>"))
     a\|b \<i\>
     """
-    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", shown(" ".join(str(name).split())))
+    return literal(shown(" ".join(str(name).split())))
+
+
+def literal(text: str) -> str:
+    """A text of any length, on one line, in which Markdown sees nothing special."""
+    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text).replace("\n", "\\n"))
 
 
 def line(cells: Iterable[str]) -> str:
