@@ -18,7 +18,7 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Spec
-from cmdpkit.learners.cl_pri.counts.schedule import CountsParams
+from cmdpkit.learners.cl_pri.settings import CountsParams
 
 MEMORIES = ("counts", "none")
 

@@ -1,4 +1,4 @@
-"""CL-PRI with counts: explore deeply, plan exactly in the estimated model, steer what is realised, hand over one policy.
+"""CL-PRI with counts: explore deeply, plan exactly in the estimated model, steer what is realised, hand over a policy.
 
 1. Exploration: play what looks best when everything badly known is taken to be good (`explore`), until hardly any new
    (state, action) is found, for at most three tenths of the run.
@@ -34,9 +34,10 @@ from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path,
 from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
 from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
 from cmdpkit.learners.cl_pri.counts.play import Block, Ledger, act, block_of, finish, play_episodes
-from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, CountsParams, Timetable
+from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, Timetable
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.quantiles import error_quantile
+from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -49,7 +50,11 @@ WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be
 MAX_NOISE_TO_LOSS = 20.0
 MAX_DEVIATIONS = 0.5  # per episode
 FEW = 3  # observations below which nothing is ruled out
-LISTS = ("link", "state", "count")  # arrays of the memory that grow
+ARRAYS = (  # attributes that change, beside the memory, the optimism, the ledger and the clock
+    *("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss"),
+    *("margin", "uncovered", "swept"),
+)
+LISTS = ("link", "state", "times")  # arrays of the memory that grow
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
 
 
@@ -270,7 +275,8 @@ class WithCounts(ClosedLoopPRI):
 
     def _completed(self, model: Model, plan: Plan) -> FloatArray:
         """The plan, with an optimistic choice in states that the estimated model does not know."""
-        return np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
+        pi: FloatArray = np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
+        return pi
 
     def _optimistic(self) -> NDArray[np.int64]:
         return self.optimism.best.reshape(self.spec.H, self.spec.S).astype(np.int64)
@@ -292,7 +298,8 @@ class WithCounts(ClosedLoopPRI):
         worst = np.minimum((1.5 * sd / gain) ** 2, max(left, 0))
         helpless = np.maximum(3 * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
         owed: FloatArray = k * self.spec.rho - self.ledger.totals[1:] + 3 * sd * np.sqrt(2 * SMALLEST_BLOCK)
-        return owed + min(1.0, 4 * k / self.spec.K) * helpless
+        late: FloatArray = owed + min(1.0, 4 * k / self.spec.K) * helpless
+        return late
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
@@ -333,7 +340,7 @@ class WithCounts(ClosedLoopPRI):
         return plan
 
     def _certificate_width(self) -> FloatArray:
-        """[N]: the further margin with which the certificate itself can say that the policy is safe, if that is asked."""
+        """[N]: the further margin that lets the certificate say that the policy is safe, if that is asked for."""
         if not self.params.certified:
             return np.zeros(self.spec.N)
         n = max((self.spec.K - self.table.hand) // 2, 2)
@@ -385,7 +392,7 @@ class WithCounts(ClosedLoopPRI):
 
     def _rate(self, k: int) -> FloatArray:
         """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
-        owed, left = self._owed(), self.spec.K - k
+        owed, left = self._owed(), float(self.spec.K - k)
         if k >= self.table.hand:  # every other block plays the policy that is handed over
             left = left / 2
             owed = owed - left * (self.final_utilities - self.spec.rho)
@@ -408,7 +415,8 @@ class WithCounts(ClosedLoopPRI):
         """pi [H, S, A] that the next episode plays, deviations included."""
         spec = self.spec
         if self.exploring:
-            return np.eye(spec.A)[self._optimistic()]
+            greedy: FloatArray = np.eye(spec.A)[self._optimistic()]
+            return greedy
         return self._running().pi.reshape(spec.H, spec.S, spec.A).copy()
 
     def recommend(self) -> FloatArray:
@@ -416,8 +424,9 @@ class WithCounts(ClosedLoopPRI):
         if self.exploring:
             model = model_of(self.spec, self.memory, self.T, 1)
             plan = best_plan(model, self.spec.rho)
-            return np.where(model.known[..., None], plan.pi, np.eye(self.spec.A)[self._optimistic()])
-        return (self.final if self.clock.episode >= self.table.hand else self.pi).copy()
+            return self._completed(model, plan)
+        pi: FloatArray = self.final if self.clock.episode >= self.table.hand else self.pi
+        return pi.copy()
 
     @property
     def multipliers(self) -> FloatArray:
@@ -488,8 +497,7 @@ class WithCounts(ClosedLoopPRI):
         found |= {f"memory.{name}": x for name, x in (self.memory._asdict() | lists).items()}
         found |= {f"optimism.{name}": x for name, x in self.optimism._asdict().items()}
         found |= {f"ledger.{name}": x for name, x in self.ledger._asdict().items()}
-        for name in ("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss", "margin",
-                     "uncovered", "swept"):  # fmt: skip
+        for name in ARRAYS:
             found[name] = getattr(self, name)
         return {name: x.copy() for name, x in found.items()}
 
@@ -511,7 +519,7 @@ class WithCounts(ClosedLoopPRI):
         self._block = None
 
     def _check(self, state: State) -> None:
-        """Raise unless a state has all arrays, in the right shapes; only the lists of transitions may differ in length."""
+        """Raise unless a state has all arrays in the right shapes; the lists of transitions may have any length."""
         for name, expected in self.state().items():
             found = state.get(name)
             grows = name.removeprefix("memory.") in LISTS
@@ -527,6 +535,6 @@ def _notes(spec: Spec, cells: int, table: Timetable) -> tuple[str, ...]:
     if table.explore >= 2 * cells:
         return ()
     return (
-        f"K = {spec.K:,} is short for {cells:,} cells: exploration ends after {table.explore:,} episodes at the latest, "
+        f"K = {spec.K:,} is short for {cells:,} cells: exploration ends after at most {table.explore:,} episodes, "
         "and the policy may be far from the best",
     )

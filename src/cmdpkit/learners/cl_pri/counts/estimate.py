@@ -14,7 +14,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 PSEUDO_VISITS = 2.0  # visits that the average variance of a step counts as, in the error of an action's value
 UNSEEN_SPREAD = 0.25  # of the range of values: the deviation that a next state not seen yet may bring
@@ -46,7 +46,7 @@ def model_of(spec: Spec, memory: Memory, T: int, least: int) -> Model:
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
     tried = spec.allowed & (moves >= least)
     tried[-1] = spec.allowed[-1] & (visits[-1] >= least)
-    known: BoolArray = tried.any(axis=-1)
+    known = np.asarray(tried.any(axis=-1))
     allowed = np.where(known[..., None], tried, spec.allowed)
     mu = memory.starts / max(int(memory.starts.sum()), 1)
     if not memory.starts.any():
@@ -66,7 +66,7 @@ def model_of(spec: Spec, memory: Memory, T: int, least: int) -> Model:
 
 
 def best_plan(model: Model, target: FloatArray) -> Plan:
-    """The best policy of the estimated model whose utilities reach the target [N]; if none does, the best compromise."""
+    """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
     cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, target, strict=True)})
     try:
         found = solve(cmdp)
@@ -111,7 +111,7 @@ def _squared_errors(model: Model, V: FloatArray, c: FloatArray) -> FloatArray:
     return errors
 
 
-def _with_average(variance: FloatArray, n: FloatArray, pseudo: float) -> FloatArray:
+def _with_average(variance: FloatArray, n: IntArray, pseudo: float) -> FloatArray:
     """Few samples say little about their variance, so the average of the step is mixed in."""
     weight = n.sum(axis=(1, 2), keepdims=True)
     average = (variance * n).sum(axis=(1, 2), keepdims=True) / np.maximum(weight, 1)

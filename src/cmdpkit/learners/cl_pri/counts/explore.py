@@ -125,7 +125,7 @@ def _spread(memory, optimism, h, cell):
         y = 0.0
         for m in range(M):
             y += optimism.prices[m] * optimism.values[(h + 1) * S + memory.state[j], m]
-        p = memory.count[j] / memory.moves[cell]
+        p = memory.times[j] / memory.moves[cell]
         mean += p * y
         square += p * y * y
         j = memory.link[j]
@@ -183,7 +183,7 @@ def _action_value(memory, optimism, h, cell, n):
         mean, variance = _spread(memory, optimism, h, cell)
         j = memory.head[cell]
         while j >= 0:
-            p = memory.count[j] / memory.moves[cell]
+            p = memory.times[j] / memory.moves[cell]
             for m in range(M):
                 optimism.scratch[m] += p * optimism.values[(h + 1) * S + memory.state[j], m]
             j = memory.link[j]

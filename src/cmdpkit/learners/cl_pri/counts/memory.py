@@ -25,7 +25,7 @@ class Memory(NamedTuple):
     head: NDArray[np.int32]  # [cells]: the first entry of the cell's list, -1 where nothing was seen
     link: NDArray[np.int32]  # [capacity]: the next entry of the same list, -1 at its end
     state: NDArray[np.int32]  # [capacity]: a next state
-    count: IntArray  # [capacity]: how often the cell led there
+    times: IntArray  # [capacity]: how often the cell led there
     used: IntArray  # [1]: entries in use
     visits: IntArray  # [cells]: how often the action was taken
     moves: IntArray  # [cells]: how often its next state was seen
@@ -51,7 +51,7 @@ def new_memory(T: int, S: int, A: int, M: int) -> Memory:
         head=np.full(cells, -1, dtype=np.int32),
         link=np.zeros(FIRST_CAPACITY, dtype=np.int32),
         state=np.zeros(FIRST_CAPACITY, dtype=np.int32),
-        count=np.zeros(FIRST_CAPACITY, dtype=np.int64),
+        times=np.zeros(FIRST_CAPACITY, dtype=np.int64),
         used=np.zeros(1, dtype=np.int64),
         visits=np.zeros(cells, dtype=np.int64),
         moves=np.zeros(cells, dtype=np.int64),
@@ -79,7 +79,7 @@ def with_room(memory: Memory, entries: int) -> Memory:
 
 
 def _lists(memory: Memory) -> dict[str, NDArray[np.generic]]:
-    return {"link": memory.link, "state": memory.state, "count": memory.count}
+    return {"link": memory.link, "state": memory.state, "times": memory.times}
 
 
 @inlined
@@ -125,13 +125,13 @@ def count_move(memory, cell, s_next):
     j = memory.head[cell]
     while j >= 0:
         if memory.state[j] == s_next:
-            memory.count[j] += 1
+            memory.times[j] += 1
             return
         j = memory.link[j]
     j = memory.used[0]
     memory.used[0] += 1
     memory.state[j] = s_next
-    memory.count[j] = 1
+    memory.times[j] = 1
     memory.link[j] = memory.head[cell]
     memory.head[cell] = j
 
@@ -147,7 +147,7 @@ def transitions(memory: Memory, T: int, A: int) -> Kernel:
     stay = np.flatnonzero(~known)
     rows = np.concatenate((owner, stay))
     successors = np.concatenate((memory.state[:used].astype(np.int64), stay // A % S))
-    prob = np.concatenate((memory.count[:used] / memory.moves[owner], np.ones(len(stay))))
+    prob = np.concatenate((memory.times[:used] / memory.moves[owner], np.ones(len(stay))))
     order = np.lexsort((successors, rows))
     indptr = np.zeros(cells + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=cells), out=indptr[1:])

@@ -40,7 +40,7 @@ class Ledger(NamedTuple):
 
 def block_of(pi: FloatArray, explore: BoolArray, coin: float) -> Block:
     """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A]."""
-    H, S, A = pi.shape
+    A = pi.shape[-1]
     flat, options = pi.reshape(-1, A), explore.reshape(-1, A)
     choices = options.sum(axis=-1)
     cdf = np.cumsum(flat, axis=-1)

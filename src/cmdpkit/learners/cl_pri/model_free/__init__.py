@@ -24,9 +24,10 @@ from cmdpkit.learners.cl_pri.model_free.improve import begin_epoch, improve
 from cmdpkit.learners.cl_pri.model_free.moments import covariance, means
 from cmdpkit.learners.cl_pri.model_free.play import Block, act, episodes, finish
 from cmdpkit.learners.cl_pri.model_free.progress import Task, new_episode, new_progress, new_samples
-from cmdpkit.learners.cl_pri.model_free.schedule import ModelFreeParams, timetable
+from cmdpkit.learners.cl_pri.model_free.schedule import timetable
 from cmdpkit.learners.cl_pri.model_free.steer import steered
 from cmdpkit.learners.cl_pri.quantiles import error_quantile
+from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 from cmdpkit.learners.dual_q import DualQ
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream

@@ -10,7 +10,8 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners.cl_pri.model_free.moments import record_size
 from cmdpkit.learners.cl_pri.model_free.play import Episode, Samples
-from cmdpkit.learners.cl_pri.model_free.schedule import ModelFreeParams, Timetable
+from cmdpkit.learners.cl_pri.model_free.schedule import Timetable
+from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 

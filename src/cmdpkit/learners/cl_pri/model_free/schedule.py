@@ -1,4 +1,4 @@
-"""Parameters of CL-PRI, and its timetable: pure functions of what is known before the first episode.
+"""The timetable of CL-PRI without counts: pure functions of what is known before the first episode.
 
 Episodes are divided, by their numbers alone, into a warm-up, epochs that end with an improvement, and certification;
 epochs into blocks that play one policy each. So a run can be stopped and resumed anywhere, and the number of looks at
@@ -8,49 +8,14 @@ the data, which the error budget of the tests needs, is known in advance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from cmdpkit.learners import Params, Spec
-from cmdpkit.model.validate import MIN_DELTA
+from cmdpkit.learners import Spec
+from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
 REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
-
-
-@dataclass(frozen=True)
-class ModelFreeParams(Params):
-    """Numbers that do not change during a run; one setting for all instances. Prices and returns are in unit scale."""
-
-    memory: str = "none"  # this variant counts no transitions
-    delta: float = 0.05  # error budget: of all tests of actions together, and of the certificate
-    certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
-    warm_up: float = 10.0  # episodes of warm-up per (h, s, a), at most K/20 in all
-    enter: float = 2.0  # standard errors by which an action must be better to come into use
-    explore: float = 0.6  # deviations per episode: explore * (noise / loss) * sqrt(HSA / k), at most 1/2
-    known: float = 30.0  # samples after which the value of a state is trusted
-    growth: float = 1.3  # of the epochs' length
-    trust: float = 1.5  # a price may change by this factor (and 0.05) from one epoch to the next
-    lam_max: float = 100.0  # largest price
-    keep: float = 0.9  # weight that samples of actions and values keep when a later decision changes
-    keep_start: float = 0.5  # weight that whole episodes keep when the support changes
-    share: float = 0.25  # a row is worth samples if its own noise makes up this share of its squared error
-    freeze: float = 0.8  # share of the run after which nothing new is tried
-    hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
-
-    def __post_init__(self) -> None:
-        for name in ("warm_up", "known", "lam_max"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in ("enter", "explore"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("keep", "share"):
-            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
-        for name in ("growth", "trust"):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-        self._expect("freeze", 0 < self.freeze <= self.hand_over, f"above 0, at most hand_over = {self.hand_over}")
-        self._expect("hand_over", self.hand_over < 1, "less than 1")
 
 
 class Timetable(NamedTuple):
