@@ -23,6 +23,7 @@ from cmdpkit import envs, learners
 EPISODES = 150
 PRESETS = ("practical", "theory", "paper", "authors")
 RENAMED = {"cl-pri": ("pri", "practical")}  # a learner's name now: its name and preset in older versions
+PARAMS = {"cl-pri": {"memory": "none"}}  # parameters with which a learner does what it did in older versions
 CASES = {
     **{name: (name, "none") for name in envs.names() if name != "gym/taxi"},
     "random, three constraints": ("random?", "none"),
@@ -57,7 +58,8 @@ def fingerprints() -> dict[str, dict[str, str]]:
         for algo in learners.names():
             for preset in PRESETS:
                 try:
-                    record = ck.learn(cmdp, algo, episodes=EPISODES, seed=5, preset=preset, noise=CASES[case][1])
+                    asked = {"episodes": EPISODES, "seed": 5, "preset": preset, "noise": CASES[case][1]}
+                    record = ck.learn(cmdp, algo, **asked, **PARAMS.get(algo, {}))
                 except ValueError as error:
                     if "preset" not in str(error):
                         found[key(algo, preset, case)] = {"refused": type(error).__name__}

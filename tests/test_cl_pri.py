@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
-from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._certificate import simultaneous
-from cmdpkit.learners.cl_pri.model_free.schedule import CLPRIParams, error_quantile, timetable
+from cmdpkit.learners.cl_pri.model_free import WithoutCounts
+from cmdpkit.learners.cl_pri.model_free.schedule import timetable
+from cmdpkit.learners.cl_pri.quantiles import error_quantile
+from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
 
-PRI = load("cl-pri")
+PRI = WithoutCounts
 
 
 def finished(cmdp, K, seed=1, noise="none", best=None, **params):
@@ -308,7 +311,7 @@ def test_the_account_is_plain_bounded_and_tells_phases_decisions_and_doubts():
 
 def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
     spec = Spec.of(envs.build("paper/synthetic"), 1_000_000)
-    table = timetable(spec, CLPRIParams())
+    table = timetable(spec, ModelFreeParams())
     assert (table.warm, table.freeze, table.hand) == (270, 800_000, 900_000)
     assert table.ends[-1] == table.hand
     assert list(table.ends) == sorted(set(table.ends))

@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-from cmdpkit.running.runs import learn_many
 from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve

@@ -172,7 +172,7 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
 
 
 def test_the_account_of_a_run_takes_a_line_an_entry():
-    run = learn("paper/synthetic", "cl-pri", episodes=20_000, seed=1)
+    run = learn("paper/synthetic", "cl-pri", episodes=20_000, seed=1, memory="none")
     text = run.explain()
     assert text.startswith("cl-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
     epochs = text.split("epochs:\n")[1].splitlines()
