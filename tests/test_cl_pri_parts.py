@@ -10,8 +10,8 @@ from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.learners.cl_pri.model_free.improve import decide
 from cmdpkit.learners.cl_pri.model_free.master import allocate, linear, solve_master
 from cmdpkit.learners.cl_pri.model_free.moments import covariance, evidence, means, record_size, spread
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.model_free.steer import debt, steered
+from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from cmdpkit.model.compiled import njit
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
 HALVINGS = 60  # of the search for an end of the interval
@@ -50,7 +50,7 @@ def _end(x: FloatArray, bets: FloatArray, threshold: float, *, above: bool) -> f
     return outside
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _log_capital(x, bets, m, above):
     """Logarithm of the capital of the gambler on "above m" or "below m"; both keep half of what they could lose."""
     total = 0.0

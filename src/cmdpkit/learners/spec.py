@@ -58,10 +58,10 @@ class Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
         rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
-        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, _stationary(cmdp))
+        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))
 
 
-def _stationary(cmdp: CMDP) -> bool:
+def is_stationary(cmdp: CMDP) -> bool:
     """Whether nothing in a model but the allowed actions depends on the step."""
     signals = [len(cmdp.compact.r), *(len(x) for x in cmdp.compact.g)]
     return cmdp.kernel.T == 1 and max(signals) == 1

@@ -14,6 +14,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve
 from cmdpkit.learners import Episodic, Learner, Spec
+from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.evaluate import Values, evaluate, occupancy
@@ -44,6 +45,8 @@ class GymWorld:
     cost_ranges : the same of every cost, by default ``env.metadata["cost_ranges"]``, or else 0 .. 1
     allowed : bool [S, A] or [H, S, A], the actions that may be tried, by default all
     model : the environment's exact model; regret is then measured against its optimum
+    stationary : whether nothing depends on the step, so that learners may share what they count between the steps; by
+        default true, unless a model says otherwise
 
     An episode that ends early goes on in an extra state, at no reward and no cost, up to H steps. What an environment
     says in ``info["action_mask"]`` is not read: `allowed` fixes beforehand what may be tried. Environments of `to_gym`
@@ -66,6 +69,7 @@ class GymWorld:
         cost_ranges: Iterable[tuple[float, float]] | None = None,
         allowed: Any = None,
         model: CMDP | None = None,
+        stationary: bool | None = None,
     ) -> None:
         if not isinstance(env, gymnasium.Env):
             raise CmdpkitError(f"env is a {type(env).__name__}, expected a gymnasium.Env, a CMDP or its name")
@@ -81,6 +85,9 @@ class GymWorld:
         self.scales = (reward_scale(env, reward_range), *cost_scales(env, ranges, self.constraints))
         self.problem = Problem(H, states, actions, self.constraints, self.scales)
         self.allowed = _allowed(allowed, self.cmdp, self.problem)
+        # An observation is the state, so an environment does not depend on the step unless its owner says so.
+        known = True if self.cmdp is None else is_stationary(self.cmdp)
+        self.stationary = known if stationary is None else stationary
         self.optimum = self._optimum()
         self.rho = np.array([c.sign * c.bound for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
@@ -110,7 +117,7 @@ class GymWorld:
         self.meter.clock[EPISODES] = 0
         H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
         rho = [scale.total_to_unit(x, H) for scale, x in zip(self.scales[1:], self.rho, strict=True)]
-        return Spec(H, S + 1, A, K, np.array(rho), self.allowed)
+        return Spec(H, S + 1, A, K, np.array(rho), self.allowed, self.stationary)
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """n more episodes."""
@@ -214,7 +221,7 @@ class GymWorld:
 
     def _digest(self) -> str:
         model = "" if self.cmdp is None else self.cmdp.fingerprint()
-        text = repr((self.name, self.problem, model)).encode() + self.allowed.tobytes()
+        text = repr((self.name, self.problem, model, self.stationary)).encode() + self.allowed.tobytes()
         return hashlib.sha256(text).hexdigest()
 
 

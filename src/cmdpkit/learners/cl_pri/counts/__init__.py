@@ -17,23 +17,22 @@ contradict the declaration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._betting import betting_interval
-from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._certificate import Intervals, half_width
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of, plan_errors
+from cmdpkit.learners.cl_pri.counts.account import account, notes_of, warnings_of
+from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism, sweep
-from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
 from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
+from cmdpkit.learners.cl_pri.counts.plans import covering_plan, repaying_plan, worth_trying
 from cmdpkit.learners.cl_pri.counts.play import Block, Ledger, act, block_of, finish, play_episodes
+from cmdpkit.learners.cl_pri.counts.saving import Clock, restore, state_of
 from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, Timetable
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.quantiles import error_quantile
@@ -42,38 +41,12 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
 NEW_CELLS = 0.03  # of the episodes: exploration ends when it finds fewer new cells than that
-MAX_PRICE = 10.0  # during exploration
+MAX_PRICE = 10.0  # during exploration, and where no policy meets the bounds
 STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
-MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as this
-UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never tried is taken to lose
-WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
-MAX_NOISE_TO_LOSS = 20.0
+MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
 MAX_DEVIATIONS = 0.5  # per episode
-FEW = 3  # observations below which nothing is ruled out
-ARRAYS = (  # attributes that change, beside the memory, the optimism, the ledger and the clock
-    *("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss"),
-    *("margin", "uncovered", "swept"),
-)
-LISTS = ("link", "state", "times")  # arrays of the memory that grow
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
-
-
-@dataclass
-class Clock:
-    """Where a run stands; whole numbers, so that a checkpoint keeps them as one array."""
-
-    episode: int = 0  # episodes played
-    block_end: int = 0  # the episode at which the running block ends
-    check: int = 0  # exploration: the episode at which it is looked at next
-    checked: int = 0  # exploration: the episode at which it was looked at last
-    new_cells: int = 0  # exploration: cells found since then
-    explored: int = -1  # the episode at which exploration ended, -1 while it goes on
-    plan_end: int = 0  # the episode at which the next plan is made
-    fresh: int = 1  # 1 if no episode of the running block was played yet
-    certifying: int = 0  # 1 if the running block is a sample for the certificate
-    plans: int = 0  # plans made
-    infeasible: int = 0  # plans that could not meet the bounds in the estimated model
-    infeasible_last: int = 0  # 1 if the last plan was one of them
+LOOKS = 60  # times that every action is tested in a run, for the error budget of the tests
 
 
 class WithCounts(ClosedLoopPRI):
@@ -96,7 +69,6 @@ class WithCounts(ClosedLoopPRI):
             sample=np.zeros((self.spec.K - self.table.hand + 1, M)),
             size=np.zeros(1, dtype=np.int64),
         )
-        self._episode_now = self.episode
         self.clock = Clock(check=self.table.next_check(0))
         self.pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)  # the plan
         self.final = self.pi.copy()  # the policy to hand over, once it is fixed
@@ -108,7 +80,7 @@ class WithCounts(ClosedLoopPRI):
         self.loss = np.array([H / 4])
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
-        self.notes = _notes(spec, cells, self.table)
+        self.notes = notes_of(spec, cells, self.table)
         self._block: Block | None = None
         self._step = 0
         self._next_exploration_block()
@@ -303,41 +275,17 @@ class WithCounts(ClosedLoopPRI):
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
-        spec, k = self.spec, self.clock.episode
-        plan = best_plan(model, spec.rho)
-        repay = np.clip(self._rate(k), 0.0, STEEPEST * spec.H)
-        if not plan.feasible or not repay.any():
-            return plan
-        for _ in range(4):
-            other = best_plan(model, spec.rho + repay)
-            if other.feasible and np.all(other.prices <= 2 * plan.prices + 0.05):
-                return other
-            repay /= 2
-        return plan
+        spec = self.spec
+        return repaying_plan(model, spec.rho, np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * spec.H))
 
     def _hand_over_plan(self, model: Model) -> Plan:
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
-        spec = self.spec
-        z = error_quantile(self.params.delta / 3, spec.N)
-        plan = best_plan(model, spec.rho)
-        if not spec.N:
-            return plan
-        share = 1.0
-        extra = self._certificate_width()
-        margin = z * plan_errors(model, plan.pi) + extra
-        for _ in range(6):
-            other = best_plan(model, spec.rho + share * margin)
-            if other.feasible:
-                plan = other
-                wanted = z * plan_errors(model, plan.pi) + extra
-                if np.all(wanted <= share * margin * 1.02 + 1e-9):
-                    break
-                margin = np.maximum(margin, wanted)
-            else:
-                share /= 2
-        self.margin[...] = margin
-        self.uncovered[...] = np.maximum(spec.rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0)
-        return plan
+        if not self.spec.N:
+            return best_plan(model, self.spec.rho)
+        z = error_quantile(self.params.delta / 3, self.spec.N)
+        found = covering_plan(model, self.spec.rho, z, self._certificate_width())
+        self.margin[...], self.uncovered[...] = found.margin, found.uncovered
+        return found.plan
 
     def _certificate_width(self) -> FloatArray:
         """[N]: the further margin that lets the certificate say that the policy is safe, if that is asked for."""
@@ -345,27 +293,22 @@ class WithCounts(ClosedLoopPRI):
             return np.zeros(self.spec.N)
         n = max((self.spec.K - self.table.hand) // 2, 2)
         part = self.params.delta / (1 + self.spec.N)
-        widths = [2 * half_width(n, float(sd) ** 2, float(self.spec.H), part) for sd in self.sd[1:]]
-        return np.array(widths)
+        return np.array([2 * half_width(n, float(sd) ** 2, float(self.spec.H), part) for sd in self.sd[1:]])
 
     def _choose_deviations(self, model: Model, found: Evidence) -> None:
-        """Which actions are worth trying beside the plan, by what knowing them could gain in the episodes left."""
-        spec, k = self.spec, self.clock.episode
+        """Which actions are worth trying beside the plan in the episodes that are left."""
+        spec, left = self.spec, self.spec.K - self.clock.episode
         shape = (spec.H, spec.S, spec.A)
-        seen = np.broadcast_to(self.memory.moves.reshape(self.T, spec.S, spec.A), shape).copy()
+        seen = np.broadcast_to(self.memory.moves.reshape(self.T, spec.S, spec.A), shape).astype(float)
         seen[-1] = np.broadcast_to(self.memory.visits.reshape(self.T, spec.S, spec.A), shape)[-1]
-        z = error_quantile(self.params.delta, self.cells * 60)
-        sd = float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
-        worse = (seen >= FEW) & (found.advantage + z * found.error < 0)
-        potential = np.where(seen >= 5, np.maximum(found.advantage + 2 * found.error, 0.0), sd)
-        cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * sd), UNKNOWN_LOSS * sd)
-        reach = np.maximum(found.reach, 0.2 * self._visit_share())
-        if self.T == 1:
-            reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
-        useful = reach[..., None] * potential * (spec.K - k) > WORTH_TRYING * cost
-        self.explore[...] = spec.allowed & ~worse & useful & (self.pi == 0) & model.known[..., None]
-        weight = found.reach[..., None] * self.explore
-        self.loss[0] = max(float((weight * cost).sum()) / max(float(weight.sum()), 1e-12), MILD_LOSS * sd)
+        z = error_quantile(self.params.delta, self.cells * LOOKS)
+        chosen = worth_trying(model, found, seen, self._visit_share(), left, self._noise(), z)
+        self.explore[...] = chosen.worth & spec.allowed & (self.pi == 0)
+        self.loss[0] = chosen.loss
+
+    def _noise(self) -> float:
+        """The spread of an episode's total at the present prices, at most."""
+        return float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
 
     def _visit_share(self) -> FloatArray:
         """[H, S]: how often an episode so far came there; where steps share their counts, an average over them."""
@@ -404,8 +347,7 @@ class WithCounts(ClosedLoopPRI):
         k = self.clock.episode
         if k >= self.table.freeze or not self.explore.any():
             return 0.0
-        sd = float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
-        worth = min(max(sd / max(float(self.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
+        worth = min(max(self._noise() / max(float(self.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
         per_episode = self.params.deviations * worth * np.sqrt(self.cells / max(k, 1))
         return float(min(MAX_DEVIATIONS, per_episode) / self.spec.H)
 
@@ -450,91 +392,20 @@ class WithCounts(ClosedLoopPRI):
         return (*found, ("settling", self.table.freeze), ("certification", self.table.hand))
 
     def warnings(self) -> tuple[str, ...]:
-        """Bounds that were missed or could not be promised, and a world that changes with the step after all."""
-        clock, spec = self.clock, self.spec
-        said: list[str] = []
-        if clock.episode >= self.table.freeze and clock.infeasible_last:
-            said.append(BoundWarning("in the model that the counts suggest no policy meets all bounds"))
-        if clock.episode >= self.table.hand:
-            for n in np.flatnonzero(self.uncovered > 0):
-                template = "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated "
-                template += "model clears it by a margin for its own error; more episodes would narrow that error"
-                said.append(BoundWarning(template, int(n), by=float(self.uncovered[n]), doubtful=False))
-        if clock.episode >= spec.K:
-            short = (clock.episode * spec.rho - self.ledger.totals[1:]) / clock.episode
-            for n in np.flatnonzero(short > 1e-12):
-                template = "{constraint} was missed by {by} per episode in what was realised: the episodes did not "
-                template += "suffice to repay what exploration had cost"
-                said.append(BoundWarning(template, int(n), by=float(short[n]), doubtful=False))
-        changing = contradictions(self.memory.halves) if self.T == 1 else 0
-        if changing:
-            said.append(
-                f"the world was declared not to depend on the step, but in {changing} (state, action) pairs the first "
-                "and the second half of the steps differ: declare it as depending on the step"
-            )
-        return tuple(said)
+        """What looks wrong by now; see `account`."""
+        return warnings_of(self)
 
     def explain(self) -> dict[str, Any]:
-        """The run's account as plain values."""
-        seen = int((self.memory.visits > 0).sum())
-        return {
-            "counts": "shared by all steps" if self.T == 1 else "kept per step",
-            "cells seen": f"{seen} of {self.cells}",
-            "transitions seen": int(self.memory.used[0]),
-            "exploration ended after episode": self.clock.explored,
-            "plans": self.clock.plans,
-            "plans that could not meet the bounds": self.clock.infeasible,
-            "margin of the policy handed over": self.margin.round(6).tolist(),
-        }
+        """The run's account as plain values; see `account`."""
+        return account(self)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change, between two episodes."""
-        used = int(self.memory.used[0])
-        lists = {name: getattr(self.memory, name)[:used] for name in LISTS}
-        found = {"clock": np.array([getattr(self.clock, field.name) for field in fields(Clock)])}
-        found |= {f"memory.{name}": x for name, x in (self.memory._asdict() | lists).items()}
-        found |= {f"optimism.{name}": x for name, x in self.optimism._asdict().items()}
-        found |= {f"ledger.{name}": x for name, x in self.ledger._asdict().items()}
-        for name in ARRAYS:
-            found[name] = getattr(self, name)
-        return {name: x.copy() for name, x in found.items()}
+        return state_of(self)
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
-        self._check(state)
-        used = len(state["memory.link"])
-        memory = with_room(new_memory(self.T, self.spec.S, self.spec.A, 1 + self.spec.N), used)
-        for name, x in memory._asdict().items():
-            x[: used if name in LISTS else None] = state[f"memory.{name}"]
-        self.memory = memory
-        for part, arrays in (("optimism", self.optimism), ("ledger", self.ledger)):
-            for name, x in arrays._asdict().items():
-                x[...] = state[f"{part}.{name}"]
-        for name, x in state.items():
-            if "." not in name and name != "clock":
-                getattr(self, name)[...] = x
-        self.clock = Clock(*(int(x) for x in state["clock"]))
+        restore(self, state)
         self._block = None
-
-    def _check(self, state: State) -> None:
-        """Raise unless a state has all arrays in the right shapes; the lists of transitions may have any length."""
-        for name, expected in self.state().items():
-            found = state.get(name)
-            grows = name.removeprefix("memory.") in LISTS
-            if found is None or (found.shape != expected.shape and not (grows and found.ndim == 1)):
-                shape = "missing" if found is None else found.shape
-                raise CmdpkitError(f"state[{name!r}] has shape {shape}, expected {expected.shape}")
-            if found.dtype.kind != expected.dtype.kind:
-                raise CmdpkitError(f"state[{name!r}] holds {found.dtype}, expected {expected.dtype}")
-
-
-def _notes(spec: Spec, cells: int, table: Timetable) -> tuple[str, ...]:
-    """What a user should know before the run."""
-    if table.explore >= 2 * cells:
-        return ()
-    return (
-        f"K = {spec.K:,} is short for {cells:,} cells: exploration ends after at most {table.explore:,} episodes, "
-        "and the policy may be far from the best",
-    )

@@ -11,7 +11,7 @@ from cmdpkit.exact.solver import solve
 from cmdpkit.learners import Spec
 from cmdpkit.learners.cl_pri.counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import njit
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -151,7 +151,7 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
     return errors
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _variance_ahead(indptr, successors, prob, V, out):
     """Fill out [H, S, A] with the variance of V[h+1] at the next state; the last step stays 0."""
     H, S, A = out.shape
@@ -168,7 +168,7 @@ def _variance_ahead(indptr, successors, prob, V, out):
                 out[h, s, a] = max(square - mean * mean, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _pooled_variance(indptr, successors, prob, moves, q, V, span, through, spread):
     """Per row: the flow that goes on from it, and the variance of sum_h q_h V[h+1] at its next state.
 
