@@ -1,56 +1,66 @@
-"""How good closed-loop PRI is after so many episodes, on the development or the reserved problems of `suite`."""
+"""How good CL-PRI is after a few thousand episodes, on problems of fifteen families (`bench._suite`).
+
+    python -m bench closed_loop                            # 57 reserved problems, two seeds, 1,000 to 10,000 episodes
+    python -m bench.closed_loop development 3000           # one length on the problems that settings were chosen on
+
+Regret and the gap of the policy are shares of the range of values that policies can have.
+"""
 
 from __future__ import annotations
 
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
 import cmdpkit as ck
-from bench.suite import problems
+from bench._ranges import total_range
+from bench._suite import problems
+
+LENGTHS = (1_000, 3_000, 10_000)
+SEEDS = 2
+GOOD = 0.01  # of the range: a policy that keeps its bounds and lacks no more is good
 
 
-def measure(job):
-    name, cmdp, algo, K, seed = job
-    free = [ck.solve(ck.CMDP(cmdp.kernel, sign * cmdp.compact.r, horizon=cmdp.H, mu=cmdp.mu)).value for sign in (1, -1)]
-    span = max(free[0] + free[1], 1e-9)
-    began = time.perf_counter()
-    run = ck.learn(cmdp, algo, episodes=K, seed=seed)
-    seconds = time.perf_counter() - began
-    short = max(
-        (c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)), default=0
-    )
-    return {
-        "name": name, "seed": seed, "regret": 100 * run.regret / K / span, "seconds": seconds,
-        "realised": float(np.max(run.final("realised_violation"), initial=-np.inf)),
-        "gap": 100 * (run.optimum - run.policy_value) / span, "short": float(short), "met": short <= 1e-9,
-        "strong": 100 * float(np.max(run.final("strong_violation"), initial=0)) / K / cmdp.H,
-    }  # fmt: skip
+class Outcome(NamedTuple):
+    problem: str
+    regret: float  # per episode, as a share of the range
+    realised: float  # the largest realised violation
+    gap: float  # of the policy handed over, as a share of the range
+    met: bool  # whether that policy keeps its bounds
 
 
-def table(half, K, algo="cl-pri", seeds=2, copies=3, verbose=False):
-    jobs = [(name, cmdp, algo, K, seed) for name, cmdp in problems(half, copies) for seed in range(seeds)]
+def measure(job: tuple[str, ck.CMDP, int, int]) -> Outcome:
+    name, cmdp, K, seed = job
+    span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
+    run = ck.learn(cmdp, "cl-pri", episodes=K, seed=seed)
+    short = [c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
+    realised = float(np.max(run.final("realised_violation"), initial=-np.inf))
+    gap = (run.optimum - run.policy_value) / span
+    return Outcome(name, run.regret / K / span, realised, gap, max(short, default=0.0) <= 1e-9)
+
+
+def line(half: str, K: int) -> str:
+    """The figures of one length."""
+    jobs = [(name, cmdp, K, seed) for name, cmdp in problems(half) for seed in range(SEEDS)]
     with ProcessPoolExecutor(2) as pool:
-        rows = list(pool.map(measure, jobs))
-    if verbose:
-        for x in sorted(rows, key=lambda x: -x["regret"]):
-            print(
-                f"  {x['name']:22s} {x['seed']} regret {x['regret']:7.3f} gap {x['gap']:7.3f} real {x['realised']:9.2f} short {x['short']:9.5f} {x['seconds']:6.1f}s"
-            )
-    get = lambda key: np.array([x[key] for x in rows])
-    good = get("met") & (get("gap") <= 1)
-    print(
-        f"{half} {algo} K={K}: regret median {np.median(get('regret')):.3f} mean {get('regret').mean():.3f}, "
-        f"gap {np.median(get('gap')):.3f}, realised <= 0 {100 * (get('realised') <= 0).mean():.0f} %, "
-        f"met {100 * get('met').mean():.0f} %, good {100 * good.mean():.0f} %, {get('seconds').mean():.2f} s a run",
-        flush=True,
-    )
-    return rows
+        found = list(pool.map(measure, jobs))
+    regret, gap = (np.array([getattr(x, name) for x in found]) for name in ("regret", "gap"))
+    met = np.array([x.met for x in found])
+    kept = np.mean([x.realised <= 0 for x in found])
+    good = (met & (gap <= GOOD)).mean()
+    figures = f"{100 * np.median(regret):.2f} ({100 * regret.mean():.2f}) | {100 * np.median(gap):.2f}"
+    return f"| {K:,} | {figures} | {kept:.0%} | {met.mean():.0%} | {good:.0%} |"
+
+
+def main(half: str = "reserved", *lengths: str) -> None:
+    print(f"{half} problems, {SEEDS} seeds each; regret and gap in % of the range of values")
+    print("| episodes | regret per episode, median (mean) | gap | realised violation <= 0 | bounds met | good |")
+    print("|---|---|---|---|---|---|")
+    for K in [int(float(x)) for x in lengths] or LENGTHS:
+        print(line(half, K), flush=True)
 
 
 if __name__ == "__main__":
-    half, *Ks = sys.argv[1:]
-    for K in Ks:
-        table(half, int(float(K)), verbose="-v" in sys.argv) if K != "-v" else None
+    main(*sys.argv[1:])

@@ -21,7 +21,7 @@ def bounded(P, r, g, H, rng, share=(0.3, 0.8), names=None, mu=0, actions=None, s
     free = ck.CMDP(P, r, horizon=H, mu=mu, actions=actions)
     policy = ck.solve(free).policy
     rho = []
-    for n, x in enumerate(g):
+    for x in g:
         now = ck.evaluate(ck.CMDP(P, x, horizon=H, mu=mu, actions=actions), policy).v
         best = ck.solve(ck.CMDP(P, x, horizon=H, mu=mu, actions=actions)).value
         rho.append(now + rng.uniform(*share) * (best - now))

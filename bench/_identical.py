@@ -1,7 +1,7 @@
 """Fingerprints of what every learner does, to show that a change of structure has changed no result.
 
-    python -m bench.identical before.json       # writes one line per learner, environment and preset
-    python -m bench.identical after.json before.json   # the same, then the differences
+    python -m bench._identical before.json       # writes one line per learner, environment and preset
+    python -m bench._identical after.json before.json   # the same, then the differences
 
 Each entry holds two digests: ``play`` of everything that does not depend on the optimum (violations, multipliers, the
 policy handed over), and ``regret`` of the curves that do. Only public names are used, so that the script runs on old
