@@ -34,7 +34,7 @@ from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.running.learning import Progress
 from cmdpkit.simulate.simulator import Noise
 
-LEFT_OVER = 3600.0  # seconds after which a temporary file belongs to nobody
+STALE_FILE_SECONDS = 3600.0  # seconds after which a temporary file belongs to nobody
 
 Worlds = Mapping[str, CMDP | GymRecipe]  # what the runs learn in, by fingerprint
 
@@ -183,7 +183,7 @@ def _tidy(folder: Path) -> None:
             if has_record(folder, path.name.partition(".")[0]):
                 path.unlink()
         for path in folder.glob(".*.tmp"):
-            if time.time() - path.stat().st_mtime > LEFT_OVER:
+            if time.time() - path.stat().st_mtime > STALE_FILE_SECONDS:
                 path.unlink()
 
 

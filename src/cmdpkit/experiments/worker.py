@@ -192,7 +192,7 @@ def _reason(error: Exception, saved: Path) -> str:
 # -- signs of life from another process --------------------------------------------------------------------------------
 
 
-def now_and_then(send: Callable[[Figures], None]) -> Report:
+def throttled(send: Callable[[Figures], None]) -> Report:
     """A report that passes on plain figures, at most every REPORT_SECONDS."""
     last = 0.0
 

@@ -14,7 +14,7 @@ from typing import Any
 from cmdpkit.learners.registry import current_name
 from cmdpkit.records.record import Run
 
-CHANGED = re.compile(r" with (.+?) = (\S+)")
+CHANGED_BOUND = re.compile(r" with (.+?) = (\S+)")
 
 
 def key_of(table: dict[str, Any], schema: int) -> str:
@@ -44,7 +44,7 @@ def split_bounds(env: str) -> tuple[str, dict[str, float]]:
     ('life with cats.json', {})
     """
     source, _, _ = env.partition(" with ")
-    found = CHANGED.findall(env[len(source) :])
+    found = CHANGED_BOUND.findall(env[len(source) :])
     if "".join(f" with {name} = {value}" for name, value in found) != env[len(source) :]:
         return env, {}
     try:

@@ -36,8 +36,8 @@ Columns = dict[str, NDArray[Any]]
 
 # The columns that every file of curves starts with: the key, and what was asked.
 IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
-MANIFEST = re.compile(r"[0-9a-f]{20}\.json")
-FAILED = re.compile(r"[0-9a-f]{20}\.failed\.json")
+MANIFEST_NAME = re.compile(r"[0-9a-f]{20}\.json")
+FAILURE_NAME = re.compile(r"[0-9a-f]{20}\.failed\.json")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
 
 def load_records(folder: Folder) -> tuple[RunRecord, ...]:
     """Every finished record in a folder and those below it, by environment, algorithm and seed; each run once."""
-    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if _is_written(path)}
+    found = {path.stem: path.parent for path in _listed(folder, MANIFEST_NAME) if _is_written(path)}
     records = [load_record(parent, key) for key, parent in found.items()]
     return tuple(sorted(records, key=lambda record: _order(record.run)))
 
@@ -135,7 +135,7 @@ def load_records(folder: Folder) -> tuple[RunRecord, ...]:
 def load_failures(folder: Folder) -> tuple[Failure, ...]:
     """Every run in a folder and those below it that failed and was not finished since."""
     failures = {}
-    for path in _listed(folder, FAILED):
+    for path in _listed(folder, FAILURE_NAME):
         key = path.name.partition(".")[0]
         if not has_record(path.parent, key):
             body = _body(path, FAILURE)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends.processes import without_main
-from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
+from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
 from cmdpkit.running.threads import Report
 
@@ -36,13 +36,13 @@ class Dask:
         distributed = _distributed()
         runs = {job.run.key: job.run for job in jobs}
         call = uuid.uuid4().hex[:8]  # tells apart two that ask for the same run at once: each takes its own answer
-        with _calm(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
+        with _quiet_log(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
             if report is not None:
                 client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
             task = work if report is None else _work
-            flying = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
+            pending = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
             try:
-                for future in distributed.as_completed(list(flying), loop=client.loop):
+                for future in distributed.as_completed(list(pending), loop=client.loop):
                     try:
                         reason = future.result()
                     except distributed.KilledWorker as error:
@@ -50,10 +50,10 @@ class Dask:
                     except (CancelledError, OSError):  # no connection any more
                         at = f" at {self.address}" if self.address else ""
                         raise CmdpkitError(f"lost the dask scheduler{at}") from None
-                    yield flying.pop(future), reason
+                    yield pending.pop(future), reason
             finally:
                 with suppress(Exception):  # the scheduler may be gone
-                    client.cancel(list(flying))
+                    client.cancel(list(pending))
 
 
 def _distributed() -> Any:
@@ -80,7 +80,7 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
+def _quiet_log() -> Iterator[None]:
     """A lost connection is told once, as an error, and not as tracebacks beside it."""
     log = logging.getLogger("distributed.client")
     level = log.level
@@ -94,7 +94,7 @@ def _calm() -> Iterator[None]:
 def _work(job: Job) -> str | None:
     """Do a run in a worker and report on it."""
     worker = _distributed().get_worker()
-    return work(job, now_and_then(lambda figures: worker.log_event(TOPIC, figures)))
+    return work(job, throttled(lambda figures: worker.log_event(TOPIC, figures)))
 
 
 def _pass_on(figures: Figures, runs: Mapping[str, Run], report: Report) -> None:

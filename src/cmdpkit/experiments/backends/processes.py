@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
 
-from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
+from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
 from cmdpkit.running.threads import GRACE_SECONDS, Report, stoppable
 
@@ -56,26 +56,26 @@ def _pooled(waiting: deque[Job], workers: int, ahead: int, port: int) -> Generat
     The workers hold the reading end of a pipe and end when the other is closed, be it because this process is killed.
     """
     context = get_context("spawn")
-    lifeline, held = context.Pipe(duplex=False)
+    lifeline, our_end = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(min(workers, len(waiting)), context, initializer=_begin, initargs=(lifeline, port))
-    flying: dict[Future[str | None], Job] = {}
+    pending: dict[Future[str | None], Job] = {}
     try:
-        while waiting or flying:
+        while waiting or pending:
             with without_main():
-                while waiting and len(flying) < ahead:
+                while waiting and len(pending) < ahead:
                     future = pool.submit(_work, waiting[0])
-                    flying[future] = waiting.popleft()
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                    pending[future] = waiting.popleft()
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 reason = future.result()
-                yield flying.pop(future), reason
+                yield pending.pop(future), reason
         return []
     except BrokenProcessPool:
-        return list(flying.values())
+        return list(pending.values())
     finally:
-        if flying:
-            held.close()
+        if pending:
+            our_end.close()
         pool.shutdown(wait=True, cancel_futures=True)
-        held.close()
+        our_end.close()
         lifeline.close()
 
 
@@ -110,7 +110,7 @@ def _begin(lifeline: Connection, port: int) -> None:
         with suppress(OSError):  # a report that gets lost is no loss
             channel.sendto(json.dumps(figures).encode(), (LOOPBACK, port))
 
-    _report = stoppable(_stop, now_and_then(send))
+    _report = stoppable(_stop, throttled(send))
 
 
 def _end_with(lifeline: Connection) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 
-ALWAYS_ALLOWED = 16 << 20  # bytes that any file may inflate to
+ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # beyond that, how many times its own size a file may inflate to
 MAX_HEADER = 10_000  # bytes of the header of an array
 
@@ -53,7 +53,7 @@ class Archive:
                 raise CmdpkitError(f"{path}: {quoted(info.filename)} is no array, or is there twice")
             total += info.file_size
             self.members[name] = self._member(info)
-        if total > max(ALWAYS_ALLOWED, MAX_INFLATION * size):
+        if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
             raise CmdpkitError(
                 f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
                 "as much; if that is right, write it without compression"
