@@ -152,13 +152,8 @@ class CMDP:
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
         if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
             horizon = len(P)
-        H = horizon_of(
-            horizon,
-            P=kernel.T,
-            r=len(r),
-            actions=len(allowed),
-            **{f"g[{n}]": len(x) for n, x in enumerate(signals)},
-        )
+        steps = {f"g[{n}]": len(x) for n, x in enumerate(signals)}
+        H = horizon_of(horizon, P=kernel.T, r=len(r), actions=len(allowed), **steps)
         vars(self).update(
             H=H,
             S=S,

@@ -6,6 +6,6 @@ asks for a checkpoint.
 
 `learning` carries out one run, `worlds` is where learners act (`gym/` for Gymnasium environments), `baselines` finds
 safe policies, and `evaluation` plays a final policy where there is no model. Other rooms may import `learn`,
-`learn_in`, `request` and `Progress` of `learning`, `world_of` and `ModelWorld` of `worlds`, `known_safe` of `baselines`, the
-functions of `threads` and `parameters`, `GymRecipe`, and the public names of `gym`.
+`learn_in`, `request` and `Progress` of `learning`, the names of `worlds`, `baselines`, `threads` and `parameters`,
+`GymRecipe`, and the public names of `gym`.
 """

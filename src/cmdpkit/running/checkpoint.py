@@ -27,17 +27,8 @@ SAVED_FORMAT = 3
 # Members that every saved run has, with the kind of their type and the number of their axes.
 MEMBERS = {"key": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
 # What zipfile and numpy may raise for a file that is not a sound archive.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
+UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
 
 
 def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -7,32 +7,13 @@ from collections.abc import Iterable
 from cmdpkit.errors import CmdpkitError
 
 # These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
-RESERVED = frozenset(
-    {
-        "algo",
-        "baseline",
-        "baseline_utility",
-        "bound",
-        "bounds",
-        "checkpoint",
-        "constraints",
-        "env",
-        "episodes",
-        "first_seed",
-        "kind",
-        "model",
-        "noise",
-        "out",
-        "preset",
-        "progress",
-        "renormalise",
-        "seed",
-        "seeds",
-        "slack",
-        "spec",
-        "threads",
-    }
-)
+# fmt: off
+RESERVED = frozenset({
+    "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
+    "first_seed", "kind", "model", "noise", "out", "preset", "progress", "renormalise", "seed", "seeds", "slack",
+    "spec", "threads",
+})
+# fmt: on
 
 
 def check_parameters(names: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from cmdpkit.simulate.simulator import stacked, stride
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
 ROUNDING = 1e-9  # a bound that is missed by no more than this, relative to the larger of its size and 1, counts as met
-# The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy was changed and not evaluated yet,
+# The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy must be evaluated again;
 # whether the current policy misses a bound; episodes whose policy missed one.
 EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4
 # The rows of `Meter.sums`: exact values, their positive shortfalls, and realised totals in unit scale.

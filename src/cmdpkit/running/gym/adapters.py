@@ -29,7 +29,7 @@ class CostFromStep(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class CostFromReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """For environments with a vector as reward, as in MO-Gymnasium: its first entry is the reward, the rest is the cost.
+    """For environments with a vector as reward, as in MO-Gymnasium: the first entry is the reward, the rest the cost.
 
     If the environment declares a ``reward_space``, its limits become the ranges that `GymWorld` needs. The constraints
     say what the rest means: `at_most` for a cost, `at_least` for an objective.

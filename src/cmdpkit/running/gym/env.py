@@ -24,8 +24,8 @@ def to_gym(cmdp: CMDP, noise: Noise = "none") -> CMDPEnv:
 
     Observations and actions are indices of states and actions. ``info["cost"]`` [N] holds what the constraints count,
     in the user's units and order; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
-    steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if all
-    values in the model lie between these, and else the smallest or the largest value in the model.
+    steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
+    all values in the model lie between these, and else the smallest or the largest value in the model.
 
     >>> from cmdpkit import envs
     >>> env = to_gym(envs.build("paper/grid"))

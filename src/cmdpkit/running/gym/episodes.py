@@ -1,6 +1,6 @@
 """The loop of a learner's decisions and an environment's steps, and how a resumed run continues where it was.
 
-The environment gets its random numbers by ``reset(seed=...)``, which is called at the first of every `EPISODES_PER_SEED`
+The environment gets its random numbers by ``reset(seed=...)``, called at the first of every `EPISODES_PER_SEED`
 episodes. The seed follows from the run's stream and the number of this block of episodes. All actions of a block are
 kept, so that a resumed run can play them again and bring the environment back to where it was.
 
@@ -163,16 +163,8 @@ class Player:
     def _settle(self, k: int, t: int) -> None:
         """Scale, check and add up the signals of the t steps played, and fill in the rest of the episode."""
         row = k % EPISODES_PER_SEED
-        bad = _settle(
-            self.raw,
-            self.affine,
-            self.signals,
-            self.sums,
-            self.states[row],
-            self.actions[row],
-            t,
-            self.problem.states.size,
-        )
+        path, S = (self.states[row], self.actions[row]), self.problem.states.size
+        bad = _settle(self.raw, self.affine, self.signals, self.sums, *path, t, S)
         if bad >= 0:
             raise RunFailed(self._outside(k, *divmod(bad, self.raw.shape[1])))
 
@@ -195,7 +187,7 @@ def _env_raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed
 
 
 class ByStep:
-    """Lets a learner that decides and learns step by step look like an `Episodic` one; k episodes were played before."""
+    """Lets a learner that learns step by step look like an `Episodic` one; k episodes were played before."""
 
     def __init__(self, learner: Learner, player: Player, k: int) -> None:
         self.learner, self.player, self.k = learner, player, k - 1

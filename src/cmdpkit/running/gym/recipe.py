@@ -59,11 +59,7 @@ class GymRecipe:
 
     def _around(self, env: gymnasium.Env[Any, Any], constraints: Sequence[Constraint] | None) -> GymWorld:
         return GymWorld(
-            env,
-            constraints,
-            horizon=self.horizon,
-            reward_range=self.reward_range,
-            cost_ranges=self.cost_ranges,
+            env, constraints, horizon=self.horizon, reward_range=self.reward_range, cost_ranges=self.cost_ranges
         )
 
     def _bounded(self, constraints: tuple[Constraint, ...]) -> list[Constraint]:
