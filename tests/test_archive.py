@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.archive import ALWAYS_ALLOWED, MAX_INFLATION, opened
+from cmdpkit.io.formats.archive import ALWAYS_ALLOWED_BYTES, MAX_INFLATION, opened
 
 MEGABYTE = 1 << 20
 BOMB = 64 * MEGABYTE  # more than any small file may inflate to, and quickly made
@@ -99,9 +99,9 @@ BOMBS = {
         r"would inflate to",
     ),
     # Below the limit of every file, and still more than this model declares.
-    "an array larger than the model": (lambda: arrays(mu=zeros(ALWAYS_ALLOWED // 2)), r"'mu' has shape .*, expected 2"),
-    "more transitions than the model has": (lambda: arrays(prob=zeros(ALWAYS_ALLOWED // 2)), r"'prob' has .*, expected 0..24"),
-    "an unknown array of some size": (lambda: arrays(extra=zeros(ALWAYS_ALLOWED // 2)), r"unknown array 'extra'"),
+    "an array larger than the model": (lambda: arrays(mu=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"'mu' has shape .*, expected 2"),
+    "more transitions than the model has": (lambda: arrays(prob=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"'prob' has .*, expected 0..24"),
+    "an unknown array of some size": (lambda: arrays(extra=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"unknown array 'extra'"),
     "a shape of a terabyte": (lambda: arrays(mu=header_of((1 << 37,)) + bytes(16)), r"does not have the size it claims"),
     "a shape that overflows": (lambda: arrays(mu=header_of((1 << 62, 1 << 62)) + bytes(16)), r"does not have the size it cl"),
     "a shape below zero": (lambda: arrays(mu=header_of((-1, -2)) + bytes(16)), r"'mu' has shape|does not have the size"),
@@ -143,7 +143,7 @@ def test_a_policy_cannot_be_a_bomb_either(tmp_path):
     good = packed(tmp_path / "good.npz", {"header": text, "pi": saved(np.array([[[0.5, 0.5]]]))})
     assert ck.read_policy(good).horizon == 1
     refused(packed(tmp_path / "bomb.npz", {"header": text, "pi": zeros(BOMB)}), "would inflate to", ck.read_policy)
-    large = packed(tmp_path / "large.npz", {"header": text, "pi": zeros(ALWAYS_ALLOWED // 2)})
+    large = packed(tmp_path / "large.npz", {"header": text, "pi": zeros(ALWAYS_ALLOWED_BYTES // 2)})
     refused(large, r"'pi' has shape .*, expected 1 x 1 x 2", ck.read_policy)
 
 
@@ -157,10 +157,10 @@ def test_a_compressed_file_of_a_real_model_is_read(tmp_path):
 
 
 def test_a_large_file_may_inflate_in_proportion(tmp_path):
-    size = ALWAYS_ALLOWED // 8
+    size = ALWAYS_ALLOWED_BYTES // 8
     rng = np.random.default_rng(0)
     members = {"a": saved(rng.random(size // 8)), "b": zeros(20 * size)}
-    assert 20 * size > ALWAYS_ALLOWED
+    assert 20 * size > ALWAYS_ALLOWED_BYTES
     with opened(packed(tmp_path / "some.npz", members)) as archive:
         assert archive.members["b"].shape == (20 * size // 8,)
     assert MAX_INFLATION > 20

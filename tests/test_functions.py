@@ -236,7 +236,7 @@ def test_what_could_be_misread_is_refused(f, message):
 
 def test_a_step_function_of_the_next_state_is_refused():
     with pytest.raises(
-        ck.CmdpkitError, match=r"step takes \(s, a, s_next\), but the next state is what it has to tell"
+        ck.CmdpkitError, match=r"step takes \(s, a, s_next\), but the next state is what it has to return"
     ):
         ck.CMDP.from_function(**CHAIN | {"step": lambda s, a, s_next: 0.5}, reward=lambda s, a: 0.0)
 

@@ -11,7 +11,7 @@ import cmdpkit as ck
 from cmdpkit.errors import RunFailed
 from cmdpkit.learners import load, names
 from cmdpkit.running.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
-from cmdpkit.running.gym.episodes import BLOCK
+from cmdpkit.running.gym.episodes import EPISODES_PER_SEED
 from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
@@ -98,8 +98,8 @@ def test_a_learner_driven_by_steps_is_told_the_same():
     options = {"reward_range": (-2, 2), "cost_ranges": [(0, 4)]}
     for chance in (1.0, 0.6):
         env = Line(rewards=(2.0, -1.0, 1.0), costs=(0.5, 2.0, 0.0), chance=chance)
-        whole, _ = told(env, Watched(5), n=2 * BLOCK + 5, **options)
-        steps, _ = told(env, WatchedByStep(), n=2 * BLOCK + 5, **options)
+        whole, _ = told(env, Watched(5), n=2 * EPISODES_PER_SEED + 5, **options)
+        steps, _ = told(env, WatchedByStep(), n=2 * EPISODES_PER_SEED + 5, **options)
         assert steps == [(states, signals) for states, _, signals in whole]
 
 
@@ -255,7 +255,7 @@ def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp
     monkeypatch.setattr("cmdpkit.running.learning.CHUNK_SECONDS", 0.0)  # one episode per piece
     whole = learn(lake(), algo, constraints=FALLS, episodes=180, seed=5)
     path = tmp_path / "run.npz"
-    for breaks in (3, 250, 600, 200):  # steps of a sitting, those that lead back to the place included
+    for breaks in (3, 250, 600, 200):  # steps of one attempt, including those that replay earlier episodes
         with pytest.raises(RunFailed, match="power cut"):
             learn(Recorder(lake(), breaks), algo, constraints=FALLS, episodes=180, seed=5, checkpoint=path)
     same(whole, learn(lake(), algo, constraints=FALLS, episodes=180, seed=5, checkpoint=path))

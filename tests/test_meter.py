@@ -6,7 +6,7 @@ from numba import njit
 
 from cmdpkit import CMDP, Policy, at_least, at_most, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.simulate.meter import AFFORDABLE, EVALUATIONS, Meter, collect, watch
+from cmdpkit.simulate.meter import EVALUATIONS, MAX_TRANSITIONS_PER_EPISODE, Meter, collect, watch
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -88,7 +88,7 @@ def test_a_policy_is_evaluated_only_when_it_has_changed():
 def test_on_a_large_model_only_every_so_many_episodes_are_evaluated_and_their_values_held():
     cmdp = envs.build("random", S=60, A=3, H=4, concentration=1.0)
     meter = Meter.of(cmdp, 0.0)
-    every = 1 + 4 * 60 * 60 // AFFORDABLE
+    every = 1 + 4 * 60 * 60 // MAX_TRANSITIONS_PER_EPISODE
     assert meter.every == every > 1
     spec, n = Spec.of(cmdp, 100), 10 * every
     values = by_hand(cmdp, TripleQ(spec), Source.of(cmdp), stream(1), n)

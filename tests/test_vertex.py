@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact.drawn import blend, read_off, totals
+from cmdpkit.exact.sparse_policy import blend, read_off, totals
 from cmdpkit.exact.vertex import purify
 from instances import tiny, with_rho
 

@@ -1,4 +1,4 @@
-"""Constrained Markov decision processes: solve them exactly, learn them online, hand over one policy.
+"""Constrained Markov decision processes: solve them exactly, or learn to act in them, and hand over one policy.
 
 Names are imported on first use, so that ``cmdpkit --help`` answers at once.
 """

@@ -1,7 +1,7 @@
 """The command `cmdpkit`, also as `python -m cmdpkit`.
 
-This module imports almost nothing, so that it is in charge before anything else can go wrong: it gives the command
-standard streams that work, and answers Ctrl-C without a traceback while everything else is still being imported.
+This module imports almost nothing, so that two things are settled before anything else can fail: the command has
+standard streams that work, and Ctrl-C ends it without a traceback while everything else is still being imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Replace standard streams that the caller has closed, and let none fail on characters that it cannot show.
+    """Replace standard streams that the caller has closed, and let none fail on a character that it cannot show.
 
     A closed stream would be None in Python, and the first file to be opened would take its number: what compiled
     libraries print would then end up in that file.
@@ -51,18 +51,18 @@ def _open_streams() -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C where there is nothing to save: end at once, whatever is being imported or computed."""
+    """The answer to Ctrl-C while there is nothing to save: end at once, whatever is being imported or computed."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process; after an interrupt without waiting for threads that are still busy."""
+    """End the process. After an interrupt, threads that are still busy are not waited for."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        os._exit(code or 1)  # nobody can be told any more
+        os._exit(code or 1)  # standard output is gone, so nothing can be reported any more
     if code == INTERRUPTED:
         os._exit(code)
     sys.exit(code)

@@ -1,8 +1,8 @@
 """The errors that cmdpkit raises on purpose, and how they show names and values.
 
-Whatever a user can mend is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its message
-names the thing, its place, its value, the rule and what to do next. Any other exception is a defect of this package and
-is shown where it happened.
+Everything that a user can mend is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its
+message names the thing, its place, its value, the rule and what to do next. Any other exception is a defect of this
+package, and its traceback is shown.
 
 Names and values come from files and from callers, so they may hold anything: line breaks, terminal commands, characters
 that reverse the reading direction, or a hundred thousand letters. `quoted` and `shown` make them safe to read.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
-MAX_SHOWN = 60  # characters of a name or value in a message or a table
+MAX_SHOWN = 60  # characters of a name or value that a message or a table shows
 
 
 class CmdpkitError(ValueError):
@@ -44,7 +44,7 @@ def printable(text: str) -> str:
 
 
 def shown(name: object) -> str:
-    r"""A name for people to read: on one line, printable, and cut in the middle where it is long.
+    r"""A name as it is shown to people: on one line, printable, and with the middle left out if it is long.
 
     >>> shown("two\nlines")
     'two\\nlines'
@@ -55,7 +55,7 @@ def shown(name: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as Python writes it, with the care of `shown`; for messages.
+    """A value as Python writes it, made safe and short as by `shown`, for messages.
 
     >>> print(quoted("busy"), quoted([1, 2]))
     'busy' [1, 2]
@@ -64,7 +64,7 @@ def quoted(value: object) -> str:
 
 
 def _text_of(write: Any, value: object) -> str:
-    """str(value) or repr(value), or the type where that fails: it is the user's code, or a number of 5,000 digits."""
+    """str(value) or repr(value); its type if that fails, as it may for a user's class or a number of 5,000 digits."""
     try:
         return str(write(value))
     except Exception:
@@ -83,7 +83,7 @@ def _escape(c: str) -> str:
 
 
 class RunFailed(CmdpkitError):
-    """A run that something outside of this package ended: an environment that raised, or returned what it must not.
+    """A run was ended by something outside of this package: an environment raised, or returned what it must not.
 
     The message names episode, step and what came back; an exception of the environment is its ``__cause__``.
     """

@@ -1,9 +1,9 @@
-"""Contract tests for everybody's learners: what each must promise so that its results can be trusted and compared.
+"""Contract tests for learners: what each must promise so that its results can be trusted and compared.
 
     from cmdpkit.testing import check_learner
     check_learner(MyLearner)          # raises ContractBroken, with one sentence per promise that is broken
 
-The tests of this package hold its own algorithms to the same functions, the `CHECKS`.
+The algorithms of this package are tested by the same functions, which are listed in `CHECKS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import reset, step
 
-ROUNDING = 1e-9  # by which sums of floats in another order may differ
+ROUNDING = 1e-9  # how much sums of floats may differ if they are added up in another order
 
 
 class ContractBroken(AssertionError):
@@ -36,7 +36,7 @@ class ContractBroken(AssertionError):
 # Models to test a learner in.
 PROBLEMS: dict[str, Callable[[], CMDP]] = {
     "paper/synthetic": lambda: envs.build("paper/synthetic"),
-    "paper/grid": lambda: envs.build("paper/grid"),  # some actions do not exist, a cost to keep below
+    "paper/grid": lambda: envs.build("paper/grid"),  # some actions do not exist, and the constraint is an "at most"
     "two constraints": lambda: envs.build("random", S=5, A=3, H=3, N=2, conflict=0.5, seed=3),
     "no constraints": lambda: envs.build("random", S=5, A=2, H=3, N=0, stationary=True, seed=4),
     "deterministic": lambda: envs.build("random", S=5, A=3, H=4, N=1, successors=1, conflict=0.5, seed=6),
@@ -53,7 +53,7 @@ def check_learner(
     kind : the class, or its name
     episodes : length of the runs, of which there are about a hundred
     seed : of the random numbers
-    preset, params : what the learner is made with
+    preset, params : with which the learner is made
 
     >>> check_learner("dual-q", episodes=30)
     """
@@ -74,17 +74,17 @@ def check_learner(
 
 @dataclass
 class Case:
-    """A kind of learner and a problem to hold it to its promises in."""
+    """A learner class and a problem on which its promises are checked."""
 
     kind: type[Learner]
-    cmdp: CMDP
+    cmdp: CMDP  # the problem
     episodes: int = 150
     seed: int = 0
     preset: str | None = None
     params: dict[str, Any] = field(default_factory=dict)
 
     def learner(self, cmdp: CMDP | None = None, allowed: BoolArray | None = None, told: CMDP | None = None) -> Learner:
-        """A fresh learner for a model, which is told what it needs to know about the model `told`."""
+        """A new learner for a model; if it needs a safe policy, it is given that of the model `told`."""
         cmdp = cmdp or self.cmdp
         given = {}
         if self.kind.needs:
@@ -103,20 +103,20 @@ class Case:
 
 
 class Played(NamedTuple):
-    """What a run has left behind."""
+    """The results of a run, for comparison with another run."""
 
-    returns: Returns
-    rng: Stream
-    state: dict[str, NDArray[Any]]
-    recommended: FloatArray
+    returns: Returns  # of every episode
+    rng: Stream  # the random stream after the run
+    state: dict[str, NDArray[Any]]  # what the learner saves
+    recommended: FloatArray  # its policy
 
     @classmethod
     def of(cls, learner: Learner, returns: Returns, rng: Stream) -> Played:
-        """After a run."""
+        """Collect the results after a run."""
         return cls(returns, rng, learner.state(), learner.recommend())
 
     def parts(self) -> dict[str, NDArray[Any]]:
-        """Everything that should be the same in two runs that are one, by name."""
+        """All results by name; two runs that should be equal must have equal parts."""
         found: dict[str, NDArray[Any]] = {"rewards": self.returns.reward, "utilities": self.returns.utilities}
         found |= {"random numbers used": self.rng, "policies recommended": self.recommended}
         return found | {f"state[{name!r}]": x for name, x in self.state.items()}
@@ -172,7 +172,7 @@ def behaviour_is_what_it_plays(case: Case) -> None:
 
 
 def _episode(learner: Learner, sim: Any, rng: Stream) -> list[tuple[int, int, int]]:
-    """Play one episode step by step: the (h, s, a) it went through; it ends at an action that is none."""
+    """Play one episode step by step, and return its (h, s, a); an action that is not allowed ends it."""
     s = int(reset(sim, rng))
     a, path = learner.first(s, rng), []
     for h in range(learner.spec.H):
@@ -188,7 +188,7 @@ def _episode(learner: Learner, sim: Any, rng: Stream) -> list[tuple[int, int, in
 
 
 def confined_it_uses_no_other_action(case: Case) -> None:
-    """In a trap, where every action that is not allowed earns 1 instead of 0.4, a run earns 0.4 in every step."""
+    """If every action that is not allowed earns 1 instead of 0.4, a run still earns 0.4 in every step."""
     H, S, A = 3, 5, 3
     random = np.random.default_rng(1)
     allowed = random.random((H, S, A)) < 0.5
@@ -255,7 +255,7 @@ def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
 
 
 def run_does_what_single_steps_do(case: Case) -> None:
-    """A `run` of its own (compiled, say) is the same as `first`, `next` and `last`, to the bit."""
+    """If a learner has its own `run`, it does the same as `first`, `next` and `last`, to the bit."""
     fast, source, rng = case.learner(), case.source(), case.rng()
     expected = Played.of(fast, fast.run(source, rng, case.episodes), rng)
     slow, other, again = case.learner(), case.source(), case.rng()
@@ -278,7 +278,7 @@ def run_does_what_single_steps_do(case: Case) -> None:
 
 
 def returns_are_what_was_earned(case: Case) -> None:
-    """One return per episode, between 0 and H, and the meter has counted the same."""
+    """There is one return per episode, between 0 and H, and the meter has counted the same returns."""
     learner, source = case.learner(), case.source()
     returns, n = learner.run(source, case.rng(), case.episodes), case.episodes
     totals, shape = np.vstack((returns.reward, returns.utilities)), (1 + learner.spec.N, n)
@@ -301,7 +301,7 @@ def the_seed_decides(case: Case) -> None:
 
 
 def a_source_of_another_size_is_refused(case: Case) -> None:
-    """Compiled code would not notice."""
+    """A source of another size than the spec says is refused, because compiled code would not notice it."""
     other = envs.build("random", S=7, A=4, H=2, N=1, seed=5)
     learner = case.learner()
     try:

@@ -1,13 +1,13 @@
 """Ready-made problems, each an exact model.
 
 The folder is the registry: a file ``envs/paper/grid.py`` with a function ``build`` *is* the environment ``paper/grid``,
-and its docstring's first line is what lists say about it. There is nothing else to edit. Other packages offer
-environments by entry points of the group ``cmdpkit.envs``: functions that return a CMDP or a Gymnasium environment. A
-name of ours hides the same name of theirs.
+and lists show the first line of its docstring. There is nothing else to edit. Other packages offer environments by
+entry points of the group ``cmdpkit.envs``: functions that return a CMDP or a Gymnasium environment. If they use one of
+the names of this package, the environment of this package is taken.
 
-Enters: a name and parameters, all of which have defaults. Leaves: a `CMDP`, a new one at every call. An environment is
-data and has no state: acting in it is the business of `simulate` and `running`. Other rooms may import the functions of
-this module; `running` also reads the tables of Gymnasium's environments with `gym/_tables`.
+What enters: a name and parameters, all of which have defaults. What leaves: a `CMDP`, a new one at every call. An
+environment is data and has no state; `simulate` and `running` make worlds of it in which learners can act. Other rooms
+may import the functions of this module; `running` also reads the tables of Gymnasium's environments with `gym/_tables`.
 
 >>> [name for name in names() if name.startswith("paper/")]
 ['paper/grid', 'paper/lower-bound', 'paper/synthetic']
@@ -33,7 +33,7 @@ from cmdpkit.model.validate import index_of
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
 
-GROUP = "cmdpkit.envs"  # of entry points
+ENTRY_POINT_GROUP = "cmdpkit.envs"
 
 Parameter = bool | int | float | str
 
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """What an environment is, in one line; a module of ours is read, not imported.
+    """What an environment is, in one line; a module of this package is read for that, but not imported.
 
     >>> describe("paper/lower-bound")
     'The lower-bound instance: one early choice between reward and utility, between two problems hard to tell apart.'
@@ -122,7 +122,7 @@ def _sources() -> dict[str, Traversable]:
 
 
 def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    """(name, file) of every environment under a folder; what begins with an underscore is not one."""
+    """(name, file) of every environment under a folder; files that begin with an underscore are none."""
     for entry in folder.iterdir():
         if entry.name.startswith(("_", ".")):
             continue
@@ -139,5 +139,5 @@ def _known(name: str) -> str:
 
 @cache
 def _offered() -> dict[str, EntryPoint]:
-    """What other packages offer, by name."""
-    return {found.name: found for found in entry_points(group=GROUP) if found.name not in _sources()}
+    """The environments that other packages offer, by name."""
+    return {found.name: found for found in entry_points(group=ENTRY_POINT_GROUP) if found.name not in _sources()}

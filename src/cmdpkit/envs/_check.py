@@ -1,4 +1,4 @@
-"""Checks of environment parameters: each returns the value, or raises a ValueError that says what was expected."""
+"""Checks of environment parameters: each returns the value, or raises a CmdpkitError that says what was expected."""
 
 from __future__ import annotations
 

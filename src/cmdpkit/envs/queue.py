@@ -35,7 +35,7 @@ quiet, busy : probability that a job asks for admission, by hour
 slow, fast : probability that a job in service is finished within the hour, by speed
 energy, backlog : the two bounds
 
-Refusing everybody costs neither, so the Slater slack is the smaller of the two bounds.
+Refusing every job costs neither energy nor backlog, so the Slater slack is the smaller of the two bounds.
 
 Reference
 ---------

@@ -8,11 +8,11 @@ That policy is strictly feasible for all constraints at once, and no policy does
 margins over the thresholds is at most their weighted mean, which is at most slack * H. So the Slater slack *is*
 slack * H, whatever the weights.
 
-Taken alone, a bound binds when the policy that maximises reward falls below it. The weights are chosen with that in
-mind: starting from equal ones, five rounds shift weight to the utility that is least above what the reward's policy
-has, and the round in which the least margin is largest is used. All bounds then exclude the reward's policy as long as
-slack is below that margin over H, typically 0.1 to 0.4 for one constraint and 0.05 to 0.2 for three. More actions and
-``conflict``, which sets utilities against the reward, raise it.
+Taken alone, a bound binds when the policy that maximises reward falls below it. The weights are chosen accordingly.
+They begin equal, and five rounds shift weight to the utility that exceeds the one of that policy by the least. The
+round in which this least margin is largest is used. All bounds then exclude the policy that maximises reward, as long
+as slack is below that margin divided by H, typically 0.1 to 0.4 for one constraint and 0.05 to 0.2 for three. More
+actions raise it, and so does ``conflict``, which sets utilities against the reward.
 
 States
 ------
@@ -63,7 +63,7 @@ from cmdpkit.model.constraints import at_least
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 
 BERNOULLI_MEAN = 0.1
-ROUNDS, RATE = 5, 3.0  # of the search for weights
+WEIGHT_ROUNDS, WEIGHT_RATE = 5, 3.0  # rounds and step size of the search for weights
 
 
 def build(
@@ -126,16 +126,16 @@ def _signal(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Floa
 
 
 def _reachable(kernel: Kernel, r: FloatArray, g: FloatArray, H: int) -> FloatArray:
-    """Utilities w [N] that a policy reaches and none exceeds in all n, each well above the reward's policy."""
+    """Utilities w [N] that some policy has, none exceeds in all n, and the policy that maximises reward falls below."""
     weights = np.ones(len(g))
     if len(g) <= 1:
         return _values(kernel, g, weights, H)
     free = _values(kernel, np.concatenate([r[None], g]), np.append(1.0, 0 * weights), H)[1:]
     reached = []
-    for _ in range(ROUNDS):
+    for _ in range(WEIGHT_ROUNDS):
         w = _values(kernel, g, weights, H)
         reached.append(w)
-        weights = weights * np.exp(-RATE * (w - free) / H)
+        weights = weights * np.exp(-WEIGHT_RATE * (w - free) / H)
     return max(reached, key=lambda w: float((w - free).min()))
 
 

@@ -43,7 +43,7 @@ H : number of months
 toxicity : bound on the summed toxicity level
 budget : bound on the money spent
 
-Waiting all the time costs neither, so the Slater slack is the smaller of the two bounds.
+Waiting all the time causes neither toxicity nor spending, so the Slater slack is the smaller of the two bounds.
 
 Reference
 ---------

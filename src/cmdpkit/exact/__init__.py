@@ -6,10 +6,11 @@ random numbers or touches files, and models are never changed. In the order of t
     highs, rational   linear programs: in HiGHS, and small ones in exact arithmetic
     units             what policies can collect: units, tolerances, rounding errors
     master, columns   column generation over deterministic policies
-    drawn, vertex     policies with few stochastic decisions, and how to get there
+    sparse_policy, vertex   policies with few stochastic decisions, and how to find one among the optimal policies
     occupancy_lp      the full linear program
-    solver            `solve`; infeasible: what to say if nothing can be done
-    ranges, diagnosis, tradeoff   what the bounds do
+    infeasible        what to tell the user if no policy meets all bounds
+    solver            `solve`, which puts all of these together
+    ranges, diagnosis, tradeoff   how far bounds can be moved, and what each of them costs
 
 Other rooms import `solve`, `diagnose`, `tradeoff` and their results; `Columns` and `Pool` for planning of their own;
 `highs` for linear programs of their own.

@@ -4,12 +4,13 @@ Every policy is a mixture of deterministic ones, so the problem is a small LP ov
 
     maximise sum_j alpha_j v_j   subject to   sum_j alpha_j w_j >= rho,  sum_j alpha_j = 1,  alpha >= 0.
 
-Its columns are found when needed (Dantzig-Wolfe): with multipliers lam, backward induction on r + lam . g returns the
-policy with the largest v + lam . w, hence also the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy
-improves on nothing in the pool, the bound is the optimum. Totals are shifted and divided by `Columns.units`, so
-tolerances mean the same for all models.
+Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, backward induction on r + lam . g
+returns the policy with the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*.
+When that policy is no better than those in the pool, the bound equals the optimum. Totals are shifted and divided by
+`Columns.units`, so that a tolerance means the same for all models.
 
-Only the induction knows the dynamics: `Pool` has them from a model, other `Columns` may choose them too.
+Only the backward induction uses transition probabilities. `Pool` takes them from a model; other subclasses of `Columns`
+may choose them together with the policy.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ from cmdpkit.model.transitions import FloatArray
 
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
-CONVERGED = 1e-12  # bound - master, in scaled totals
-LOWERED = FEASIBLE / 32  # how far thresholds that nobody reaches are lowered beyond the best that can be reached
-ROUNDS = 10_000
+CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled totals
+EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
+MAX_ROUNDS = 10_000  # of column generation
 
 
 class Column(NamedTuple):
     """A deterministic policy and its start values, scaled."""
 
-    choice: Choice
-    v: float
-    w: FloatArray  # [N]
-    weights: FloatArray  # [1 + N], of reward and utilities: the objective it is best for
+    choice: Choice  # [H, S], the action of each step and state
+    v: float  # expected total reward
+    w: FloatArray  # [N], expected total utilities
+    weights: FloatArray  # [1 + N], of reward and utilities in the objective for which this policy is best
 
 
 class Optimum(NamedTuple):
-    """What the master LP says: weights of the columns, multipliers, its value, and the proved upper bound."""
+    """The best mixture of all policies, as the master LP found it; numbers are scaled."""
 
-    weights: FloatArray  # [pool]
-    lam: FloatArray  # [N], scaled
-    value: float
-    bound: float
-    greedy: Choice  # the last policy priced: best everywhere for r + lam . g
-    rho: FloatArray  # [N], the thresholds it meets, scaled
+    weights: FloatArray  # [pool], the share of each column in the mixture
+    lam: FloatArray  # [N], multipliers of the thresholds
+    value: float  # of the mixture
+    bound: float  # no mixture that meets the thresholds has a larger value
+    greedy: Choice  # the policy that is best for r + lam . g in every state
+    rho: FloatArray  # [N], the thresholds that the mixture meets
 
 
 class Columns(ABC):
@@ -60,7 +61,8 @@ class Columns(ABC):
     r [T, S, A] and g [N, T, S, A] have 1 or H steps each. Scaled totals are (total - offsets) / units.
     """
 
-    stalled = 1e-10  # a larger difference of bound and master that no new policy explains: the master was not exact
+    # If bound and master differ by more and no new policy explains it, the master is solved again in exact arithmetic.
+    max_unexplained_gap = 1e-10
     band: float = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
 
     def __init__(self, r: FloatArray, g: FloatArray, H: int) -> None:
@@ -71,7 +73,7 @@ class Columns(ABC):
         self.r, self.g = r, g
         self.units = np.array([_unit(x, H) for x in (r, *g)])  # [1 + N]
         self.offsets = np.zeros(1 + self.N)
-        self.noise = np.zeros(1 + self.N)  # scaled totals are known no better than this
+        self.noise = np.zeros(1 + self.N)  # the rounding error that scaled totals may have
         self.columns: list[Column] = []
         steps = max(len(r), g.shape[1] if len(g) else 1)
         self._objective = np.zeros((steps, S, A))
@@ -83,12 +85,12 @@ class Columns(ABC):
 
     @property
     def v(self) -> FloatArray:
-        """[pool]"""
+        """Scaled rewards of the columns, [pool]."""
         return np.array([c.v for c in self.columns])
 
     @property
     def w(self) -> FloatArray:
-        """[pool, N]"""
+        """Scaled utilities of the columns, [pool, N]."""
         return np.array([c.w for c in self.columns]).reshape(len(self.columns), self.N)
 
     def price(self, weight_r: float, lam: FloatArray) -> tuple[float, Column]:
@@ -125,15 +127,15 @@ class Columns(ABC):
         if not self.columns:
             self.price(1.0, np.zeros(self.N))
         exactly = False
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             weights, lam, value = self._solve_master(rho, exactly)
             total, column = self.price(1.0, lam)
             bound = total - float(lam @ rho)
-            converged = bound - value <= CONVERGED + self.noise[0] + float(self.noise[1:] @ lam)
+            converged = bound - value <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ lam)
             if not (converged or self._known(column)):
                 continue
             self.columns.pop()
-            if converged or exactly or self.N < 2 or bound - value <= self.stalled:
+            if converged or exactly or self.N < 2 or bound - value <= self.max_unexplained_gap:
                 break
             exactly = True
         return Optimum(weights, lam, value, bound, column.choice, rho)
@@ -152,20 +154,20 @@ class Columns(ABC):
         if not self.columns:
             self.price(1.0, np.zeros(N))
         t, weights, y, exactly = -np.inf, np.zeros(0), np.full(N, 1.0 / N) / per, False
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             total, column = self.price(0.0, y)
             bound = total - float(y @ rho)
-            if bound - t <= CONVERGED + float(self.noise[1:] @ y) or t >= enough:
+            if bound - t <= CONVERGED_GAP + float(self.noise[1:] @ y) or t >= enough:
                 break
             if np.isfinite(t) and self._known(column):
-                if exactly or bound - t <= self.stalled:
+                if exactly or bound - t <= self.max_unexplained_gap:
                     break
                 exactly = True
             weights, y, t = self._master_lp().exceed(self.w, rho, per, exactly=exactly)
         return t, weights, y
 
     def _known(self, column: Column) -> bool:
-        """Whether another column of the pool has the same values: then nothing new can come."""
+        """Whether the pool already had a column with the values of the last one, which then adds nothing."""
         same = np.abs(self.v[:-1] - column.v) < 1e-15
         return bool((same & (np.abs(self.w[:-1] - column.w).max(axis=1, initial=0.0) < 1e-15)).any())
 
@@ -190,7 +192,7 @@ class Pool(Columns):
     tolerance, so that what a policy misses and the rounding of its evaluation stay within the tolerance together.
     """
 
-    stalled = CONVERGED
+    max_unexplained_gap = CONVERGED_GAP
 
     def __init__(self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2) -> None:
         super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
@@ -214,7 +216,7 @@ class Pool(Columns):
         t, _, _ = self.reach(rho, np.ones(self.N), enough=0.0)
         if t < -self.band:
             return None
-        return rho if t >= 0 else rho + t - LOWERED
+        return rho if t >= 0 else rho + t - EXTRA_LOWERING
 
     def optimum(self, rho: FloatArray) -> Optimum | None:
         """The optimum under thresholds rho (scaled), or None if no policy meets them."""

@@ -1,4 +1,4 @@
-"""Is the problem well posed? The price of each bound, how far it can be pushed, how well separated the optimum is."""
+"""Is the problem well posed? The price of each bound, how far it can be moved, and how unique the optimum is."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from cmdpkit.model.validate import Name
 
 
 class Separation(NamedTuple):
-    """What is lost by dropping one action of the optimum."""
+    """What is lost by forbidding one action that the optimal policy uses."""
 
-    step: int
+    step: int  # counts from 1
     state: Name
-    action: Name
-    probability: float
-    value_loss: float  # infinite if the bounds cannot be met without it
-    sigma: float  # smallest possible worst shortfall (value or any utility) without it
+    action: Name  # that is forbidden in this state at this step
+    probability: float  # of the action in the optimal policy
+    value_loss: float  # by how much the optimal value drops; infinite if the bounds cannot be met any more
+    sigma: float  # the smallest t such that some policy misses neither the old optimum nor any bound by more than t
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """Answers to "is my problem well posed?", in the user's units."""
 
-    reachable: int  # (h, s) that some policy reaches
-    pairs: int  # H * S
-    slater_slack: float  # every bound can be exceeded by this much at once; negative if infeasible
-    ranges: tuple[Range, ...]
-    solution: Solution | None
-    infeasible: Infeasible | None
-    separation: tuple[Separation, ...]
+    reachable: int  # how many pairs of a step and a state some policy reaches
+    pairs: int  # how many such pairs there are, H * S
+    slater_slack: float  # all bounds can be exceeded by this much at once; negative if the problem is infeasible
+    ranges: tuple[Range, ...]  # [N], how far each bound can be moved
+    solution: Solution | None  # None if the problem is infeasible
+    infeasible: Infeasible | None  # why it is infeasible, if it is
+    separation: tuple[Separation, ...]  # one entry per action that the optimum uses; empty if not asked for
 
     @property
     def feasible(self) -> bool:
@@ -57,7 +57,15 @@ class Diagnosis:
 def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
     """Feasible range of every bound, Slater slack, prices, and how much each action of the optimum matters.
 
-    ``separation`` solves the problem once more per used action; switch it off for large models.
+    Parameters
+    ----------
+    cmdp : the model, feasible or not
+    separation : whether to find out what each action of the optimum is worth. This solves the problem twice more for
+        every action that the optimum uses; switch it off for large models.
+
+    Returns
+    -------
+    The `Diagnosis`. An infeasible problem raises no error here: its explanation is in the result.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -83,7 +91,7 @@ def slater_slack(cmdp: CMDP) -> float:
 
 
 def reachable(cmdp: CMDP) -> BoolArray:
-    """bool [H, S]: whether some policy reaches the state at that step."""
+    """Whether some policy reaches the state at that step, bool [H, S]."""
     reach = np.zeros((cmdp.H, cmdp.S), dtype=bool)
     reach[0] = cmdp.mu > 0
     kernel, rows = cmdp.kernel, cmdp.kernel.rows
@@ -96,7 +104,7 @@ def reachable(cmdp: CMDP) -> BoolArray:
 
 
 def separations(solution: Solution) -> list[Separation]:
-    """Every action the optimum uses: what dropping it costs. Old policies that avoid it warm-start each solve."""
+    """For every action the optimum uses, what forbidding it costs; policies that avoid it start the search."""
     cmdp, q = solution.cmdp, solution.occupancy
     pool = Pool(cmdp)
     pool.optimum(pool.scaled(cmdp.rho))

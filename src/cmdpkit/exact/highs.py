@@ -65,7 +65,7 @@ def empty_maximisation(highs: highspy.Highs, rows: tuple[FloatArray, FloatArray]
 
 
 def run(highs: highspy.Highs) -> str:
-    """Solve what is loaded: "optimal", "infeasible", or whatever else HiGHS calls the end it came to."""
+    """Solve the loaded program, and return "optimal", "infeasible" or the name HiGHS has for any other outcome."""
     highs.run()
     status = highs.getModelStatus()
     names = {highspy.HighsModelStatus.kOptimal: "optimal", highspy.HighsModelStatus.kInfeasible: "infeasible"}

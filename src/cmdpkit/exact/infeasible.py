@@ -1,4 +1,4 @@
-"""When no policy meets all bounds: what can be had instead, and which bounds exclude each other."""
+"""When no policy meets all bounds: the best compromise, and which bounds exclude each other."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
 from cmdpkit.exact.columns import Pool
-from cmdpkit.exact.drawn import blend
+from cmdpkit.exact.sparse_policy import blend
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
-CLASHING = 1e-9  # multipliers (they sum to 1) below this are rounding
+MIN_CLASH_MULTIPLIER = 1e-9  # smaller multipliers, of a sum of 1, are due to rounding
 
 
 class Infeasible(CmdpkitError):
-    """No policy meets all bounds. Carries the best that can be had and the bounds that exclude each other."""
+    """No policy meets all bounds. The error carries the best compromise and the bounds that exclude each other."""
 
     __module__ = "cmdpkit"
     exit_code = 3
 
     def __init__(self, cmdp: CMDP, policy: Policy, best: FloatArray, conflict: tuple[str, ...]) -> None:
         self.cmdp = cmdp
-        self.policy = policy  # misses its worst bound (relative to the signal's range) by the least
-        self.utilities = evaluate(cmdp, policy).w  # [N], of that policy
-        self.best = best  # [N], best of each alone
-        self.conflict = conflict
+        self.policy = policy  # the compromise: its largest shortfall, relative to the signal's range, is the smallest
+        self.utilities = evaluate(cmdp, policy).w  # [N], totals of that policy
+        self.best = best  # [N], the best total of each signal if the other bounds are ignored
+        self.conflict = conflict  # names of constraints that cannot be met together; leaving out one makes it possible
         super().__init__(self._explanation())
 
     def _explanation(self) -> str:
@@ -47,7 +47,7 @@ class Infeasible(CmdpkitError):
 
 
 def _told_apart(bound: float, best: float) -> tuple[str, str]:
-    """Two different numbers with as many digits as it takes to see that."""
+    """Two different numbers as texts, with as many digits as it takes to see the difference."""
     for digits in (6, 9, 12, 15):
         if f"{bound:.{digits}g}" != f"{best:.{digits}g}":
             return f"{bound:.{digits}g}", f"{best:.{digits}g}"
@@ -55,12 +55,12 @@ def _told_apart(bound: float, best: float) -> tuple[str, str]:
 
 
 def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
-    """What can be had instead: the best compromise, the best of each alone, an irreducible set of clashing bounds."""
+    """The error for a model whose bounds exclude each other, with an irreducible set of those that do."""
     _, weights, y = pool.reach(pool.scaled(cmdp.rho), np.ones(cmdp.N))
     used = np.flatnonzero(weights)
     choices = [pool.columns[j].choice for j in used]
     compromise = blend(cmdp, choices, weights[used] / weights[used].sum(), pool.columns[-1].choice)
-    conflict = [n for n in range(cmdp.N) if y[n] > CLASHING]
+    conflict = [n for n in range(cmdp.N) if y[n] > MIN_CLASH_MULTIPLIER]
     for n in list(conflict):  # a bound that is not needed for the clash is left out of it
         rest = [m for m in conflict if m != n]
         if rest and _clash(cmdp, pool, rest):

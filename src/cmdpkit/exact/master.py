@@ -1,8 +1,8 @@
 """The master problem of column generation: the best mixture of the policies found so far.
 
-Three ways to solve one small LP. With one constraint it is the upper hull of points in the plane. With several, HiGHS
-keeps the program between rounds; where it fails, or misses a threshold, the same program is solved in exact arithmetic,
-which cannot fail.
+The problem is a small LP, which is solved in one of three ways. With one constraint it is the upper hull of points in
+the plane. With several constraints HiGHS solves it, and keeps the program between rounds. Where HiGHS fails or misses
+a threshold, the same program is solved in exact arithmetic, which always succeeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatAr
     slopes = (v[below, None] - v[None, above]) / (w[None, above] - w[below, None])
     reached = v[above] + np.maximum(slopes, 0.0).max(axis=0) * np.maximum(w[above] - rho, 0.0)
     j = int(reached.argmax())
-    # Steepest line from the chosen policy: at w[hi] = rho all lines reach the same value, only this one bounds v*.
+    # Take the steepest line from the chosen policy. If w[hi] = rho, all lines reach the same value at rho, but only the
+    # slope of the steepest one gives an upper bound of v*.
     i = int(slopes[:, j].argmax())
     lo, hi = below[i], above[j]
     share = min(1.0, max(0.0, (rho - w[lo]) / (w[hi] - w[lo])))
@@ -44,11 +45,11 @@ class Master:
     """The master LP in HiGHS, kept between rounds: new columns are added, the basis is reused.
 
     Rows 0..N-1: sum_j alpha_j w_jn - per_n t >= rho_n; row N: sum_j alpha_j = 1. Column 0 is t, fixed at 0 while the
-    value is maximised. Numbers are blown up by `BLOW` because HiGHS's smallest tolerance is 1e-10 absolute. With
-    ``exactly`` the program is solved in fractions from the start.
+    value is maximised. Numbers are multiplied by `MAGNIFICATION`, because the smallest absolute tolerance of HiGHS is
+    1e-10. With ``exactly`` HiGHS is not asked, and the program is solved in fractions.
     """
 
-    BLOW = 1e3
+    MAGNIFICATION = 1e3
 
     def __init__(self, N: int) -> None:
         self.N, self.size = N, 0
@@ -65,7 +66,7 @@ class Master:
         if not exactly:
             self._update(w, rho)
             self.highs.changeColBounds(0, 0.0, 0.0)
-            self._set_costs(np.concatenate(([0.0], self.BLOW * v)))
+            self._set_costs(np.concatenate(([0.0], self.MAGNIFICATION * v)))
             found = self._run()
         if found is None or (found[0] @ w - rho).min() < -FEASIBLE / 4:
             found = best_mixture(v, w, rho)
@@ -75,14 +76,14 @@ class Master:
     def exceed(
         self, w: FloatArray, rho: FloatArray, per: FloatArray, *, exactly: bool
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Weights, y, t of the mixture that exceeds all thresholds by the most."""
+        """Weights, y and t of the mixture with the largest t such that its utilities are at least rho + t per."""
         found = None
         if not exactly:
             self._update(w, rho)
             for n in range(self.N):
-                self.highs.changeCoeff(n, 0, -self.BLOW * float(per[n]))
+                self.highs.changeCoeff(n, 0, -self.MAGNIFICATION * float(per[n]))
             self.highs.changeColBounds(0, -INFINITY, INFINITY)
-            self._set_costs(np.concatenate(([self.BLOW], np.zeros(self.size))))
+            self._set_costs(np.concatenate(([self.MAGNIFICATION], np.zeros(self.size))))
             found = self._run()
         if found is None or not found[1] @ per > 0:
             return farthest_mixture(w, rho, per)
@@ -92,17 +93,17 @@ class Master:
 
     def _update(self, w: FloatArray, rho: FloatArray) -> None:
         for row in w[self.size :]:
-            values = np.append(self.BLOW * row, 1.0)
+            values = np.append(self.MAGNIFICATION * row, 1.0)
             self.highs.addCol(0.0, 0.0, INFINITY, self.N + 1, self.rows, values)
         self.size = len(w)
         for n in range(self.N):
-            self.highs.changeRowBounds(n, self.BLOW * float(rho[n]), INFINITY)
+            self.highs.changeRowBounds(n, self.MAGNIFICATION * float(rho[n]), INFINITY)
 
     def _set_costs(self, costs: FloatArray) -> None:
         self.highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
 
     def _run(self) -> tuple[FloatArray, FloatArray] | None:
-        """Weights and multipliers [N]; None where HiGHS does not end at an optimum, nor without the old basis."""
+        """Weights and multipliers [N]; None if HiGHS finds no optimum, neither from the old basis nor from scratch."""
         if run(self.highs) != "optimal":
             self.highs.clearSolver()
             if run(self.highs) != "optimal":

@@ -1,4 +1,4 @@
-"""The full occupancy LP in HiGHS: the textbook method, and the yardstick for column generation.
+"""The full occupancy LP in HiGHS: the textbook method, against which column generation is compared.
 
 maximise   sum q r
 subject to sum_a q[0, s, a] = mu[s],   sum_a q[h, s', a] = sum_{s,a} P[h-1, s, a, s'] q[h-1, s, a],
@@ -15,7 +15,7 @@ from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-SIMPLEX_LIMIT = 5_000  # variables: above it an interior point with crossover reaches the vertex sooner
+SIMPLEX_LIMIT = 5_000  # with more variables, an interior-point method with crossover reaches a vertex sooner
 
 
 def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatArray, FloatArray] | None:
@@ -36,7 +36,7 @@ def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatA
 
 
 def build_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray, q_index: IntArray) -> Any:
-    """The LP column by column: +1 in its own flow row, -P in the next step's, the utilities below."""
+    """The LP by columns: each has +1 in its own flow row, -P in the rows of the next step, and then the utilities."""
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
     kernel = cmdp.kernel
     h = q_index // (S * A)

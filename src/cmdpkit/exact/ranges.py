@@ -15,21 +15,21 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.transitions import FloatArray
 
-# A solution may miss its bounds by a little. A problem that is posed with what a solution has reached must allow for
-# that, or the solution would not be one of it.
-AGAIN = 0.55 * FEASIBLE
+# A solution may miss its bounds by a little less than the tolerance. Where its totals become the bounds of another
+# problem, this band makes sure that the solution counts as feasible there too.
+REACHED_BOUND_BAND = 0.55 * FEASIBLE
 
 
 class Range(NamedTuple):
     """How far one bound can be moved, in the user's units and sense."""
 
-    name: str
-    sense: Sense
-    bound: float
-    worst: float  # any policy satisfies a bound this loose
-    indifferent: float  # looser than this, the bound changes nothing (given the others)
-    strictest: float  # beyond this, no policy meets it together with the others
-    best_alone: float  # beyond this, no policy meets it at all
+    name: str  # of the constraint
+    sense: Sense  # "at_least" or "at_most"
+    bound: float  # as it is now
+    worst: float  # every policy satisfies a bound as loose as this
+    indifferent: float  # a bound that is looser than this does not change the optimum, given the other bounds
+    strictest: float  # a stricter bound than this cannot be met together with the others
+    best_alone: float  # a stricter bound than this cannot be met at all
 
 
 def ranges_of(cmdp: CMDP) -> tuple[Range, ...]:
@@ -39,7 +39,7 @@ def ranges_of(cmdp: CMDP) -> tuple[Range, ...]:
 
 
 def _range(cmdp: CMDP, n: int, least: float, largest: float) -> Range:
-    """Of constraint n, whose utility has totals from `least` to `largest`."""
+    """The range of constraint n, whose utility has totals from `least` to `largest`."""
     c = cmdp.constraints[n]
     worst, best = c.sign * least + 0.0, c.sign * largest + 0.0
     try:
@@ -63,7 +63,7 @@ def indifferent(cmdp: CMDP, n: int) -> float:
     signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
     bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
     tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
-    best = solve_in(Pool(tied, band=AGAIN), tied, "auto", time.perf_counter())
+    best = solve_in(Pool(tied, band=REACHED_BOUND_BAND), tied, "auto", time.perf_counter())
     return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 
@@ -74,6 +74,6 @@ def stacked(cmdp: CMDP, *signals: FloatArray) -> FloatArray:
 
 
 def _objective(cmdp: CMDP, r: FloatArray, others: tuple[int, ...]) -> CMDP:
-    """Maximise another signal under some of the bounds."""
+    """The problem of maximising another signal under some of the bounds."""
     kept: tuple[Constraint, ...] = tuple(cmdp.constraints[m] for m in others)
     return cmdp.reformulated(r=r.copy(), g=cmdp.compact.g[list(others)], constraints=kept)

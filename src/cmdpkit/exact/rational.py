@@ -1,7 +1,8 @@
-"""The master LP in exact arithmetic: the last resort where rounding defeats a floating-point solver.
+"""The master LP in exact arithmetic, for problems on which rounding makes a floating-point solver fail.
 
-A few rows and some hundred columns are solved by the simplex method on fractions. Numbers are taken as they are, so the
-answer is exact for them, and the program below always has one. It takes milliseconds where HiGHS takes microseconds.
+Programs with a few rows and some hundred columns are solved by the simplex method on fractions. The given numbers are
+taken as they are, so the answer is exact for them, and all programs here have an answer. This takes milliseconds where
+HiGHS takes microseconds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ Table = Any  # object array of fractions
 
 
 def best_mixture(v: FloatArray, w: FloatArray, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weights of the columns and multipliers lam [N]: the largest value sum_j alpha_j v_j with utilities at least rho.
+    """Weights and multipliers lam [N] of the mixture with the largest value whose utilities are at least rho.
 
-    v [M], w [M, N]. Where no mixture reaches rho, all thresholds are lowered by the least amount that helps.
+    The columns have values v [M] and utilities w [M, N]. If no mixture reaches rho, all thresholds are lowered by the
+    smallest common amount that makes one reach them.
     """
     tableau = _Tableau(w, rho)
     N = len(rho)
@@ -48,8 +50,8 @@ def farthest_mixture(w: FloatArray, rho: FloatArray, per: FloatArray) -> tuple[F
 class _Tableau:
     """Rows sum_j alpha_j (w_0n - w_jn) + surplus_n = w_0n - rho_n, and sum_j alpha_j = 1, solved for a basis.
 
-    Columns: the M weights, then N surpluses, then what is added. Column 0 of the weights is the one that misses its
-    worst threshold by least: it starts in the basis.
+    Its columns are the M weights, then N surpluses, then those that `add_column` adds. The policy with index 0 in these
+    formulas is the one whose largest shortfall is smallest; its weight starts in the basis.
     """
 
     def __init__(self, w: FloatArray, rho: FloatArray) -> None:
@@ -67,7 +69,7 @@ class _Tableau:
         self.closed: set[int] = set()  # columns that may not enter
 
     def add_column(self, entries: list[Fraction]) -> int:
-        """Another variable, written in the starting basis; its number."""
+        """Add a variable, given in terms of the starting basis, and return its number."""
         column: Table = np.array(entries, dtype=object)
         self.table = np.column_stack((self.table, column))
         return int(self.table.shape[1]) - 1
@@ -95,7 +97,7 @@ class _Tableau:
                 self.pivot(row, int(others[0]))
 
     def maximise(self, costs: dict[int, Fraction]) -> Table:
-        """Simplex steps until no column improves; the reduced costs of all columns."""
+        """Take simplex steps until no column improves the objective, and return the reduced costs of all columns."""
         reduced: Table = np.array([costs.get(j, Fraction(0)) for j in range(self.table.shape[1])], dtype=object)
         for row, j in enumerate(self.basis):
             if j in costs:
@@ -105,7 +107,7 @@ class _Tableau:
             better = [j for j in np.flatnonzero(reduced > 0) if j not in self.closed]
             if not better:
                 return reduced
-            # After a step of length zero the first column enters (Bland's rule), so that no basis comes back.
+            # After a step of length zero the first column enters (Bland's rule), so that the search cannot cycle.
             entering = int(better[0] if stuck else max(better, key=lambda j: reduced[j]))
             row = self._leaving(entering)
             stuck = self.rhs[row] == 0
@@ -121,9 +123,9 @@ class _Tableau:
         return Fraction(self.rhs[self.basis.index(column)]) if column in self.basis else Fraction(0)
 
     def weights(self) -> FloatArray:
-        """[M], of the columns."""
+        """The weights of the policies, [M]."""
         return np.array([float(self.value_of(j)) for j in range(self.M)])
 
     def multipliers(self, reduced: Table) -> FloatArray:
-        """[N], what a unit more of each threshold costs."""
+        """The objective lost per unit by which each threshold is raised, [N]."""
         return np.array([float(-x) for x in reduced[self.M : self.M + self.N]])

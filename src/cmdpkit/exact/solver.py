@@ -1,8 +1,9 @@
-"""Exact solutions: the best policy under the bounds, with shadow prices and a proof.
+"""Exact solutions: the best policy under the bounds, with shadow prices and a proof of how good it is.
 
-`solve` always returns an extreme point, hence at most N stochastic decisions, and a proved gap: the Lagrangian bound
-max_pi v + lam . (w - rho), computed by backward induction, against the policy's own exact value, plus what rounding may
-have done to both. No solution is returned whose evaluated totals miss a bound by more than its tolerance.
+`solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap. The gap is the
+Lagrangian bound max_pi v + lam . (w - rho), computed by backward induction, less the exact value of the policy, plus
+the largest error that rounding can have caused in both. No solution is returned whose evaluated totals miss a bound by
+more than its tolerance.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Optimum, Pool
-from cmdpkit.exact.drawn import Drawn, blend, read_off, totals
 from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.occupancy_lp import occupancy_lp
+from cmdpkit.exact.sparse_policy import SparsePolicy, blend, read_off, totals
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
@@ -26,28 +27,28 @@ from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 METHODS = ("auto", "columns", "lp")
-GAP = 1e-9  # relative; beyond it "auto" asks the LP
-BINDING = 1e-9  # a bound binds if moving it by its whole range is worth more than this share of the value's range
+MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method "auto" also solves the full LP
+MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds this share of the value's range
 
 
 @dataclass(frozen=True)
 class Solution:
     """The optimum of a constrained MDP, in the user's units and sense."""
 
-    cmdp: CMDP
-    policy: Policy
-    value: float
+    cmdp: CMDP  # the model that was solved
+    policy: Policy  # an optimal policy with at most N stochastic decisions
+    value: float  # expected total reward of the policy
     utilities: FloatArray  # [N], expected totals of the constraints' signals
     shadow_prices: FloatArray  # [N], value gained per unit by which a bound is relaxed
-    gap: float  # proved, rounding included: no feasible policy has a value above value + gap
-    tolerance: FloatArray  # [N]: no total misses its bound by more than this
-    binds: BoolArray  # [N]: whether the bound has a price
-    method: str
-    seconds: float
+    gap: float  # proved, with rounding included: no feasible policy has a value above value + gap
+    tolerance: FloatArray  # [N], no total misses its bound by more than this
+    binds: BoolArray  # [N], whether the bound has a price above 0
+    method: str  # "columns" or "lp", whichever found the policy
+    seconds: float  # how long solving took
 
     @cached_property
     def occupancy(self) -> FloatArray:
-        """q[h, s, a] of the policy."""
+        """The occupancy q[h, s, a] of the policy: the probability of being in s at step h and taking a."""
         return occupancy(self.cmdp, self.policy)
 
     @cached_property
@@ -56,15 +57,23 @@ class Solution:
         return decompose(self.cmdp, self.policy)
 
     def stochastic_decisions(self) -> list[Decision]:
-        """Where the policy has to draw: at most N places."""
+        """The steps and states where the policy draws its action at random: at most N of them."""
         return self.policy.stochastic_decisions(reach=self.occupancy.sum(axis=-1))
 
 
 def solve(cmdp: CMDP, method: str = "auto") -> Solution:
     """The optimal policy of a known model.
 
-    ``method`` is "columns" (column generation: fast, sparse), "lp" (the full occupancy LP in HiGHS) or "auto"
-    (columns, with the LP as a safety net). Raises `Infeasible` if no policy meets the bounds.
+    Parameters
+    ----------
+    cmdp : the model
+    method : "columns" (column generation, which is fast and uses little memory), "lp" (the full occupancy LP in HiGHS)
+        or "auto" (column generation, and the LP as well where that leaves a gap)
+
+    Returns
+    -------
+    The `Solution`: a policy, its value and totals, shadow prices and a proved gap. `Infeasible`, a `CmdpkitError`, is
+    raised if no policy meets all bounds.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -79,7 +88,7 @@ def solve(cmdp: CMDP, method: str = "auto") -> Solution:
 
 
 def solve_in(pool: Pool, cmdp: CMDP, method: str, began: float) -> Solution:
-    """Solve with the columns of a pool made for the same model (bounds may differ)."""
+    """Solve a model with a pool of policies made for it, perhaps with other bounds; ``began`` is a clock time."""
     rho = pool.thresholds(pool.scaled(cmdp.rho))
     if rho is None:
         raise explain_infeasible(cmdp, pool)
@@ -99,32 +108,32 @@ def solve_in(pool: Pool, cmdp: CMDP, method: str, began: float) -> Solution:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A policy with its evaluated totals, prices and proof."""
+    """What one method found: a policy with its evaluated totals, and prices that prove how good it is."""
 
-    drawn: Drawn
-    totals: FloatArray  # [1 + N], as computed
-    lam: FloatArray  # [N], in the user's units
-    gap: float  # bound less value, as computed
-    rounding: float  # by how much that may be too small
-    excess: float  # the largest amount, in tolerances, by which a bound is missed beyond its tolerance
-    method: str
+    sparse: SparsePolicy  # the policy
+    totals: FloatArray  # [1 + N], its expected reward and utilities, as computed
+    lam: FloatArray  # [N], the price of each bound, in the user's units
+    gap: float  # the Lagrangian bound less the policy's value, as computed
+    rounding: float  # rounding may have made the gap too small by this much
+    excess: float  # largest shortfall beyond a bound's tolerance, in units of that tolerance; 0 or less if all are met
+    method: str  # "columns" or "lp"
 
     def good(self, pool: Pool) -> bool:
         """Whether nothing better can be expected from another method."""
         size = max(abs(float(self.totals[0])), float(pool.units[0]) * 1e-3)
-        return self.excess <= 0 and self.gap <= GAP * size + self.rounding
+        return self.excess <= 0 and self.gap <= MAX_RELATIVE_GAP * size + self.rounding
 
     def solution(self, cmdp: CMDP, pool: Pool, seconds: float) -> Solution:
         """The answer for the user."""
         return Solution(
             cmdp=cmdp,
-            policy=self.drawn.policy(cmdp),
+            policy=self.sparse.policy(cmdp),
             value=float(self.totals[0]),
             utilities=cmdp.signs * self.totals[1:] + 0.0,
             shadow_prices=self.lam,
             gap=max(0.0, self.gap) + self.rounding,
             tolerance=pool.ranges.tolerance[1:],
-            binds=self.lam * pool.units[1:] > BINDING * pool.units[0],
+            binds=self.lam * pool.units[1:] > MIN_BINDING_SHARE * pool.units[0],
             method=self.method,
             seconds=seconds,
         )
@@ -138,7 +147,7 @@ def _by_columns(cmdp: CMDP, pool: Pool, best: Optimum) -> _Candidate:
 
 
 def _by_lp(cmdp: CMDP, pool: Pool, rho: FloatArray) -> _Candidate | None:
-    """The LP's answer; None where its solver gives up."""
+    """The candidate of the full LP, or None if HiGHS finds no optimum."""
     found = occupancy_lp(cmdp, rho * pool.units[1:] + pool.offsets[1:], pool.units)
     if found is None:
         return None
@@ -147,21 +156,23 @@ def _by_lp(cmdp: CMDP, pool: Pool, rho: FloatArray) -> _Candidate | None:
     return _candidate(cmdp, pool, read_off(q, greedy), lam, rho, "lp")
 
 
-def _candidate(cmdp: CMDP, pool: Pool, mixed: Drawn, lam: FloatArray, rho: FloatArray, method: str) -> _Candidate:
-    """Vertex, exact values and the proved gap; rho [N] are the scaled thresholds that were aimed at."""
+def _candidate(
+    cmdp: CMDP, pool: Pool, mixed: SparsePolicy, lam: FloatArray, rho: FloatArray, method: str
+) -> _Candidate:
+    """An extreme point found from ``mixed``, with exact totals and gap; rho [N] are the scaled thresholds used."""
     ranges = pool.ranges
-    drawn = purify(cmdp, mixed, rho * pool.units[1:] + pool.offsets[1:], pool.units[1:])
-    values = totals(cmdp, drawn)
+    sparse = purify(cmdp, mixed, rho * pool.units[1:] + pool.offsets[1:], pool.units[1:])
+    values = totals(cmdp, sparse)
     bound = pool.greedy(np.concatenate(([1.0], lam)))[0] - float(lam @ cmdp.rho)
-    # What is computed and what is true differ by the rounding, so less than the tolerance may be seen.
+    # True totals may be lower than the computed ones by the rounding error, so that much of the tolerance is not used.
     seen = (cmdp.rho - values[1:]) - (ranges.tolerance - ranges.rounding)[1:]
     excess = float((seen / ranges.tolerance[1:]).max(initial=-np.inf))
     rounding = ranges.gap_rounding(lam, cmdp.rho)
-    return _Candidate(drawn, values, lam, bound - float(values[0]), rounding, excess, method)
+    return _Candidate(sparse, values, lam, bound - float(values[0]), rounding, excess, method)
 
 
 def _missed(cmdp: CMDP, pool: Pool, best: _Candidate) -> CmdpkitError:
-    """The error for a problem that is feasible as far as one can tell, but whose policy misses a bound."""
+    """The error for a problem that seems feasible, although the best policy found misses one of its bounds."""
     tolerance = pool.ranges.tolerance[1:]
     short = cmdp.rho - best.totals[1:]
     n = int((short / tolerance).argmax())

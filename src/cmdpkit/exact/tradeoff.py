@@ -16,22 +16,24 @@ from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 
-ENDS = 0.6 * FEASIBLE  # the ends of the range are solutions of solutions (`ranges.AGAIN`), and belong to the curve
+# The ends of the curve are totals of solutions, found with `ranges.REACHED_BOUND_BAND`. A slightly wider band makes
+# them count as feasible here too.
+CURVE_END_BAND = 0.6 * FEASIBLE
 
 
 @dataclass(frozen=True)
 class Tradeoff:
     """The optimal value as a function of one bound, in the user's units."""
 
-    name: str
-    bounds: FloatArray  # [points]
-    values: FloatArray  # [points]
-    prices: FloatArray  # [points], shadow price of this bound
-    utilities: FloatArray  # [points, N]
-    infeasible: FloatArray  # bounds asked for that no policy meets
+    name: str  # of the constraint whose bound is moved
+    bounds: FloatArray  # [points], the bounds that can be met
+    values: FloatArray  # [points], the optimal value under each
+    prices: FloatArray  # [points], the shadow price of this bound
+    utilities: FloatArray  # [points, N], expected totals of the constraints' signals
+    infeasible: FloatArray  # the bounds asked for that no policy meets
 
     def rows(self) -> list[dict[str, float]]:
-        """One dictionary a point: bound, value, price."""
+        """One dictionary per point, with the keys bound, value and price."""
         keys = ("bound", "value", "price")
         return [
             dict(zip(keys, map(float, row), strict=True))
@@ -40,10 +42,19 @@ class Tradeoff:
 
 
 def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, high: float | None = None) -> Tradeoff:
-    """Optimal value against the bound of constraint ``name`` at n points from ``low`` to ``high``.
+    """The optimal value for ``n`` different bounds of one constraint, evenly spaced from ``low`` to ``high``.
 
-    By default the range goes from where the bound stops mattering to the strictest that can be met given the other
-    bounds. The policies found for one bound are reused for the next.
+    Parameters
+    ----------
+    cmdp : the model; its other bounds stay as they are
+    name : of the constraint whose bound is moved
+    n : how many bounds are tried
+    low, high : the smallest and the largest of them. By default they go from where the bound no longer changes the
+        optimum to the strictest bound that can be met together with the others.
+
+    Returns
+    -------
+    The `Tradeoff`, which lists the bounds that no policy meets separately.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -60,7 +71,7 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
         if not np.isfinite(end):
             raise CmdpkitError(f"{what} is {end}, expected a finite number")
     asked = np.linspace(low, high, n)
-    pool = Pool(cmdp, band=ENDS)
+    pool = Pool(cmdp, band=CURVE_END_BAND)
     met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
     for bound in asked:

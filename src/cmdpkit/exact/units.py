@@ -1,11 +1,11 @@
-"""What policies can collect from the start: the natural unit of every signal, and how exactly its totals are known.
+"""What policies can collect from the start: the natural unit of every signal, and the rounding error of its totals.
 
-Two backward inductions per signal give the least and the largest total that any policy has. What is stored in states
-that nobody reaches has no influence on them, and a large number that is reached with a small probability counts with
-that probability. A third induction, on absolute values, bounds the rounding error of every total that is computed.
+Two backward inductions per signal give the least and the largest expected total of any policy. Numbers in states that
+no policy reaches have no influence, and a large number that is reached with a small probability counts with that
+probability. A third induction, on absolute values, bounds the rounding error of every total that is computed.
 
-The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. It is
-the only tolerance there is: the unit is chosen such that it is FEASIBLE in scaled totals, for every signal.
+The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. No
+other tolerance is used. The unit of each signal is chosen such that the tolerance is FEASIBLE in scaled totals.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ ROUNDOFF = 2.0**-53  # relative error of one floating-point operation
 
 
 class Units(NamedTuple):
-    """Of the reward and the N utilities, in that order; utilities in the sense of `CMDP.g`."""
+    """Ranges and rounding errors of the reward and the N utilities, in that order; utilities as in `CMDP.g`."""
 
     worst: FloatArray  # [1+N], the least total of any policy
-    best: FloatArray  # [1+N], the largest
+    best: FloatArray  # [1+N], the largest total of any policy
     rounding: FloatArray  # [1+N], no total of a policy is computed with a larger error
     magnitude: FloatArray  # [1+N], the largest total of the signal's absolute value
 
     @property
     def tolerance(self) -> FloatArray:
-        """[1+N]: a bound that is missed by no more than this counts as met; of a signal that is always 0, FEASIBLE."""
+        """A bound missed by no more than this counts as met, [1+N]; FEASIBLE for a signal that is always 0."""
         allowed = FEASIBLE * (self.best - self.worst) + 4 * self.rounding
         return np.where(allowed > 0, allowed, FEASIBLE)
 
     @property
     def unit(self) -> FloatArray:
-        """[1+N]: totals less `worst` are divided by this; at least the range, so that scaled totals are in 0..1."""
+        """Scaled totals are (total - worst) / unit, [1+N]. The unit is at least the range, so they lie in 0..1."""
         unit: FloatArray = self.tolerance / FEASIBLE
         return unit
 
     def of(self, constraints: list[int]) -> Units:
-        """The same for the reward and some of the constraints."""
+        """The same numbers for the reward and some of the constraints only."""
         rows = [0, *(1 + n for n in constraints)]
         return Units(*(x[rows] for x in self))
 

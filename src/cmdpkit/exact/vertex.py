@@ -1,15 +1,17 @@
 """From any optimal policy to an extreme point: as many extra actions as binding constraints, and no more.
 
-Count as *extra* every action a decision draws beyond its first. A shift of probability between the actions of some
-decisions changes reward and utilities linearly in the occupancy. If there are more extras than binding constraints,
-some shift leaves all binding utilities as they are, and the direction that does not lower the reward is followed until
-an action runs dry: one extra less. What remains has linearly independent effects on the binding utilities.
+Where a decision draws among several actions, all but the first count as *extra*. Reward and utilities are linear in the
+occupancy, and so they change linearly when probability is shifted between the actions of some decisions. If there are
+more extra actions than binding constraints, some shift leaves all binding utilities unchanged. It is followed in the
+direction that does not lower the reward, until the probability of some action is 0: one extra action less. The shifts
+that remain have linearly independent effects on the binding utilities.
 
-All this happens in one walk through the steps. Each decision that draws adds its directions when the walk comes to it,
-and they are reduced at once, so that there are never more than N + 1 of them. A direction carries its *flow*: how it
-changes the probability of being in each state now. Where the flow meets a later decision it is divided by that
-decision's probabilities; therefore its effect on the totals, the difference of two action values under the given
-policy, does not change on the way. When an action runs dry, the directions that use it are combined so that none does.
+All this happens in one walk through the steps. Each decision that draws adds its shifts, called *directions*, when the
+walk comes to it. They are reduced at once, so that there are never more than N + 1 of them. Each direction has a
+*flow*: by how much it changes the probability of being in each state at the current step. At a later decision it is
+divided by that decision's probabilities. The effect of a direction on the totals is a difference of two action values
+under the given policy, and it stays the same during the walk. When the probability of an action becomes 0, the
+directions that use this action are combined such that none of them uses it any more.
 """
 
 from __future__ import annotations
@@ -19,41 +21,41 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.drawn import Drawn, totals
+from cmdpkit.exact.sparse_policy import SparsePolicy, totals
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
-INDEPENDENT = 1e-13  # directions that change the binding utilities by less than this (scaled) have no effect on them
-TIGHT = 1e-12  # a utility within this of its threshold (in scaled totals) is binding
+MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none
+MAX_BINDING_SLACK = 1e-12  # a utility that exceeds its threshold by no more than this, in scaled totals, is binding
 
 
 class Slot(NamedTuple):
-    """An action of a decision that draws."""
+    """One of the actions among which the policy draws at step h in state s."""
 
     h: int
     s: int
     a: int
 
 
-def purify(cmdp: CMDP, drawn: Drawn, rho: FloatArray, units: FloatArray) -> Drawn:
-    """An extreme point whose value is no smaller, still meeting rho, and the policy itself if it is one.
+def purify(cmdp: CMDP, sparse: SparsePolicy, rho: FloatArray, units: FloatArray) -> SparsePolicy:
+    """An extreme point that still meets rho and whose value is no smaller; a policy that is one is returned as it is.
 
-    rho and `units` [N] are in the user's units; units scale the utilities to totals of order 1.
+    rho [N] is in the user's units, and so are `units` [N], by which utilities are divided to make totals of order 1.
     """
-    if not len(drawn.s):
-        return drawn
+    if not len(sparse.s):
+        return sparse
     X = np.zeros((cmdp.H + 1, cmdp.S, 1 + cmdp.N))
-    w = totals(cmdp, drawn, X)[1:]
-    walk = _Walk(cmdp, drawn, (w - rho) / units, units)
-    last = int(np.flatnonzero(np.diff(drawn.first))[-1])
+    w = totals(cmdp, sparse, X)[1:]
+    walk = _Walk(cmdp, sparse, (w - rho) / units, units)
+    last = int(np.flatnonzero(np.diff(sparse.first))[-1])
     for h in range(last + 1):
-        for row in range(drawn.first[h], drawn.first[h + 1]):
+        for row in range(sparse.first[h], sparse.first[h + 1]):
             walk.meet(h, row, X[h + 1])
         walk.advance(h)
     found = walk.policy()
     missing = (rho - totals(cmdp, found)[1:]) / units
-    if missing.max(initial=0.0) > 0 and walk.correct(missing):  # take out what rounding has left
+    if missing.max(initial=0.0) > 0 and walk.correct(missing):  # correct what rounding has changed
         corrected = walk.policy()
         if ((rho - totals(cmdp, corrected)[1:]) / units).max() < missing.max():
             return corrected
@@ -63,23 +65,23 @@ def purify(cmdp: CMDP, drawn: Drawn, rho: FloatArray, units: FloatArray) -> Draw
 class _Walk:
     """The decisions met so far that still draw, and the directions in which their probabilities can be shifted."""
 
-    def __init__(self, cmdp: CMDP, drawn: Drawn, slack: FloatArray, units: FloatArray) -> None:
-        self.cmdp, self.drawn, self.slack, self.units = cmdp, drawn, slack, units
-        self.choice = drawn.choice.copy()
-        self.slots: list[Slot] = []
+    def __init__(self, cmdp: CMDP, sparse: SparsePolicy, slack: FloatArray, units: FloatArray) -> None:
+        self.cmdp, self.sparse, self.slack, self.units = cmdp, sparse, slack, units
+        self.choice = sparse.choice.copy()
+        self.slots: list[Slot] = []  # every action that the decisions met so far draw
         self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
-        self.change = np.zeros((0, 0))  # [directions, slots], of the masses
-        self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], of reward and utilities, scaled
-        self.flow = cmdp.mu[None].copy()  # [1 + directions, S]: of the policy itself, then of the directions
+        self.change = np.zeros((0, 0))  # [directions, slots], how a direction changes the masses
+        self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], how it changes reward and scaled utilities
+        self.flow = cmdp.mu[None].copy()  # [1 + directions, S], state probabilities, then their changes by direction
 
     def meet(self, h: int, row: int, X_next: FloatArray) -> None:
-        """Take up the decision of a row of `drawn`: its actions become slots, shifts between them directions."""
-        s, shares = int(self.drawn.s[row]), self.drawn.p[row]
+        """Add a decision, given as a row of `sparse`: its actions become slots, and shifts between them directions."""
+        s, shares = int(self.sparse.s[row]), self.sparse.p[row]
         used = np.flatnonzero(shares)
         shares = shares[used]
-        mine = [Slot(h, s, int(a)) for a in self.drawn.a[row, used]]
+        mine = [Slot(h, s, int(a)) for a in self.sparse.a[row, used]]
         values = {slot: self._action_value(slot, X_next) for slot in mine}
-        if not self.flow[0, s] > 0:  # an earlier shift has cut it off: from now on it takes one action
+        if not self.flow[0, s] > 0:  # an earlier shift made this state unreachable: it takes one action
             expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
             taken = values[Slot(h, s, int(self.choice[h, s]))]
             self.effect = self.effect + np.outer(self.flow[1:, s], taken - expected)
@@ -88,7 +90,7 @@ class _Walk:
         self.mass = np.append(self.mass, self.flow[0, s] * shares)
         self.change = np.column_stack((self.change, np.outer(self.flow[1:, s], shares)))
         for slot in mine[1:]:
-            if slot not in self.slots:  # it ran dry together with another one
+            if slot not in self.slots:  # it was dropped together with another one
                 continue
             others = [x for x in mine[: mine.index(slot)] if x in self.slots]
             if not others:
@@ -102,7 +104,7 @@ class _Walk:
             self._reduce()
 
     def _action_value(self, slot: Slot, X_next: FloatArray) -> FloatArray:
-        """[1 + N]: reward and scaled utilities from here on, if this action is taken."""
+        """Expected reward and scaled utilities [1 + N] from this step on, if this action is taken."""
         c, (h, s, a) = self.cmdp.compact, slot
         value = np.array([x[h % len(x), s, a] for x in (c.r, *c.g)])
         if h + 1 < self.cmdp.H:
@@ -118,20 +120,20 @@ class _Walk:
         return kernel.successors[span], kernel.prob[span]
 
     def _scales(self) -> FloatArray:
-        """[directions]: how far each can be followed, forwards as well as backwards."""
+        """How far each direction can be followed, forwards as well as backwards, [directions]."""
         sizes = np.abs(self.change)
         scales: FloatArray = np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1)
         return scales
 
     def _reduce(self) -> None:
-        """Follow shifts without effect on the binding utilities until there are none."""
+        """Follow shifts that do not change the binding utilities, until no such shift is left."""
         while len(self.effect):
             dry = np.flatnonzero((self.mass <= 0) & self.change.any(axis=0))
             if len(dry):
                 self._drop(int(dry[0]))
                 continue
             scales = self._scales()
-            binding = self.slack <= TIGHT
+            binding = self.slack <= MAX_BINDING_SLACK
             shift = _null_vector((self.effect[:, 1:] * scales[:, None]).T[binding])
             if shift is None:
                 return
@@ -140,21 +142,21 @@ class _Walk:
     def _orient(self, shift: FloatArray, binding: BoolArray) -> FloatArray:
         """The shift or its opposite: the one that gains reward, unless that would change a binding utility.
 
-        A shift that is without effect only because it is small must not be followed far.
+        A tiny change of a utility per unit of shift becomes a large one over a long way. The shorter way is taken then.
         """
         if shift @ self.effect[:, 0] < 0:
             shift = -shift
         drift = float(np.abs(shift @ self.effect[:, 1:])[binding].max(initial=0.0))
         there, back = self._lengths(shift).min(), self._lengths(-shift).min()
-        return shift if there * drift <= 2 * INDEPENDENT or there <= back else -shift
+        return shift if there * drift <= 2 * MIN_EFFECT or there <= back else -shift
 
     def _lengths(self, shift: FloatArray) -> FloatArray:
-        """[slots]: how far a shift can be followed until each action runs dry."""
+        """How far a shift can be followed until the probability of each action is 0, [slots]."""
         change = shift @ self.change
         return np.where(change < 0, self.mass / np.where(change < 0, -change, 1.0), np.inf)
 
     def _follow(self, shift: FloatArray, binding: BoolArray) -> None:
-        """Move along a combination of the directions until an action runs dry or a slack utility is used up."""
+        """Follow a shift until the probability of an action is 0, or until another utility becomes binding."""
         lengths, drift = self._lengths(shift), shift @ self.effect[:, 1:]
         sinking = ~binding & (drift < 0)
         limits = np.where(sinking, self.slack / np.where(sinking, -drift, 1.0), np.inf)
@@ -172,7 +174,7 @@ class _Walk:
         self.flow[0] = np.maximum(self.flow[0] + shift @ self.flow[1:], 0.0)
 
     def _drop(self, dry: int) -> None:
-        """Leave an action out: one direction goes, and is mixed into the others such that none uses the action."""
+        """Drop an action: combine the directions such that only one uses it, and remove that one."""
         use = self.change[:, dry]
         gone = int(np.abs(use).argmax())
         factors = use / use[gone]
@@ -186,7 +188,7 @@ class _Walk:
         self._forget(dry)
 
     def _forget(self, i: int) -> None:
-        """Take a slot off the list; a decision that has only one left no longer draws."""
+        """Remove a slot; a decision with only one slot left no longer draws."""
         h, s, _ = self.slots.pop(i)
         self.mass = np.delete(self.mass, i)
         self.change = np.delete(self.change, i, axis=1)
@@ -211,8 +213,8 @@ class _Walk:
         self.flow = then
 
     def correct(self, missing: FloatArray) -> bool:
-        """Shift the masses such that the binding utilities gain `missing` [N] (scaled); whether that was possible."""
-        binding = self.slack <= TIGHT
+        """Shift the masses such that the binding utilities gain `missing` [N] (scaled); False if that is impossible."""
+        binding = self.slack <= MAX_BINDING_SLACK
         if not len(self.effect) or not binding.any():
             return False
         scales = self._scales()
@@ -224,8 +226,8 @@ class _Walk:
         self.mass = mass
         return True
 
-    def policy(self) -> Drawn:
-        """What the walk has arrived at."""
+    def policy(self) -> SparsePolicy:
+        """The policy after all shifts so far."""
         places = sorted({slot[:2] for slot in self.slots})
         width = max((sum(slot[:2] == place for slot in self.slots) for place in places), default=1)
         a, p = np.zeros((len(places), width), dtype=np.int16), np.zeros((len(places), width))
@@ -236,7 +238,7 @@ class _Walk:
         h = np.array([place[0] for place in places], dtype=np.int64)
         s = np.array([place[1] for place in places], dtype=np.int64)
         first = np.searchsorted(h, np.arange(self.cmdp.H + 1)).astype(np.int64)
-        return Drawn(self.choice, first, s, a, p / p.sum(axis=1, keepdims=True))
+        return SparsePolicy(self.choice, first, s, a, p / p.sum(axis=1, keepdims=True))
 
 
 def _null_vector(effects: FloatArray) -> FloatArray | None:
@@ -246,7 +248,7 @@ def _null_vector(effects: FloatArray) -> FloatArray | None:
         first: FloatArray = np.eye(1, columns)[0]
         return first
     _, singular, right = np.linalg.svd(effects)
-    rank = int((singular > INDEPENDENT).sum())
+    rank = int((singular > MIN_EFFECT).sum())
     null: FloatArray = right[-1].astype(float)
     return None if rank == columns else null
 

@@ -1,7 +1,9 @@
 """Many runs from one description, on this machine or on a cluster.
 
-What enters: an experiment, as a TOML file or in Python. What leaves: records in a folder, and a `Study` of them.
-`experiment` says which runs are asked for, `execute` carries out those that a folder lacks, `worker` does one run in
-any process, and `backends/` says which process. Other rooms use `bench` and `execute` of `execute`, `Experiment`, and
-`learn_many` of `worker`.
+What enters: an experiment, as a TOML file or in Python. What leaves: records in a folder, and a `Study` of them. This
+room writes into that folder only, and never replaces a finished record.
+
+`experiment` says which runs are asked for, `execute` carries out those that the folder does not hold yet, `worker` does
+one run in any process, and `backends/` decides in which process. Other rooms may import `bench`, `execute`, `Observer`
+and `Outcome` of `execute`, `Experiment`, `learn_many` of `worker`, and `Executor` of `backends`.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment, one sentence a mistake: the file, the line where it is known, the key, the rule."""
+"""What is wrong with an experiment: one line per mistake, with the file, its line if known, the key and the rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[int | str, ...]
 
 
 def explained(error: ValidationError, kind: type[BaseModel], source: str, document: Mapping[str, Any]) -> str:
-    """All complaints of a validation, in the order of the document."""
+    """All mistakes that a validation found, in the order of the document."""
     lines = []
     for found in error.errors(include_url=False):
         place = found["loc"]
@@ -40,7 +40,7 @@ def _said(found: dict[str, Any], place: Place, kind: type[BaseModel]) -> str:
 
 
 def _path(place: Place) -> str:
-    """A key as people write it: algorithms[1].params.eta."""
+    """The place of a key as text, such as algorithms[1].params.eta."""
     return "".join(f"[{x}]" if isinstance(x, int) else f".{x}" for x in place).removeprefix(".")
 
 
@@ -55,7 +55,7 @@ def _keys(kind: type[BaseModel], place: Place) -> list[str]:
 
 
 def _line(document: Mapping[str, Any], place: Place) -> int | None:
-    """The line of the innermost key of a place whose line is known."""
+    """The line of the innermost key on the way to a place, as far as lines are known."""
     node: Any = document
     line = None
     for part in place:

@@ -1,8 +1,9 @@
-"""Carrying out an experiment: skip what is done, continue what is not, record what fails, and keep everything.
+"""Carrying out an experiment: finished runs are skipped, interrupted ones continued, and failures recorded.
 
-The folder of an experiment holds, per run, the files of `cmdpkit.records.store`, the policy (KEY.policy.json) and,
-while the run is under way, its saved state (KEY.run.npz); models/ holds the models by their fingerprint. All of it is
-written whole or not at all, so the same command continues after a crash, and several may work on one folder at once.
+The folder of an experiment holds, for each run, the files of `cmdpkit.records.store`, the policy (KEY.policy.json) and,
+while the run is under way, its saved state (KEY.run.npz); models/ holds the models by their fingerprints. Every file is
+written as a whole or not at all. The same command can therefore continue after a crash, and several commands can work
+on one folder at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,48 +35,41 @@ from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.running.learning import Progress
 from cmdpkit.simulate.simulator import Noise
 
-LEFT_OVER = 3600.0  # seconds after which a temporary file belongs to nobody
+STALE_FILE_SECONDS = 3600.0  # a temporary file that is older was left behind by a killed process
 
-Worlds = Mapping[str, CMDP | GymRecipe]  # what the runs learn in, by fingerprint
+Worlds = Mapping[str, CMDP | GymRecipe]  # the models and environments of the runs, by fingerprint
 
 
 class Observer(Protocol):
-    """Somebody who is told how an experiment gets on."""
+    """Progress callbacks of an experiment."""
 
     def begin(self, total: int, done: int) -> None:
-        """So many runs are asked for, and so many were done before."""
+        """Called first: how many runs are asked for, and how many of them are already done."""
 
     def report(self, at: Progress) -> None:
-        """A run stands here."""
+        """Called several times a second while a run is under way."""
 
     def ended(self, run: Run, reason: str | None) -> None:
-        """A run is done, or failed for this reason."""
+        """Called when a run has ended, with the reason if it failed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one invocation did: runs that were done already, those done now, and those that failed, with reasons."""
+    """What one call of `execute` did."""
 
-    folder: Path
-    runs: tuple[Run, ...]
-    worlds: Worlds
+    folder: Path  # of the records
+    runs: tuple[Run, ...]  # all runs that were asked for
+    worlds: Worlds  # the models and environments of these runs
     title: str  # of a report about them
-    skipped: int
-    failed: Mapping[str, str]  # key of the run -> reason
-    seconds: float
+    skipped: int  # how many of the runs were done before
+    failed: Mapping[str, str]  # key of a run that failed -> reason
+    seconds: float  # how long the call took
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         failed = [{**run.to_dict(), "reason": self.failed[run.key]} for run in self.runs if run.key in self.failed]
-        done = len(self.runs) - self.skipped - len(failed)
-        return {
-            "out": str(self.folder),
-            "runs": len(self.runs),
-            "skipped": self.skipped,
-            "done": done,
-            "failed": failed,
-            "seconds": self.seconds,
-        }
+        counts = {"runs": len(self.runs), "skipped": self.skipped, "done": len(self.runs) - self.skipped - len(failed)}
+        return {"out": str(self.folder), **counts, "failed": failed, "seconds": self.seconds}
 
     def study(self) -> Study:
         """The finished runs of the experiment, in its order, those that failed, and the models."""
@@ -96,10 +90,11 @@ def execute(
     address: str | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Carry out the runs that a folder does not hold yet, in the worlds whose fingerprints they name.
+    """Carry out the runs that a folder does not hold yet, each in the world that has its fingerprint.
 
     A run that fails is recorded with its reason, does not stop the others and is tried again next time. If nothing can
-    be written any more (disk full, no permission) or the cluster is lost, it ends with a ValueError; nothing is lost.
+    be written any more (disk full, no permission) or the cluster is lost, CmdpkitError is raised; finished runs are
+    kept. The parameters are those of `bench`.
     """
     began = time.monotonic()
     backend = backend_of(executor, workers, address)
@@ -131,7 +126,7 @@ def execute(
 
 
 def _check_importable(runs: Sequence[Run], worlds: Worlds) -> None:
-    """Refuse what other processes cannot import."""
+    """Refuse classes and functions that other processes cannot import."""
     made = [world.source for world in worlds.values() if isinstance(world, GymRecipe)]
     for name in (*(run.algo for run in runs), *made):
         if name.startswith("__main__:"):
@@ -142,7 +137,7 @@ def _check_importable(runs: Sequence[Run], worlds: Worlds) -> None:
 
 
 def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path) -> list[Job]:
-    """The runs with their worlds; files of models are written where they are missing."""
+    """A job for every run; models that are not in the folder yet are written there."""
     make_folder(folder / MODELS)
     jobs = []
     for run in runs:
@@ -167,7 +162,7 @@ def _modules(parts: Iterable[Coded]) -> tuple[str, ...]:
 
 @contextmanager
 def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
-    """Add to an error that ends everything what is safe and what to do."""
+    """Add to an error that ends the whole experiment how many runs are finished, and what to do."""
     try:
         yield
     except ValueError as error:
@@ -177,13 +172,13 @@ def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what killed processes left behind: saved states of finished runs, and files half written long ago."""
-    with suppress(OSError):  # removed by somebody else, or nobody may remove anything here
+    """Remove what killed processes left behind: saved states of finished runs, and old temporary files."""
+    with suppress(OSError):  # another process removed them, or this one is not allowed to
         for path in folder.glob("*.run.npz"):
             if has_record(folder, path.name.partition(".")[0]):
                 path.unlink()
         for path in folder.glob(".*.tmp"):
-            if time.time() - path.stat().st_mtime > LEFT_OVER:
+            if time.time() - path.stat().st_mtime > STALE_FILE_SECONDS:
                 path.unlink()
 
 
@@ -200,12 +195,25 @@ def bench(
     address: str | None = None,
     observer: Observer | None = None,
 ) -> Study:
-    """Run algorithms on environments, with several seeds, and look at the results together.
+    """Run algorithms on environments with several seeds, and return the results together.
 
-    An environment is a model, a name, a file or ``{"model": ..., "params": {...}, "bounds": {...}}`` (give a mapping to
-    give models names), an algorithm a name, a class or ``{"name": ..., "preset": ..., "params": {...}}``; a list in
-    these is several settings. Names may be those of your own code, "package.module:name". With a folder ``out`` the
-    records are kept there, and the same call continues where one stopped.
+    Parameters
+    ----------
+    environments : a list of models, names, files or tables ``{"model": ..., "params": {...}, "bounds": {...}}``, or a
+        mapping that gives them names; "package.module:name" is your own function
+    algorithms : a list of names, classes or tables ``{"name": ..., "preset": ..., "params": {...}}``. In a table of
+        either kind, a list of values means that each of them is tried.
+    episodes, noise : of every run, as in `cmdpkit.learn`
+    seeds : a list of seeds, or how many, counted from 0
+    out : folder in which the records are kept; the same call continues from there if it was interrupted
+    executor : "processes" for processes of this machine, "serial" for this process only, or "dask" for a cluster
+    workers : how many processes or dask workers to start, by default one per processor
+    address : of the scheduler of a dask cluster that is already running
+    observer : callbacks that are told about progress
+
+    Returns
+    -------
+    The `Study` of all finished runs.
 
     >>> study = bench(["paper/synthetic"], ["triple-q", "dual-q"], episodes=500, seeds=2, executor="serial")
     >>> [(group.label, group.seeds) for group in study.groups()]
@@ -215,19 +223,7 @@ def bench(
         environments = [{"model": model, "name": name} for name, model in environments.items()]
     listed = {"environments": list(environments), "algorithms": list(algorithms), "seeds": seeds}
     experiment = Experiment.of({"name": "bench", **listed, "episodes": episodes, "noise": noise}, "bench")
-    with tempfile.TemporaryDirectory(prefix="cmdpkit-") if out is None else _kept(out) as folder:
-        done = execute(
-            experiment.runs(),
-            experiment.worlds,
-            folder,
-            executor=executor,
-            workers=workers,
-            address=address,
-            observer=observer,
-        )
+    runs, worlds = experiment.runs(), experiment.worlds
+    with tempfile.TemporaryDirectory(prefix="cmdpkit-") if out is None else nullcontext(os.fspath(out)) as folder:
+        done = execute(runs, worlds, folder, executor=executor, workers=workers, address=address, observer=observer)
         return done.study()
-
-
-@contextmanager
-def _kept(folder: str | os.PathLike[str]) -> Iterator[str]:
-    yield os.fspath(folder)

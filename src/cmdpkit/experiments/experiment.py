@@ -1,9 +1,8 @@
 """An experiment: environments x algorithms x parameters x seeds, written in TOML or in Python, as a list of runs.
 
-A run is addressed by what is asked of it (`Run.key`) and draws its random numbers from its own seed, so that nothing
-else in the experiment has a say in its result: adding, removing or reordering environments, algorithms, parameters or
-seeds changes no other run, and finished runs are found again. Runs of different algorithms with the same seed are
-comparable seed by seed.
+The key of a run is a digest of what is asked of it (`Run.key`), and its random numbers come from its own seed. Nothing
+else in the experiment influences its result: adding, removing or reordering environments, algorithms, parameters or
+seeds changes no other run, and finished runs are found again. Different algorithms can be compared seed by seed.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from cmdpkit.running.parameters import check_parameters
 
 
 def _whole(value: Any) -> Any:
-    """8e6 is a float in TOML, and a whole number all the same."""
+    """Convert a float that is a whole number, because TOML reads 8e6 as a float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _known(algo: str | type) -> str:
-    """The name of an algorithm by which any process finds it again."""
+    """The name by which any process can find the algorithm."""
     kind = resolve(algo)
     name = name_of(kind)
     if "<locals>" in name or resolve(name) is not kind:
@@ -51,7 +50,7 @@ def _known(algo: str | type) -> str:
 
 
 def _constraints(value: Any) -> Any:
-    """Constraints, also as tables of name, sense and bound."""
+    """Convert tables with name, sense and bound to constraints."""
     if not isinstance(value, list):
         return value
     keys = ("name", "sense", "bound")
@@ -71,7 +70,7 @@ def _several(value: Any) -> Any:
 
 
 def _numbered(value: Any) -> Any:
-    """A number of seeds stands for 0, 1, ..."""
+    """Convert a number of seeds to the list 0, 1, ..."""
     value = _whole(value)
     if is_int(value):
         if value < 1:
@@ -83,7 +82,7 @@ def _numbered(value: Any) -> Any:
 
 
 def _settings(value: Any) -> Any:
-    """Every value as a list of settings."""
+    """Convert every value to a list of settings."""
     if not isinstance(value, Mapping):
         return value
     for name, x in value.items():
@@ -102,12 +101,12 @@ Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """An environment with its parameters and bounds settled, as runs name it."""
+    """An environment with one choice of its parameters and bounds."""
 
-    env: str
-    bounds: Mapping[str, float]  # those that were changed
-    fingerprint: str
-    world: CMDP | GymRecipe
+    env: str  # what records call it
+    bounds: Mapping[str, float]  # the bounds that were changed
+    fingerprint: str  # of the world
+    world: CMDP | GymRecipe  # the model, or how to make the environment
 
 
 class _Part(BaseModel):
@@ -115,14 +114,14 @@ class _Part(BaseModel):
 
 
 class Environment(_Part):
-    """A model by its name, its file or itself, or a function that makes a model or a Gymnasium environment.
+    """A model, its name or its file, or a function that makes a model or a Gymnasium environment.
 
-    Lists among its parameters and bounds are several environments. The keys from ``constraints`` on are for Gymnasium
-    environments; see `cmdpkit.gym.GymWorld`.
+    A list as a parameter or bound means one environment for each of its values. The keys from ``constraints`` on are
+    for Gymnasium environments; see `cmdpkit.gym.GymWorld`.
     """
 
-    model: str | CMDP
-    name: str = ""  # what records call a model that has no name
+    model: str | CMDP  # a name, a file, "package.module:function", or a model
+    name: str = ""  # what records call it, by default the name or file
     renormalise: bool = False  # divide the probabilities in a model file by their sum
     params: Settings = Field(default_factory=dict)
     bounds: Settings = Field(default_factory=dict)
@@ -141,7 +140,7 @@ class Environment(_Part):
         return value
 
     def problems(self, folder: Path) -> Iterator[Problem]:
-        """Every setting; files are relative to the folder."""
+        """Yield one problem per setting; paths of files are relative to the folder."""
         for params, bounds in product(_grid(self.params), _grid(self.bounds)):
             name, made = self._made(params, folder)
             if isinstance(made, CMDP):
@@ -173,7 +172,7 @@ class Environment(_Part):
         return Problem(name, world.bounds, world.fingerprint, recipe)
 
     def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
-        """What records call the environment, and what there is: a CMDP, or what a function of the user's returns."""
+        """What records call the environment, and the environment: a CMDP, or what the user's function returned."""
         if isinstance(self.model, CMDP):
             if params:
                 raise CmdpkitError(f"params: a model itself takes no parameters, got {', '.join(params)}")
@@ -194,16 +193,16 @@ class Environment(_Part):
 
 
 class Algorithm(_Part):
-    """An algorithm; lists among its presets and parameters are several settings of it."""
+    """An algorithm; a list as preset or parameter means one setting for each of its values."""
 
     name: Annotated[str | type, AfterValidator(_known)]  # or "package.module:Class", or the class itself
-    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # its own first
+    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
     params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
-    episodes: Episodes | None = None  # where it differs from the experiment's
+    episodes: Episodes | None = None  # if it differs from the experiment's
 
     @property
     def presets(self) -> list[str]:
-        """The presets asked for, by default the one that the algorithm has first."""
+        """The presets asked for, by default the first one of the algorithm."""
         return self.preset or [resolve(self.name).default_preset()]
 
     @model_validator(mode="before")
@@ -213,7 +212,9 @@ class Algorithm(_Part):
 
 
 class Experiment(_Part):
-    """What is to be run. ``folder`` is what the files in it are relative to.
+    """All runs of an experiment, by environments, algorithms and seeds.
+
+    Paths of model files, and ``out``, are relative to ``folder``.
 
     >>> asked = Experiment(name="demo", environments=["paper/grid"], algorithms=["triple-q"], episodes=1e4, seeds=2)
     >>> [(run.algo, run.episodes, run.seed) for run in asked.runs()]
@@ -228,12 +229,12 @@ class Experiment(_Part):
         list[Annotated[int, Field(ge=0, le=MAX_SEED)]], BeforeValidator(_numbered), Field(min_length=1)
     ] = list(range(10))
     noise: Literal["none", "bernoulli"] = "none"
-    out: str = ""  # of the records, relative to `folder`; runs/NAME in the current directory unless given
+    out: str = ""  # folder of the records; by default runs/NAME in the current directory
     folder: Path = Path()
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str, folder: Path = Path()) -> Experiment:
-        """The experiment that a table describes; complaints begin with the ``source``, and the line if it is known."""
+        """The experiment that a table describes; errors begin with the ``source``, and the line if it is known."""
         try:
             return cls.model_validate({**document, "folder": folder})
         except ValidationError as error:
@@ -241,7 +242,7 @@ class Experiment(_Part):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
-        """The experiment in a TOML file, called as the file unless it has a name."""
+        """The experiment in a TOML file; unless the file gives a name, its own name is taken."""
         path = Path(path)
         document = toml_text.parse(path, read_text(path))
         if "folder" in document:
@@ -276,11 +277,11 @@ class Experiment(_Part):
 
     @property
     def worlds(self) -> dict[str, CMDP | GymRecipe]:
-        """What the runs learn in, by fingerprint."""
+        """The models and environments of the runs, by fingerprint."""
         return {problem.fingerprint: problem.world for problem in self.problems}
 
     def runs(self) -> list[Run]:
-        """Every run, by environment, algorithm, preset, parameters and seed, each in the order it is written."""
+        """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
         runs = [
             Run(
                 env=problem.env,
@@ -313,7 +314,7 @@ def _grid(settings: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def _text(model: str, head: str, params: Mapping[str, Scalar]) -> str:
-    """An environment with parameters as `load` reads it; those that are not written in it, in alphabetical order."""
+    """The text for which `load` returns the environment with these parameters, which are in alphabetical order."""
     if not params or parsed(model) == (head, params):
         return model
     texts = {name: str(x).lower() if isinstance(x, bool) else str(x) for name, x in params.items()}

@@ -1,7 +1,7 @@
-"""One run as a piece of work for any process on any machine that sees the same folder.
+"""One run as a job for any process on any machine that can write to the same folder.
 
-What counts is written into the folder by whoever does the run; nothing but names, reasons and signs of life travels. So
-whoever does it may be killed at any time: a run is finished when its record is there, and not before.
+The process that does a run writes the result into the folder. Only jobs, reasons of failures and progress reports are
+sent between processes, so a process may be killed at any time: a run is finished when its record exists, not earlier.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.simulator import Noise
 
 WORLD_CACHE_SIZE = 8  # worlds that a process keeps, with their optima
-REPORT_SECONDS = 0.25  # between two reports of a run to another process
+REPORT_SECONDS = 0.25  # between two progress reports of a run to another process
 
-Figures = dict[str, Any]
+Figures = dict[str, Any]  # a progress report as plain values, see `packed`
 
 
 class Job(NamedTuple):
-    """A run, its world, the folder its record goes to, and the folders in which to look for a user's modules."""
+    """A run, and everything that a process needs to know to carry it out."""
 
     run: Run
     world: str | GymRecipe  # the file of a model, or how to make an environment
-    folder: str
-    modules: tuple[str, ...]
+    folder: str  # where the record is written
+    modules: tuple[str, ...]  # folders from which the user's modules are imported
 
 
-Done = tuple[Job, str | None]  # with the reason, if it failed
+Done = tuple[Job, str | None]  # a job that has ended, and the reason if it failed
 
 
 def work(job: Job, report: Report | None = None) -> str | None:
-    """Do a run unless it is done; None, or why it failed. ValueError if its result cannot be written."""
+    """Do a run unless its record exists; returns why it failed, or None. CmdpkitError means that it cannot be written."""
     folder = Path(job.folder)
     try:
         ensure(job.run, folder, lambda: _class_of(job), lambda: _world_of(job), report)
@@ -76,14 +76,13 @@ def ensure(
 ) -> None:
     """Make sure that a folder holds the record of a run: a finished one is left alone, a saved one is continued.
 
-    ``kind`` gives the class of the learner and ``world`` a world in which nothing is counted yet; neither is called if
-    there is nothing to do. The policy is written first and the record last, so that a record means that everything is
-    there. Several processes may ensure the same run at once: all of them come to the same bits, and the first record
-    stays.
+    ``kind`` returns the class of the learner, and ``world`` a world in which nothing is counted yet; neither is called
+    if there is nothing to do. The policy is written first and the record last, so that a record means that everything
+    is there. Several processes may do the same run at once: all get the same result, and the first record is kept.
     """
     saved = checkpoint(folder, run.key)
     if not has_record(folder, run.key):
-        make_folder(folder)  # now, not after hours of learning
+        make_folder(folder)  # if this fails, it should fail now and not after hours of learning
         learner = kind()
         with closing(world()) as place:
             record = learn_in(
@@ -115,11 +114,12 @@ def learn_many(
     progress: Report | None = None,
     **params: Scalar,
 ) -> list[RunRecord]:
-    """One record per seed, in the order of the seeds; several at a time, as compiled code frees the interpreter lock.
+    """Learn with several seeds, and return one record per seed, in the order of the seeds.
 
-    With a folder ``out``, finished runs are read from it instead of being made again, and unfinished ones continue from
-    where they were saved last; the policy of each is written there too. Ctrl-C saves the runs under way, within
-    seconds. ``renormalise`` divides the probabilities in a model file by their sum.
+    Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
+    ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
+    Ctrl-C saves the runs under way within seconds. ``renormalise`` divides the probabilities in a model file by their
+    sum. The other parameters are those of `cmdpkit.learn`.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
     >>> [record.run.seed for record in records]
@@ -148,7 +148,7 @@ def learn_many(
 
 
 def _class_of(job: Job) -> type[Learner]:
-    """The learner's class, imported here; refused if its code is not the one that the run is about."""
+    """Import the learner's class, and refuse it if its code is not the code for which the run was requested."""
     for folder in job.modules:
         look_in(folder)
     kind = resolve(job.run.algo)
@@ -176,12 +176,12 @@ def _world_of(job: Job) -> World:
 
 @lru_cache(maxsize=WORLD_CACHE_SIZE)
 def _model_world(model: str, name: str, noise: Noise, bounds: tuple[tuple[str, float], ...]) -> ModelWorld:
-    """A model and its optimum, found once per process."""
+    """The world of a model; its optimum is computed only once per process."""
     return ModelWorld(read_model(model), name, noise, dict(bounds))
 
 
 def _reason(error: Exception, saved: Path) -> str:
-    """What went wrong, with its place in the code unless the message was written for users."""
+    """What went wrong, and for an unexpected error also where in the code."""
     said = str(error)
     if not isinstance(error, CmdpkitError):
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -189,11 +189,11 @@ def _reason(error: Exception, saved: Path) -> str:
     return f"{said} (saved so far: {saved}; delete it to start this run again)" if saved.exists() else said
 
 
-# -- signs of life from another process --------------------------------------------------------------------------------
+# -- progress reports from another process ----------------------------------------------------------------------------
 
 
-def now_and_then(send: Callable[[Figures], None]) -> Report:
-    """A report that passes on plain figures, at most every REPORT_SECONDS."""
+def throttled(send: Callable[[Figures], None]) -> Report:
+    """A progress callback that calls ``send`` with plain values, at most once every REPORT_SECONDS."""
     last = 0.0
 
     def tell(at: Progress) -> None:
@@ -206,21 +206,14 @@ def now_and_then(send: Callable[[Figures], None]) -> Report:
 
 
 def packed(at: Progress) -> Figures:
-    """What people look at, as plain figures."""
+    """The parts of a progress report that are shown, as plain values."""
     sums = at.tally.weak or at.tally.realised
-    violation = [float(x) for x in sums.violation]
-    return {
-        "key": at.run.key,
-        "done": at.done,
-        "phase": at.phase,
-        "seconds": at.seconds,
-        "regret": sums.regret,
-        "violation": violation,
-    }
+    totals = {"regret": sums.regret, "violation": [float(x) for x in sums.violation]}
+    return {"key": at.run.key, "done": at.done, "phase": at.phase, "seconds": at.seconds, **totals}
 
 
 def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
-    """The report behind the figures; KeyError, TypeError or ValueError if they are none of ours."""
+    """The inverse of `packed`; raises KeyError, TypeError or ValueError for values that it did not make."""
     sums = Sums(figures["regret"], np.array(figures["violation"], dtype=float))
     tally = Tally(int(figures["done"]), sums, None, sums, None)
     return Progress(runs[figures["key"]], tally.episodes, str(figures["phase"]), tally, float(figures["seconds"]))

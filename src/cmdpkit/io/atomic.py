@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, and never over somebody's work unless asked to."""
+"""Writing a file as a whole or not at all, and replacing an existing one only if the caller asks for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from cmdpkit.errors import CmdpkitError, quoted
 def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
     """A binary file that appears at ``path``, complete and on disk, only when the block ends without an error.
 
-    Until then it has a temporary name in the same folder. A file that exists stays as it is, with a ValueError, unless
-    ``overwrite`` is true; two writers cannot both succeed without it. Failures of the disk are ValueErrors too.
+    Until then it has a temporary name in the same folder. If a file exists already, it is kept and CmdpkitError is
+    raised, unless ``overwrite`` is true; without it, only one of two writers can succeed. Failures of the disk raise
+    CmdpkitError too.
     """
     path = Path(path)
     target = Path(os.path.realpath(path))  # through a symbolic link, the file it points at is written
@@ -39,12 +40,12 @@ def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterato
     except OSError as error:
         raise CmdpkitError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
-        with suppress(OSError):  # it has its final name by now, or could not even be made
+        with suppress(OSError):  # it has its final name by now, or was never made
             temporary.unlink()
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """A folder, made with all above it where they are missing; a ValueError if that cannot be."""
+    """Make a folder and those above it, as far as they are missing; raises CmdpkitError if that fails."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +54,7 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = False) -> Path:
-    """Put ``data`` into a file as `writing` does.
+    """Write ``data`` to a file as `writing` does, and return its path.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -71,7 +72,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = 
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
-    """Put ``text`` into a file, in UTF-8, as `writing` does."""
+    """Write ``text`` to a file, in UTF-8, as `writing` does, and return its path."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -87,7 +88,7 @@ def _exists(path: Path) -> CmdpkitError:
 
 
 def _claim(temporary: Path, target: Path) -> None:
-    """Give the file its name, or raise FileExistsError if somebody else took it meanwhile."""
+    """Give the file its final name, or raise FileExistsError if another writer has taken it meanwhile."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -98,7 +99,7 @@ def _claim(temporary: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system lets folders be synced."""
+    """Make sure that the new name survives a power cut, if the system can sync folders."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""A model from whatever names it: an environment, an environment with parameters, a file, or a user's own function."""
+"""A model from its name: an environment, an environment with parameters, a file, or a function of the user."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from cmdpkit.model.cmdp import CMDP
 def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> CMDP:
     """The model that ``source`` names.
 
-    ``source`` is an environment ("queue"), one with parameters ("random:S=10,seed=4", or as keywords), the path of a
-    model file, or a function of your own that returns a CMDP: "package.module:function", with parameters
-    "package.module:function:n=3". An environment's name comes first: a file of the same name is "./queue".
-    ``renormalise`` is for files: it divides every row of probabilities by its sum.
+    Parameters
+    ----------
+    source : an environment ("queue"), one with parameters ("random:S=10,seed=4"), the path of a model file, or a
+        function of your own that returns a CMDP, "package.module:function" or "package.module:function:n=3". An
+        environment is preferred to a file of the same name, which is "./queue".
+    renormalise : for files, divide every row of probabilities by its sum
+    params : parameters of the environment or function
 
     >>> load("paper/lower-bound:p=0.25", H=4)
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
@@ -36,7 +39,7 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **para
 
 
 def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:
-    """What ``source`` names, as `load` reads it: a CMDP, or whatever else a user's function returns."""
+    """The same as `load`, except that a user's function may return something other than a CMDP."""
     text = os.fspath(source)
     found = parsed(text)
     if found is not None:
@@ -84,7 +87,7 @@ def builder_of(source: str) -> Callable[..., Any]:
 
 
 def _called(name: str, function: Callable[..., Any], params: dict[str, Any]) -> Any:
-    """The function's answer; parameters that it does not take, or misses, are refused by name."""
+    """The result of the function; parameters that it does not take, or that are missing, are refused by name."""
     try:
         inspect.signature(function).bind(**params)
     except TypeError as error:
@@ -93,7 +96,7 @@ def _called(name: str, function: Callable[..., Any], params: dict[str, Any]) -> 
 
 
 def _hint(text: str) -> str:
-    """The nearest environment or file, or where to look."""
+    """The end of an error message: the most similar environment or file, or where to look."""
     from cmdpkit.io.models import SUFFIXES
 
     folder = Path(text).parent

@@ -1,7 +1,7 @@
 """Models in files: TOML and JSON to write by hand, CSV for spreadsheets, npz for large ones.
 
-What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. Whatever is wrong with a file is
-a ValueError that names the file, the line where there are lines, what stands there and what was expected.
+What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. If anything is wrong with a
+file, a CmdpkitError names the file, its line if it has lines, what is written there and what was expected.
 """
 
 from __future__ import annotations
@@ -35,10 +35,15 @@ def read_model(
 ) -> CMDP:
     """The model in a .toml, .json, .csv or .npz file.
 
-    ``horizon``, ``start`` (a state's name, or probabilities by name) and ``constraints`` (without signals: the columns
-    of the same name are those) are for .csv files only, in place of what the head of the file says. ``renormalise``
-    divides every row of probabilities by its sum, as ``renormalise = true`` in the file does. Without it, rows that
-    miss 1 by no more than their decimals explain are divided by their sum, with a `RoundingWarning`.
+    Parameters
+    ----------
+    path : the file
+    horizon, start, constraints : for .csv files only, in place of what the head of the file says. ``start`` is the name
+        of a state or a mapping from names to probabilities. Constraints have no signals here: their signals are the
+        columns with their names.
+    renormalise : divide every row of probabilities by its sum, as ``renormalise = true`` in the file does. By default
+        a row is divided by its sum only if the rounding of its decimals explains why that is not 1, with a
+        `RoundingWarning`.
 
     >>> import tempfile
     >>> from cmdpkit.model.constraints import at_most

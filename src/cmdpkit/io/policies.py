@@ -1,4 +1,4 @@
-"""Policies in files: JSON, CSV and npz to read back exactly, a Markdown table and a Python module to hand over."""
+"""Policies in files: JSON, CSV and npz are read back exactly; Markdown and Python modules are for other users."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _head(policy: Policy) -> dict[str, Any]:
 
 
 def _decisions(policy: Policy) -> Iterator[tuple[int, Any, dict[str, float]]]:
-    """(step from 1, state, probability of every action taken) for all steps and states, reached or not."""
+    """Yield (step from 1, state, probabilities of the actions) for all steps and states, reached or not."""
     actions = [str(a) for a in policy.action_names]
     for h, table in enumerate(policy.pi):
         for state, row in zip(policy.states, table.tolist(), strict=True):
@@ -109,7 +109,7 @@ def _parse_json(path: Path, text: str) -> Table:
 
 
 def _parse_csv(path: Path, text: str) -> Table:
-    """The same document as in JSON, with the lines of the file."""
+    """The document that JSON would give, with the line numbers of the CSV file."""
     sheet = csv_text.parse(path, text, (*HEAD, "rows"), "rows")
     if sheet.constraints:
         Fields(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
@@ -128,7 +128,7 @@ def _parse_csv(path: Path, text: str) -> Table:
 
 
 def _policy_of(path: Path, document: Table) -> Policy:
-    """The policy a document describes, every step and state given exactly once."""
+    """The policy that a document describes; every step and state must be given exactly once."""
     fields = Fields(path, "policy", document)
     H, states, actions = fields.whole("horizon"), fields.names("states"), fields.names("actions")
     state, action = Index("state", states), Index("action", actions)
@@ -171,7 +171,7 @@ def _read_npz(path: Path) -> Policy:
 
 
 def _layout(header: Fields) -> dict[str, Expected]:
-    """The array of the policy that a header declares."""
+    """The type and shape of the array that a header declares."""
     header.only(HEAD)
     sizes = header.whole("horizon"), len(header.names("states")), len(header.names("actions"))
     return {"pi": Expected("float64", tuple((n,) for n in sizes))}

@@ -1,4 +1,4 @@
-"""Classes and functions in a user's own package, named "package.module:name" on a command line or in a file."""
+"""Classes and functions of the user, given as "package.module:name" on a command line or in a file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def is_reference(text: str) -> bool:
 
 
 def referenced(text: str, what: str) -> object:
-    """The object that "package.module:name" names; its module is imported.
+    """Import the module of "package.module:name" and return the object with that name.
 
-    Modules are looked for where Python looks, and then in the current folder. ``what`` says in messages what was
+    Modules are searched for on Python's path, and then in the current folder. ``what`` says in messages what was
     expected.
 
     >>> referenced("math:sqrt", "function")(9.0)
@@ -36,7 +36,7 @@ def referenced(text: str, what: str) -> object:
         found: object = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module of the user's imports something that is not there: the traceback says where
+            raise  # the user's module imports something that does not exist; the traceback says where
         raise CmdpkitError(
             f"{what} {text!r}: there is no module {error.name!r} in the current folder, {os.getcwd()}, or where "
             "Python looks; go to its folder, install its package, or set PYTHONPATH"
@@ -49,7 +49,7 @@ def referenced(text: str, what: str) -> object:
 
 
 def look_in(folder: str) -> None:
-    """Let Python look for modules in a folder too, after all others, so that it hides none of them."""
+    """Add a folder to the end of Python's path, so that its modules hide no others."""
     if folder not in sys.path and not (folder == os.getcwd() and "" in sys.path):
         importlib.invalidate_caches()
         sys.path.append(folder)

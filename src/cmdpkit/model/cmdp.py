@@ -1,8 +1,8 @@
-"""The constrained Markov decision process: what is decided, what is earned, what must stay within bounds.
+"""The constrained Markov decision process: what can be decided, what is earned, and what must stay within bounds.
 
 Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps. A `Constraint` keeps the user's words
 (name, at least or at most, bound); inside, an "at most" cost is the utility -cost with threshold -bound, so that every
-algorithm meets one form only. Arrays are copied in, checked, and read-only from then on.
+algorithm sees one form only. Arrays are copied in, checked, and read-only from then on.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 
 class Scale(NamedTuple):
-    """An affine map between a per-step signal in the user's units and the unit interval learners work in."""
+    """An affine map between a per-step signal in the user's units and the unit interval that learners work in."""
 
-    low: float
-    span: float
+    low: float  # the value that becomes 0
+    span: float  # low + span becomes 1
 
     def to_unit(self, x: Any) -> Any:
-        """Per-step signal -> [0, 1]."""
+        """Map a per-step signal to [0, 1]."""
         return (x - self.low) / self.span
 
     def total_to_unit(self, total: Any, H: int) -> Any:
-        """A total over H steps, from the user's units."""
+        """Convert a total over H steps from the user's units to unit scale."""
         return (total - H * self.low) / self.span
 
     def total_from_unit(self, total: Any, H: int) -> Any:
-        """A total over H steps, back to the user's units."""
+        """Convert a total over H steps from unit scale back to the user's units."""
         return total * self.span + H * self.low
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
+    """How to draw a model whose states are cells of a board. It is used for pictures only, never for solving."""
 
     rows: int
     columns: int
@@ -63,7 +63,7 @@ class Grid:
                 )
 
     def check(self, S: int, A: int) -> None:
-        """Raise ValueError unless this draws a model of S states and A actions."""
+        """Raise CmdpkitError unless this grid fits a model with S states and A actions."""
         if len(self.cells) != S:
             raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
         if len(self.arrows) not in (0, A):
@@ -74,15 +74,18 @@ class Grid:
 
 
 class Compact(NamedTuple):
-    """The arrays compiled code reads. The step axis has length 1 where nothing depends on it: index with h % length."""
+    """The arrays that compiled code reads.
 
-    indptr: Any  # [T*S*A + 1]
-    successors: Any  # [nonzeros]
-    prob: Any  # [nonzeros]
-    r: Any  # [T, S, A]
+    Each array has its own T, which is 1 if it does not depend on the step, and H otherwise: index it with h % T.
+    """
+
+    indptr: Any  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
+    successors: Any  # [nonzeros], possible next states
+    prob: Any  # [nonzeros], their probabilities
+    r: Any  # [T, S, A], reward
     g: Any  # [N, T, S, A], utilities
-    allowed: Any  # [T, S, A]
-    mu: Any  # [S]
+    allowed: Any  # [T, S, A], which actions exist
+    mu: Any  # [S], start distribution
 
 
 class CMDP:
@@ -96,10 +99,11 @@ class CMDP:
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
     mu : index or name of the initial state, or a distribution [S], or a mapping from state to probability
     horizon : H, needed when nothing given depends on the step
-    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
-    constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
-    states, action_names : names; by default they count from 1
-    renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
+    actions : bool [S, A] or [H, S, A], which actions exist; numbers given for other actions are ignored
+    constraints : a list of `at_least` and `at_most` with names, bounds and, unless they are in ``g``, signal arrays
+    states, action_names : names; by default 1, 2, 3, ...
+    renormalise : divide every row of P, and mu, by its sum instead of refusing those that do not sum to 1
+    grid : how to draw the states as cells of a board
 
     Rows of P must sum to 1 within 1e-9. Those of single precision may miss it by 1e-5: they are divided by their sum,
     with a `RoundingWarning` that is kept in ``notes``.
@@ -148,13 +152,8 @@ class CMDP:
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
         if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
             horizon = len(P)
-        H = horizon_of(
-            horizon,
-            P=kernel.T,
-            r=len(r),
-            actions=len(allowed),
-            **{f"g[{n}]": len(x) for n, x in enumerate(signals)},
-        )
+        steps = {f"g[{n}]": len(x) for n, x in enumerate(signals)}
+        H = horizon_of(horizon, P=kernel.T, r=len(r), actions=len(allowed), **steps)
         vars(self).update(
             H=H,
             S=S,
@@ -204,7 +203,7 @@ class CMDP:
 
     @property
     def P(self) -> FloatArray:
-        """Transition probabilities [H, S, A, S]; refused where that would not fit in memory."""
+        """Transition probabilities [H, S, A, S]; refused for models so large that they would not fit in memory."""
         return self.kernel.dense(self.H)
 
     @property
@@ -224,7 +223,7 @@ class CMDP:
 
     @property
     def signs(self) -> FloatArray:
-        """[N]: +1 for at least, -1 for at most; utilities times signs are the user's own totals."""
+        """+1 for "at least" and -1 for "at most", [N]: utilities times signs are what the user counts."""
         return np.array([c.sign for c in self.constraints], dtype=float)
 
     @cached_property
@@ -240,14 +239,14 @@ class CMDP:
     # -- variants --------------------------------------------------------------------------------------------
 
     def with_bounds(self, /, **bounds: float) -> CMDP:
-        """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name)."""
+        """The same problem with other bounds, by constraint name; `with_bounds(**{"a name": 3})` takes any name."""
         for name in bounds:
             self.constraint_index(name)
         changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
         return self.reformulated(constraints=changed)
 
     def restrict(self, actions: Any) -> CMDP:
-        """The same problem with only those actions that exist here *and* in ``actions`` (bool [S, A] or [H, S, A])."""
+        """The same problem with only those of its actions for which ``actions``, [S, A] or [H, S, A], is true."""
         allowed = action_mask(actions, self.S, self.A) & self.compact.allowed
         if len(allowed) not in (1, self.H):
             raise CmdpkitError(f"actions has {len(allowed)} steps, expected 1 or {self.H}")
@@ -265,7 +264,7 @@ class CMDP:
         constraints: tuple[Constraint, ...] | None = None,
         allowed: BoolArray | None = None,
     ) -> CMDP:
-        """The same dynamics with other compact arrays (shapes as in `Compact`), shared, neither copied nor checked."""
+        """The same dynamics with other arrays, shaped as in `Compact`; they are shared, neither copied nor checked."""
         c = self.compact
         new = object.__new__(CMDP)
         vars(new).update({k: v for k, v in vars(self).items() if k not in ("reward_scale", "utility_scales")})
@@ -295,7 +294,7 @@ class CMDP:
     ) -> CMDP:
         """A CMDP from Python functions of the state and the action, in this order.
 
-        A function gets more if it has a further parameter with a name that says so: ``h`` (or ``step``, ``t``,
+        A function may have further parameters, and their names decide what it is given: ``h`` (or ``step``, ``t``,
         ``time``) is the step, counted from 0, and ``s_next`` (or ``next_state``, ``s2``, ...) is the next state. A
         third parameter with any other name is refused.
 
@@ -303,16 +302,16 @@ class CMDP:
         ----------
         start : the initial state, or a mapping from state to probability
         horizon : number of steps
-        actions : the actions, or a function from a state to those that exist there
+        actions : a list of the actions, or a function that returns those that exist in a state
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
             mean reward; with ``s_next``, the mean over the next states is taken
         constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
-        states : all states, in order; without it, those that can be reached within the horizon are explored. States
-            met only after the last step are kept, with a self-loop that is never used.
+        states : all states, in order; by default, those that can be reached within the horizon are found. States that
+            are reached only after the last step are kept, with a self-loop that is never used.
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
-        max_states : stop exploring with an error beyond this many
+        max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
 
         >>> from cmdpkit import at_most
@@ -348,7 +347,7 @@ class CMDP:
     def fingerprint(self) -> str:
         """SHA-256 of everything that defines the problem, names included.
 
-        The drawing, what is stored where no action exists, and the sign of a zero do not count.
+        The grid, numbers given for actions that do not exist, and the sign of a zero do not count.
         """
         digest = hashlib.sha256(repr((self.H, self.kernel.shape, self.constraints)).encode())
         for names in (self.states, self.action_names):
@@ -378,7 +377,7 @@ class CMDP:
         return index_of("constraint", [c.name for c in self.constraints], name)
 
     def _place(self, h: int, s: int, a: int | None, steps: int) -> str:
-        """Where in the arrays, with names if the user gave any; the step is left out of stationary arrays."""
+        """A place in an array for a message, with names if the user gave any; stationary arrays have no step."""
         parts = [f"h={h}"] * (steps > 1) + [f"s={s}"] + [f"a={a}"] * (a is not None)
         named = [] if isinstance(self.states, range) else [f"state {quoted(self.states[s])}"]
         if a is not None and not isinstance(self.action_names, range):

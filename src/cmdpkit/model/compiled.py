@@ -1,8 +1,8 @@
-"""How kernels are compiled and handed arrays, so that the reasons stand in one place.
+"""How functions are compiled and given arrays, with the reasons in one place.
 
-A kernel is a plain function of arrays, numbers and NamedTuples of them. It allocates nothing, and here it cannot: with
-``_nrt=False`` Numba counts no references and refuses to compile an allocation. That is what makes handing on a
-NamedTuple of arrays free (with reference counts, an episode loop over such tuples runs several times slower). Division
+A compiled function takes arrays, numbers and NamedTuples of them. It allocates nothing, and it cannot, because with
+``_nrt=False`` Numba counts no references and refuses to compile an allocation. For this reason, passing on a NamedTuple
+of arrays costs nothing (with reference counts, an episode loop over such tuples runs several times slower). Division
 by zero gives infinity instead of raising. Indices are unsigned where speed matters, because Numba then need not check
 for negative ones.
 
@@ -30,11 +30,11 @@ from cmdpkit.errors import CmdpkitError
 
 
 def _probe() -> None:
-    """Stands for all functions of this package when a place for compiled code is looked for."""
+    """A function to try out whether Numba finds a folder for compiled code."""
 
 
 def _find_cache() -> None:
-    """See to it that Numba finds a folder for compiled code: it refuses to compile where there is none."""
+    """Make sure that Numba finds a folder for compiled code, because it refuses to compile if there is none."""
     try:
         njit(cache=True)(_probe)
         return
@@ -64,7 +64,7 @@ ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
 def readonly(x: Any) -> Any:
-    """A contiguous read-only view: one array type for the compiled code, hence one compilation."""
+    """A contiguous read-only view. Compiled code then sees one type of array, and is compiled only once."""
     view = np.ascontiguousarray(x).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Bounds on expected totals in the user's words: a name, at least or at most, a number."""
+"""Constraints as users state them: a name, "at least" or "at most", and a bound on an expected total."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Constraint:
 
     name: str
     sense: Sense
-    bound: float
+    bound: float  # in the user's units
     signal: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Constraint:
 
     @property
     def symbol(self) -> str:
-        """The sign between the total and its bound, for people."""
+        """The sign that is shown between the total and its bound."""
         return "≥" if self.sense == "at_least" else "≤"
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def at_most(name: str, bound: float, signal: Any = None) -> Constraint:
 
 
 def listed(constraints: Any) -> tuple[Constraint, ...]:
-    """Constraints as a tuple; ValueError if they are something else."""
+    """Constraints as a tuple; raises CmdpkitError if one of them is something else."""
     if not isinstance(constraints, Iterable):
         raise CmdpkitError(f"constraints is {quoted(constraints)}, expected a list of at_least(...) and at_most(...)")
     made = tuple(constraints)
@@ -92,7 +92,7 @@ def listed(constraints: Any) -> tuple[Constraint, ...]:
 def read_constraints(
     g: Any, rho: Any, constraints: Iterable[Constraint] | None, shape: tuple[int, ...]
 ) -> tuple[tuple[Constraint, ...], list[FloatArray]]:
-    """Constraints without their signals, and the signals [1 or H, S, A], from the three ways to give them."""
+    """Constraints without signals, and their signals [1 or H, S, A], from g and rho, from constraints, or from both."""
     if constraints is None:
         if (g is None) != (rho is None):
             raise CmdpkitError("g is given without rho" if rho is None else "rho is given without g")

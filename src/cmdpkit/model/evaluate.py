@@ -22,12 +22,21 @@ if TYPE_CHECKING:
 class Values(NamedTuple):
     """Expected totals of a policy, in the user's units and sense."""
 
-    v: float
-    w: FloatArray  # [N]
+    v: float  # expected total reward
+    w: FloatArray  # [N], expected totals of the constraints' signals
 
 
 def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
-    """Expected total reward and expected totals of the constraints' signals, exact, in the user's units.
+    """Expected total reward and expected totals of the constraints' signals, computed exactly.
+
+    Parameters
+    ----------
+    cmdp : the model
+    policy : a `Policy` of the model's size, or a `Mixture` of them
+
+    Returns
+    -------
+    `Values` in the user's units: ``v``, and ``w`` [N] in the order of the constraints.
 
     >>> from cmdpkit import CMDP, Policy, at_most
     >>> P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
@@ -45,7 +54,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
 
 
 def start_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
-    """v and the utilities w [N] (not the user's sense) of pi [H, S, A]: mu @ V[0] by the backward recursion."""
+    """v and w [N] of pi [H, S, A] by backward recursion; w are utilities, so "at most" costs are negative."""
     v = float(cmdp.mu @ action_values(cmdp, cmdp.compact.r, pi)[1][0])
     w = np.array([cmdp.mu @ action_values(cmdp, x, pi)[1][0] for x in cmdp.compact.g])
     return v, w
@@ -62,7 +71,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
-    """q[h, s, a] = Prob(s_h = s, a_h = a), exact."""
+    """The occupancy q[h, s, a] = Prob(s_h = s, a_h = a) of a policy or a mixture, computed exactly."""
     if not isinstance(policy, Policy):  # a mixture
         total = np.zeros((cmdp.H, cmdp.S, cmdp.A))
         for weight, part in zip(policy.weights, policy.policies, strict=True):
@@ -73,7 +82,7 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
 
 
 def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> FloatArray:
-    """q [H, S, A] of mass mu at the first step plus inflow[h, s] joining at step h, all of it following pi."""
+    """q [H, S, A] if mass mu starts at the first step, mass inflow[h, s] joins at step h, and all of it follows pi."""
     q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     c = cmdp.compact
     _forward(c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)

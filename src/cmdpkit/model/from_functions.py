@@ -1,7 +1,7 @@
-"""A CMDP from Python functions: explore the states, ask for every row, name the offender when one is wrong.
+"""A CMDP from Python functions: find the states, call the functions for each of them, and check every answer.
 
-Each state and action is asked about once. States are numbered in the order in which they are met, step by step from
-the start, unless the user lists them.
+The functions are called once for each state and action (and step, if they depend on it). States are numbered in the
+order in which they are reached, step by step from the start, unless the user lists them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Action = Hashable
 
 @dataclass(frozen=True)
 class Description:
-    """What `CMDP.from_function` is given; its docstring says what each field means."""
+    """The arguments of `CMDP.from_function`, whose docstring says what each field means."""
 
     start: Any
     horizon: int
@@ -43,7 +43,7 @@ class Description:
 
 
 def build(described: Description) -> CMDP:
-    """The model that functions describe."""
+    """The model that the user's functions describe."""
     constraints = listed(described.constraints)
     for c in constraints:
         if not callable(c.signal):
@@ -51,30 +51,32 @@ def build(described: Description) -> CMDP:
     check_horizon(described.horizon)
     start = described.start
     initial = dict(start) if isinstance(start, Mapping) else {hashable("start", start): 1.0}
-    asked = _Asked(described, [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)])
-    asked.explore(initial)
-    mu = np.zeros(len(asked.index))
+    explored = _Exploration(
+        described, [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
+    )
+    explored.explore(initial)
+    mu = np.zeros(len(explored.index))
     for s, p in initial.items():
-        mu[asked.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
+        mu[explored.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
     if described.renormalise and mu.sum() > 0:
         mu /= mu.sum()
-    signals = asked.tables()
+    signals = explored.tables()
     cmdp = CMDP(
-        asked.kernel(),
+        explored.kernel(),
         signals[0],
         mu=mu,
         horizon=described.horizon,
-        actions=asked.allowed(),
+        actions=explored.allowed(),
         constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
-        states=list(asked.index),
-        action_names=list(asked.names),
+        states=list(explored.index),
+        action_names=list(explored.names),
         grid=described.grid,
     )
-    return report(cmdp, asked.successors.correction)
+    return report(cmdp, explored.successors.correction)
 
 
-class _Asked:
-    """What the user's functions answered so far, in plain lists; they become arrays when every state is known."""
+class _Exploration:
+    """What the user's functions returned so far, in plain lists, which become arrays when every state is known."""
 
     def __init__(self, described: Description, signals: list[tuple[str, Any]]) -> None:
         self.horizon, self.max_states = described.horizon, described.max_states
@@ -92,15 +94,15 @@ class _Asked:
         self.names: dict[Action, int] = {a: i for i, a in enumerate(self.fixed)}
         self.listed = None if described.states is None else _different("states", "a state", described.states)
         self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
-        self.met: list[State] = []  # states in the order they were met, where none are listed
-        self.places: list[tuple[int, int]] = []  # (state, action) of every pair asked about
-        self.sizes: list[int] = []  # how many next states the row of every pair has, one or H rows per pair
+        self.met: list[State] = []  # states in the order in which they were reached, unless the user listed them
+        self.places: list[tuple[int, int]] = []  # every pair (state, action) for which the functions were called
+        self.sizes: list[int] = []  # number of next states in each row; every pair has one row or H rows
         self.nexts: list[int] = []  # next state of every transition
         self.prob: list[float] = []  # probability of every transition
         self.values: list[list[list[float]]] = [[] for _ in self.signals]  # [signal][pair][1 or H]
 
     def explore(self, initial: Mapping[State, float]) -> None:
-        """Ask about all listed states, or about those that can be met before the last step."""
+        """Call the functions for all listed states, or for those that can be reached before the last step."""
         if self.listed is not None:
             for s in initial:
                 if s not in self.index:
@@ -109,7 +111,7 @@ class _Asked:
             return
         for s in initial:
             self._number(s)
-        first = 0  # of the states that are met at this step for the first time
+        first = 0  # position of the first state that is reached at this step and not before
         for _ in range(self.horizon):
             layer, first = self.met[first:], len(self.met)
             self._ask(layer)
@@ -133,7 +135,7 @@ class _Asked:
         return available
 
     def _keep(self, i: int, j: int, s: State, a: Action, rows: list[Row]) -> None:
-        """Note the rows of a state and an action, one or one per step; next states that are new get a number."""
+        """Keep the rows of a state and an action, one for all steps or one per step, and number new next states."""
         self.places.append((i, j))
         for row in rows:
             self.sizes.append(len(row))
@@ -153,7 +155,7 @@ class _Asked:
         return self.index.setdefault(x, len(self.index))
 
     def _close(self, beyond: list[State]) -> None:
-        """States met only after the last step need a row, which is never used: they stay where they are."""
+        """Give self-loops to states that are reached only after the last step; every state needs a row, used or not."""
         for s in beyond:
             self._keep(self.index[s], 0, s, None, [{s: 1.0}] * self.T)
             for values, steps in zip(self.values, self.steps, strict=True):
@@ -166,7 +168,7 @@ class _Asked:
         return mask
 
     def kernel(self) -> Kernel:
-        """The transitions."""
+        """All transitions as a `Kernel`."""
         S, A = len(self.index), len(self.names)
         i, j = np.array(self.places, dtype=np.int64).T[:, :, None]  # [pairs, 1], against the steps [T]
         rows = ((np.arange(self.T) * S + i) * A + j).reshape(-1)
@@ -185,7 +187,7 @@ class _Asked:
 
 
 def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float:
-    """What a function gives at a place; its mean over the next states if it depends on them."""
+    """The value of a function for a state and action; its mean over the next states if it depends on them."""
     if not f.on_next:
         return _number(f, f.call(s, a, h), s, a)
     return expected(list(row.values()), [_number(f, f.call(s, a, h, x), s, a, x) for x in row])
@@ -207,7 +209,7 @@ def _number(f: Function, value: Any, *place: Any) -> float:
 
 
 def _different(what: str, one: str, things: Any) -> list[Any]:
-    """A list of things that are all different, as states and actions must be."""
+    """A list of states or actions, refused unless all of them are different."""
     if isinstance(things, str) or not isinstance(things, Iterable):
         raise CmdpkitError(f"{what} is {quoted(things)}, expected a list")
     found = [hashable(f"an entry of {what}", x) for x in things]

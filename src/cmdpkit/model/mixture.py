@@ -1,7 +1,7 @@
 """Mixtures of policies, turned into one Markov policy and back.
 
-A mixture and the Markov policy read off its occupancy have the same values (Lemma 2 of arXiv 2309.15395). `markov` goes
-one way, `decompose` the other.
+A mixture has the same values as the Markov policy that is computed from its occupancy (Lemma 2 of arXiv 2309.15395).
+`markov` turns a mixture into such a policy, and `decompose` turns a policy into a mixture.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cmdpkit.model.validate import frozen, numbers
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Policy m is drawn with probability weights[m] at the start of an episode and kept to its end."""
+    """Policy m is drawn with probability weights[m] at the start of an episode and followed until its end."""
 
     policies: tuple[Policy, ...]
-    weights: FloatArray  # [M]
+    weights: FloatArray  # [M], a distribution
 
     def __post_init__(self) -> None:
         weights = numbers("weights", self.weights)
@@ -35,9 +35,9 @@ class Mixture:
 
 
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
-    """The Markov policy with the mixture's occupancy, hence its values (Lemma 2).
+    """The Markov policy that has the occupancy of a mixture, and therefore its values (Lemma 2).
 
-    Where the mixture never goes, the first policy's decision is kept.
+    In states that the mixture never reaches, it decides as the first policy of the mixture does.
     """
     return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
 
@@ -53,9 +53,10 @@ def from_occupancy(cmdp: CMDP, q: FloatArray, default: FloatArray) -> Policy:
 def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     """Deterministic policies whose mixture has the policy's occupancy: the converse of Lemma 2.
 
-    Peels greedily: follow the most used action everywhere, take as much of that policy as the occupancy holds, repeat
-    on the rest, which is a flow again. Each round uses up an action, so E more actions than decisions make at most
-    E + 1 policies (the product formula would make up to 2^E).
+    This is a greedy method. It takes the most used action everywhere, subtracts as much of that policy as the occupancy
+    contains, and continues with the rest, which is again the occupancy of some policy. Each round uses up one action.
+    If the policy uses E more actions than it has decisions, this gives at most E + 1 policies, where the product
+    formula would give up to 2^E.
     """
     rest = occupancy(cmdp, policy)
     left = 1.0
@@ -69,7 +70,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
         q = occupancy(cmdp, part)
         reached = q > NEGLIGIBLE
         share = min(left, float((rest[reached] / q[reached]).min()))
-        if share <= NEGLIGIBLE:  # what is left is rounding
+        if share <= NEGLIGIBLE:  # the rest is due to rounding
             break
         policies.append(part)
         weights.append(share)

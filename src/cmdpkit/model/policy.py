@@ -17,7 +17,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import Name, frozen, index_of, names_of, numbers
 
-NEGLIGIBLE = 1e-12  # occupancies and probabilities below this are rounding, not decisions
+NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
 
 
 class Decision(NamedTuple):
@@ -25,12 +25,17 @@ class Decision(NamedTuple):
 
     step: int  # counts from 1
     state: Name
-    probabilities: Mapping[Name, float]
+    probabilities: Mapping[Name, float]  # by the name of the action
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A Markov policy: at step h in state s, action a has probability pi[h, s, a].
+    """A Markov policy, as a table of probabilities that is checked and cannot be changed.
+
+    Parameters
+    ----------
+    pi : array [H, S, A]; every pi[h, s] is a distribution over the actions
+    states, action_names : names; by default 1, 2, 3, ...
 
     >>> Policy.deterministic([[0, 1], [1, 1]], A=2).pi.tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
@@ -61,14 +66,14 @@ class Policy:
 
     @classmethod
     def of(cls, cmdp: CMDP, pi: ArrayLike) -> Policy:
-        """A policy that carries the model's names and uses only actions the model has."""
+        """A policy with the names of a model, checked to use only actions that exist in the model."""
         policy = cls(pi, cmdp.states, cmdp.action_names)  # type: ignore[arg-type]  # made an array there
         check_fits(cmdp, policy)
         return policy
 
     @classmethod
     def deterministic(cls, choice: ArrayLike, A: int) -> Policy:
-        """The policy that takes action choice[h, s]."""
+        """The policy that takes the action with index choice[h, s], of A actions."""
         chosen = numbers("choice", choice)
         if chosen.ndim != 2 or not np.isin(chosen, np.arange(A)).all():
             raise CmdpkitError(f"choice must be an array (H, S) of action indices in 0..{A - 1}")
@@ -86,19 +91,19 @@ class Policy:
         return len(self.pi)
 
     def probabilities(self, step: int, state: Name) -> dict[Name, float]:
-        """Actions with a positive probability at ``step`` (from 1) in a state, by name."""
+        """The actions with a positive probability at a step, counted from 1, in a state, by name."""
         if step not in range(1, self.horizon + 1):
             raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
         row = self.pi[int(step) - 1, index_of("state", self.states, state)]
         return {self.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
 
     def act(self, step: int, state: Name, rng: np.random.Generator) -> Name:
-        """Draw an action at ``step`` (from 1) in a state, by name."""
+        """Draw an action at a step, counted from 1, in a state; states and actions are given by name."""
         row = self.probabilities(step, state)
         return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
 
     def stochastic_decisions(self, reach: FloatArray | None = None) -> list[Decision]:
-        """Every (step, state) with more than one possible action; with ``reach`` [H, S], only those ever reached."""
+        """Where the policy draws among several actions; given state probabilities ``reach`` [H, S], where it can go."""
         several = (self.pi > NEGLIGIBLE).sum(axis=-1) > 1
         if reach is not None:
             several &= reach > NEGLIGIBLE
@@ -131,7 +136,7 @@ def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
 
 
 def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
-    """A policy without names of its own fits any model of its size; one with names must have the model's."""
+    """Refuse a policy whose names differ from the model's; default names fit every model."""
     if own == range(1, len(own) + 1) or own is model or len(own) != len(model):
         return  # a wrong size is reported by the shape
     for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
@@ -140,7 +145,7 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
 
 
 def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
-    """Raise a ValueError unless a policy has the sizes, the names and only the actions of a model."""
+    """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
     pi = policy.pi if isinstance(policy, Policy) else policy
     if pi.shape != (cmdp.H, cmdp.S, cmdp.A):
         raise CmdpkitError(f"the policy has shape {pi.shape}, the model (H, S, A) = {(cmdp.H, cmdp.S, cmdp.A)}")

@@ -1,4 +1,4 @@
-"""Transitions and start of a model as users give them: dense or sparse, in any precision, by index or by name."""
+"""Transitions and start distribution as users give them: dense or sparse, in any precision, by index or by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cmdpkit.model.validate import is_int, numbers
 
 
 def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
-    """The rows of P, and how far from 1 their sums may be, given the precision of the numbers."""
+    """P as a `Kernel`, and how far from 1 its rows may sum, given the precision of the numbers."""
     if isinstance(P, Kernel):
         P.check_structure()
         kernel, tolerance = P, ROW_SUM_TOLERANCE
@@ -35,7 +35,7 @@ def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
 
 
 def _check_order(P: FloatArray, S: int, A: int) -> None:
-    """Refuse axes in another order than (S, A, S), as far as shapes and sums tell."""
+    """Refuse a P whose shape or sums show that its axes are not in the order (S, A, S)."""
     shape = P.shape[-3:]
     head = f"P has shape {P.shape} and r is for {S} states and {A} actions"
     if S != A and shape == (A, S, S):
@@ -66,7 +66,7 @@ def _all_one(P: FloatArray, axis: int) -> bool:
 
 
 def read_start(mu: Any, S: int, find: Callable[[Any], int], *, renormalise: bool = False) -> tuple[FloatArray, float]:
-    """The start as a distribution [S], and by how much it had to be corrected; ``find`` gives a state's index."""
+    """The start distribution [S], and by how much it was corrected; ``find`` returns the index of a state's name."""
     precision = ROW_SUM_TOLERANCE
     if isinstance(mu, Mapping):
         spread = np.zeros(S)

@@ -1,4 +1,4 @@
-"""Probabilities that were rounded on their way here.
+"""Probabilities that were rounded before they came here.
 
 A row of probabilities must sum to 1 within 1e-9. Numbers of single precision, or numbers written with few decimals,
 cannot do that, so their rows are accepted if rounding alone explains what is missing. Such rows are divided by their
@@ -18,7 +18,7 @@ from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray, Kernel
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
 
-TOLERANCES = {np.dtype(np.float16): 5e-3, np.dtype(np.float32): 1e-5}  # for sums of numbers of this precision
+TOLERANCES = {np.dtype(np.float16): 5e-3, np.dtype(np.float32): 1e-5}  # how far from 1 rows of this type may sum
 
 
 def tolerance_of(dtype: Any) -> float:
@@ -27,7 +27,7 @@ def tolerance_of(dtype: Any) -> float:
 
 
 def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kernel, float]:
-    """The kernel with its rounded rows divided by their sum, and the most by which one of them missed 1.
+    """The kernel with its rounded rows divided by their sums, and the largest difference of such a sum from 1.
 
     ``tolerance`` is one number or an array [T, S, A]. Rows within 1e-9 stay as they are to the last bit, and rows
     beyond the tolerance stay as they are for `Kernel.check` to refuse.
@@ -44,20 +44,20 @@ def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kerne
 
 
 def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float]:
-    """The start distribution, divided by its sum if it was rounded, and by how much it missed 1."""
+    """The start distribution, divided by its sum if it was rounded, and by how much that sum differed from 1."""
     miss = float(abs(mu.sum() - 1))
     return (mu / mu.sum(), miss) if ROW_SUM_TOLERANCE < miss <= tolerance else (mu, 0.0)
 
 
 def report(cmdp: CMDP, correction: float, source: str = "") -> CMDP:
-    """The model itself; if something was corrected, that is noted in the model and said in a warning."""
+    """Return the model; if probabilities were corrected, warn, and keep the warning in the notes of the model."""
     if correction > 0:
         vars(cmdp).update(notes=(*cmdp.notes, warn(correction, source)))
     return cmdp
 
 
 def warn(correction: float, source: str = "") -> str:
-    """Say that probabilities were corrected, by how much, and what it was said."""
+    """Warn that probabilities were corrected, and by how much; returns the text of the warning."""
     note = (
         f"{source}{': ' if source else ''}probabilities were given with few digits: some did not sum to 1 and were "
         f"divided by their sum, which was off by at most {correction:.3g}"

@@ -2,7 +2,7 @@
 
 Every function is first given the state and the action. A further parameter called ``h`` (or ``step``, ``t``, ``time``)
 is given the step, and one called ``s_next`` (or ``next_state``, ``s2``, ...) the next state. Whatever could be read in
-two ways is refused, because a guess would give a wrong model without a word.
+two ways is refused, because a wrong guess would silently give a wrong model.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any, Literal
 from cmdpkit.errors import CmdpkitError, quoted
 
 Role = Literal["step", "next"]
-STEP = frozenset({"h", "step", "t", "time"})
+STEP_NAMES = frozenset({"h", "step", "t", "time"})
 # fmt: off
-NEXT = frozenset({
+NEXT_STATE_NAMES = frozenset({
     "s_next", "snext", "next_s", "next_state", "nextstate", "state_next", "next", "sn", "ns", "s1", "s2", "sp", "s_",
     "s_prime", "sprime", "s_new", "new_s", "new_state", "newstate", "successor", "s_to", "to_state",
 })
 # fmt: on
-ACTION_FIRST = frozenset({"a", "action", "act"})
-STATE_SECOND = frozenset({"s", "state"})
-SPELLINGS = "(state, action), (state, action, h) for the step from 0, or (state, action, s_next) for the next state"
+ACTION_NAMES = frozenset({"a", "action", "act"})
+STATE_NAMES = frozenset({"s", "state"})
+SIGNATURES = "(state, action), (state, action, h) for the step from 0, or (state, action, s_next) for the next state"
 
 
 @dataclass(frozen=True)
 class Function:
     """A user's function in one form: ``call(s, a, h)``, or ``call(s, a, h, s_next)`` if the next state matters."""
 
-    what: str  # how messages call it
+    what: str  # what messages call it
     call: Callable[..., Any]
-    on_step: bool
-    on_next: bool
+    on_step: bool  # whether it depends on the step
+    on_next: bool  # whether it depends on the next state
 
 
 def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
@@ -49,22 +49,22 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
         raise CmdpkitError(f"{what} is {quoted(f)}, expected a function of (state, action)")
     try:
         parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C do not tell: they are given state and action
+    except (TypeError, ValueError):  # some functions written in C have no signature: they are given state and action
         return Function(what, lambda s, a, h: f(s, a), False, False)
     fixed = f.keywords if isinstance(f, functools.partial) else {}
     parameters = [p for p in parameters if p.name not in fixed and p.kind is not p.VAR_KEYWORD]
     takes = f"{what} takes ({', '.join(map(str, parameters))})"
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise CmdpkitError(f"{takes}, which does not say what it wants; spell its parameters out: {SPELLINGS}")
+        raise CmdpkitError(f"{takes}, which does not say what it wants; spell its parameters out: {SIGNATURES}")
     positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     if len(positional) < 2:
-        raise CmdpkitError(f"{takes}, expected {SPELLINGS}")
-    if positional[0].name.lower() in ACTION_FIRST and positional[1].name.lower() in STATE_SECOND:
-        raise CmdpkitError(f"{takes}, but the state comes first: expected {SPELLINGS}")
+        raise CmdpkitError(f"{takes}, expected {SIGNATURES}")
+    if positional[0].name.lower() in ACTION_NAMES and positional[1].name.lower() in STATE_NAMES:
+        raise CmdpkitError(f"{takes}, but the state comes first: expected {SIGNATURES}")
     roles = _roles(takes, [*positional[2:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)])
     if "next" in roles.values() and not may_take_next:
         raise CmdpkitError(
-            f"{takes}, but the next state is what it has to tell: "
+            f"{takes}, but the next state is what it has to return: "
             f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
         )
     in_order = tuple(roles[p.name] for p in positional[2:] if p.name in roles)
@@ -74,14 +74,14 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
 
 
 def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
-    """What each parameter after state and action is given; one with a default and another name keeps its default."""
+    """What each parameter after state and action is given; others keep their defaults, and need one."""
     roles: dict[str, Role] = {}
     for p in parameters:
         name = p.name.lower()
-        role: Role | None = "step" if name in STEP else "next" if name in NEXT else None
+        role: Role | None = "step" if name in STEP_NAMES else "next" if name in NEXT_STATE_NAMES else None
         if role is None:
             if p.default is p.empty:
-                raise CmdpkitError(f"{takes}: {p.name} could be anything; expected {SPELLINGS}")
+                raise CmdpkitError(f"{takes}: {p.name} could be anything; expected {SIGNATURES}")
         elif p.default is not p.empty:
             meaning = "the step" if role == "step" else "the next state"
             raise CmdpkitError(
@@ -89,7 +89,7 @@ def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
                 f"{meaning}, and under another name it keeps its value"
             )
         elif role in roles.values():
-            raise CmdpkitError(f"{takes}: two parameters are called like the same thing; expected {SPELLINGS}")
+            raise CmdpkitError(f"{takes}: two parameters are called like the same thing; expected {SIGNATURES}")
         else:
             roles[p.name] = role
     return roles

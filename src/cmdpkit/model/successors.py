@@ -1,4 +1,4 @@
-"""What a user's step function answers: checked where it is asked, and refused where it could mean two things."""
+"""What a user's step function returns: every answer is checked, and refused where it could mean two things."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
 Row = dict[Any, float]  # next state -> probability, which is positive
 Pairs = list[tuple[Any, Any]]  # (probability, next state)
-ORDER = "expected [(probability, next state), ...] or {next state: probability}"
+EXPECTED_ANSWER = "expected [(probability, next state), ...] or {next state: probability}"
 
 
 class Successors:
-    """The user's step function, asked for one row at a time."""
+    """The user's step function, called for one state and action at a time."""
 
     def __init__(self, step: Function, *, renormalise: bool) -> None:
         self.step, self.renormalise = step, renormalise
-        self.correction = 0.0  # the most by which a row of rounded probabilities missed 1
+        self.correction = 0.0  # the largest difference from 1 of a sum of rounded probabilities
 
     def __call__(self, s: Hashable, a: Hashable, h: int) -> Row:
-        """The next states of a place with their probabilities, which sum to 1."""
+        """The possible next states with their probabilities, which sum to 1."""
         answer = self.step.call(s, a, h)
         try:
             is_mapping = type(answer) is not list and isinstance(answer, Mapping)
             pairs = [(p, x) for x, p in answer.items()] if is_mapping else [(p, x) for p, x in answer]
         except (TypeError, ValueError):
-            raise CmdpkitError(f"{self._place(s, a, h)} returned {quoted(answer)}, {ORDER}") from None
+            raise CmdpkitError(f"{self._place(s, a, h)} returned {quoted(answer)}, {EXPECTED_ANSWER}") from None
         row: Row = {}
         tolerance = ROW_SUM_TOLERANCE
         maybe_exchanged = False
@@ -56,7 +56,7 @@ class Successors:
     def _distribution(
         self, row: Row, tolerance: float, pairs: Pairs, is_mapping: bool, place: tuple[Any, Any, int]
     ) -> Row:
-        """The row without its zeros, divided by its sum if that is asked for or if rounding explains what it lacks."""
+        """The row without zeros, divided by its sum if the user wants that or if rounding explains why it is not 1."""
         total = sum(row.values())
         miss = abs(total - 1)
         if self.renormalise and total > 0:
@@ -83,7 +83,7 @@ class Successors:
             )
 
     def _precision(self, p: Any) -> float:
-        """How far a sum with this probability may be off; infinite if it is no number."""
+        """How far from 1 a sum with this probability may be; infinite if the probability is not a number."""
         if isinstance(p, (int, float, np.integer)):
             return ROW_SUM_TOLERANCE
         return tolerance_of(p.dtype) if isinstance(p, np.floating) else np.inf
@@ -93,7 +93,7 @@ class Successors:
 
 
 def _exchanged(pairs: Pairs) -> Row | None:
-    """The distribution that the pairs are when read as (next state, probability), if they are one."""
+    """The distribution that results from reading the pairs as (next state, probability); None if they are not one."""
     other: Row = {}
     for x, p in pairs:
         if not isinstance(p, (int, float, np.integer, np.floating)) or not 0 <= p <= 1:
@@ -104,7 +104,7 @@ def _exchanged(pairs: Pairs) -> Row | None:
 
 
 def _hint(pairs: Pairs, is_mapping: bool) -> str:
-    """The end of a message: whether the entries look exchanged."""
+    """The end of an error message, which points out entries that look exchanged."""
     try:
         if _exchanged(pairs) is None:
             return ""
@@ -117,7 +117,7 @@ def _hint(pairs: Pairs, is_mapping: bool) -> str:
 
 
 def hashable(what: str, x: Any) -> Any:
-    """The thing itself, or an error if it cannot be a state or an action."""
+    """Return x, or raise an error if it is not hashable and can therefore be neither a state nor an action."""
     try:
         hash(x)
     except TypeError:

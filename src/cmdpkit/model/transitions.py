@@ -2,7 +2,7 @@
 
 One form serves dense and sparse, stationary and time-indexed models alike: row ``(t * S + s) * A + a`` lists the
 possible next states and their probabilities, with ``t = h % T`` and T = 1 (stationary) or T = H. Memory grows with the
-number of nonzero probabilities; nothing of size S x S is ever built unless `Kernel.dense` is asked for it.
+number of nonzero probabilities; nothing of size S x S is built, except by `Kernel.dense`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 ROW_SUM_TOLERANCE = 1e-9  # a row of probabilities may miss 1 by this much, as sums of floats do
-DENSE_LIMIT = 1 << 28  # entries: beyond this (2 GiB) a dense view is refused
+DENSE_LIMIT = 1 << 28  # entries (2 GiB); a larger dense array is refused
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """Sparse rows of a transition kernel; build it with `from_dense`, `from_entries` or `from_matrices`."""
 
-    T: int
+    T: int  # steps with transitions of their own: 1 if stationary, or H
     S: int
     A: int
-    indptr: IntArray  # [T*S*A + 1]
-    successors: NDArray[np.int32]  # [nonzeros]
-    prob: FloatArray  # [nonzeros]
+    indptr: IntArray  # [T*S*A + 1], row i consists of the entries indptr[i] .. indptr[i+1] - 1 of the arrays below
+    successors: NDArray[np.int32]  # [nonzeros], next states, rising within a row
+    prob: FloatArray  # [nonzeros], their probabilities
 
     def __post_init__(self) -> None:
         for x in (self.indptr, self.successors, self.prob):
@@ -91,7 +91,7 @@ class Kernel:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(T, S, A): how many steps are told apart, states, actions."""
+        """(T, S, A)."""
         return self.T, self.S, self.A
 
     @property
@@ -114,7 +114,7 @@ class Kernel:
         return total.reshape(self.shape)
 
     def masked(self, allowed: BoolArray) -> Kernel:
-        """The same kernel with empty rows wherever `allowed` [1 or H, S, A] is false at every step the row serves."""
+        """The same kernel with empty rows for actions that `allowed` [1 or H, S, A] excludes at all steps of a row."""
         needed = self._needed(allowed)
         if needed.all():
             return self
@@ -124,14 +124,14 @@ class Kernel:
         return Kernel(self.T, self.S, self.A, indptr, self.successors[keep], self.prob[keep])
 
     def renormalised(self) -> Kernel:
-        """Every row divided by its sum (rows that sum to 0 stay)."""
+        """The same kernel with every row divided by its sum; rows without entries stay empty."""
         sums = self.sums().reshape(-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             prob = self.prob / sums[self.rows]
         return Kernel(self.T, self.S, self.A, self.indptr, self.successors, prob)
 
     def check_structure(self) -> None:
-        """Raise ValueError unless the arrays are rows of the size they claim: put together by hand they may not be."""
+        """Raise CmdpkitError unless the arrays fit together, which is not certain if a user put them together."""
         rows, entries = self.T * self.S * self.A + 1, self.prob.size
         for name, x, dtype, size in (
             ("indptr", self.indptr, np.int64, rows),
@@ -158,7 +158,7 @@ class Kernel:
             raise CmdpkitError(f"kernel: prob[{np.flatnonzero(self.prob == 0)[0]}] is 0: leave such entries out")
 
     def check(self, allowed: BoolArray, place: Callable[[int, int, int], str]) -> None:
-        """Raise ValueError unless every allowed row is a distribution; `place` names (t, s, a) for the message."""
+        """Raise CmdpkitError unless every allowed row is a distribution; `place` puts (t, s, a) into words."""
         bad = np.flatnonzero(~np.isfinite(self.prob) | (self.prob < 0) | (self.prob > 1 + ROW_SUM_TOLERANCE))
         if len(bad):
             row = int(np.searchsorted(self.indptr, bad[0], side="right") - 1)
@@ -179,7 +179,7 @@ class Kernel:
             )
 
     def _needed(self, allowed: BoolArray) -> BoolArray:
-        """[T, S, A]: rows that some step can use."""
+        """Which rows some step can use, [T, S, A]."""
         return (
             np.broadcast_to(allowed, self.shape) if len(allowed) <= self.T else np.any(allowed, axis=0, keepdims=True)
         )
@@ -197,7 +197,7 @@ class Kernel:
 
 
 def expected(probabilities: Sequence[float], values: Sequence[float]) -> float:
-    """The mean of a number that depends on the next state; the very number, free of rounding, where all are equal."""
+    """The mean of a number that depends on the next state; without any rounding if it is the same for all of them."""
     if all(x == values[0] for x in values):
         return float(values[0])
     total = math.fsum(probabilities)

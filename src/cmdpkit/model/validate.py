@@ -1,4 +1,4 @@
-"""Reading the arguments of a model: arrays, masks, names and horizon, each with the message that says what is wrong."""
+"""Checks of the arguments of a model, such as arrays, masks and names. Errors say what is wrong and what is right."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 
 Name = str | int
 MAX_HORIZON = 1_000_000_000
-MAX_COMPARED = 200  # characters: a longer word takes long to compare and is no slip of the pen
-MAX_SEED = 2**63 - 1  # the largest that a column of a table of results holds
-MIN_DELTA = 1e-12  # a smaller probability of error cannot be told from none: 1 - delta is rounded
+MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
+MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
+MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rounded too much
 
 
 def numbers(what: str, x: Any) -> FloatArray:
@@ -30,7 +30,7 @@ def numbers(what: str, x: Any) -> FloatArray:
 
 
 def frozen(x: Any) -> Any:
-    """The array itself, read-only from now on."""
+    """Make the array read-only, and return it."""
     x.flags.writeable = False
     return x
 
@@ -59,7 +59,7 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
 def read_signal(
     what: str, x: FloatArray, allowed: BoolArray, H: int, place: Callable[[int, int, int, int], str]
 ) -> FloatArray:
-    """x with zeros where no action exists; an error at the first entry that is not finite, where ``place`` says."""
+    """x with zeros where no action exists. Entries that are not finite are refused; ``place`` says in words where."""
     largest = np.finfo(float).max / (4 * H)  # totals, and their differences, must be finite too
     bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
     if len(bad):
@@ -78,7 +78,7 @@ def masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
 
 
 def horizon_of(horizon: int | None, **steps: int) -> int:
-    """H from what was given; every array must have 1 or H steps."""
+    """The horizon H: the one given, or else the number of steps of the arrays, all of which must have 1 or H steps."""
     if horizon is not None:
         check_horizon(horizon)
     H = int(horizon) if horizon is not None else max(steps.values())
@@ -91,14 +91,14 @@ def horizon_of(horizon: int | None, **steps: int) -> int:
 
 
 def check_horizon(horizon: Any) -> None:
-    """Raise ValueError unless it is a number of steps."""
+    """Raise CmdpkitError unless the horizon is a possible number of steps."""
     if not is_int(horizon) or not 1 <= horizon <= MAX_HORIZON:
         rule = f"at least 1 (and at most {MAX_HORIZON:,})"
         raise CmdpkitError(f"horizon is {quoted(horizon)}, expected a whole number of steps, {rule}")
 
 
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
-    """Names as strings or ints; by default they count from 1."""
+    """Names as strings or whole numbers; the default names are 1, 2, ..., n."""
     if names is None:
         return range(1, n + 1)
     if isinstance(names, range) and names == range(1, n + 1):
@@ -119,7 +119,7 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
 
 
 def check_seed(seed: Any) -> None:
-    """Raise unless it is a seed."""
+    """Raise CmdpkitError unless this is a seed that can be used and recorded."""
     if not is_int(seed) or not 0 <= seed <= MAX_SEED:
         raise CmdpkitError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 

@@ -2,8 +2,8 @@
 
 The digest is of the module that holds the class (and its base classes), and of every module that it imports, directly
 or through others, as long as they belong together: modules of the same top-level package, or of the same folder if the
-module stands alone. Of this package the rooms in `OWN` count. Comments, docstrings and layout do not count, as they
-change no result; neither do other packages (their versions are in the record) and data files.
+module stands alone. Of this package, only the rooms in `COUNTED_ROOMS` count. Comments, docstrings and layout do not
+count, because they change no result. Neither do other packages, whose versions are in the record, and data files.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from typing import Any, NamedTuple
 
 import cmdpkit
 
-OWN = ("cmdpkit.learners", "cmdpkit.simulate", "cmdpkit.exact")  # what decides the result of a learner of ours
-INSTALLED = ("site-packages", "dist-packages")  # folders in which neighbours do not belong together
-DIGITS = 16
+# The rooms of this package whose code decides the result of a learner.
+COUNTED_ROOMS = ("cmdpkit.learners", "cmdpkit.simulate", "cmdpkit.exact")
+INSTALL_FOLDERS = ("site-packages", "dist-packages")  # modules side by side in these do not belong together
+DIGEST_LENGTH = 16  # hexadecimal digits
 
 Coded = type | Callable[..., Any]
 
 
-class _Home(NamedTuple):
+class _ModuleGroup(NamedTuple):
     """Modules that belong together: those in a folder, or those of some packages in it."""
 
-    root: Path
-    packages: tuple[str, ...]  # empty: every module in the folder
+    root: Path  # the folder
+    packages: tuple[str, ...]  # names of the packages; empty if every module in the folder belongs to the group
 
     def find(self, module: str) -> Path | None:
-        """The file of a module that belongs here."""
+        """The file of a module, or None if the module does not belong to this group."""
         if self.packages and not any(module == x or module.startswith(f"{x}.") for x in self.packages):
             return None
         path = self.root.joinpath(*module.split("."))
         return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
-@cache  # as it is when first asked for: a file that is edited later is not what this process has imported
+@cache  # a file that is edited after its import is not what this process runs, so the first answer stays right
 def code_digest(thing: Coded) -> str:
     """The identity of the code of a class or a function.
 
@@ -49,28 +50,28 @@ def code_digest(thing: Coded) -> str:
     >>> len(one), one == two
     (16, False)
     """
-    homes = [_Home(Path(cmdpkit.__file__).resolve().parents[1], OWN)]
+    groups = [_ModuleGroup(Path(cmdpkit.__file__).resolve().parents[1], COUNTED_ROOMS)]
     found: dict[str, Path] = {}
-    bare = []
+    without_file = []
     for part in _parts(thing):
-        home = _home(part)
-        if home is None:
-            bare.append(part)
+        group = _group_of(part)
+        if group is None:
+            without_file.append(part)
         else:
-            homes.append(home[0])
-            _collect(home[1], homes, found)
+            groups.append(group[0])
+            _collect(group[1], groups, found)
     digest = hashlib.sha256()
     for name, path in sorted(found.items()):
         digest.update(f"{name}\n{_meaning(path)}\n".encode())
-    for part in bare:
+    for part in without_file:
         digest.update(repr(_compiled(part)).encode())
-    return digest.hexdigest()[:DIGITS]
+    return digest.hexdigest()[:DIGEST_LENGTH]
 
 
 def source_folder(thing: Coded) -> str | None:
     """The folder from which the module of a class or function is imported; None if it is not in a file."""
-    home = _home(thing)
-    return None if home is None else str(home[0].root)
+    group = _group_of(thing)
+    return None if group is None else str(group[0].root)
 
 
 def source_file(thing: Coded) -> Path | None:
@@ -83,21 +84,21 @@ def source_file(thing: Coded) -> Path | None:
 
 
 def _defines(path: Path, name: str) -> bool:
-    """Whether a script defines a name. What is typed into an interpreter belongs to the script that runs it, too."""
+    """Whether a script defines a name; what is typed into an interpreter has `__main__` as its module as well."""
     return any(getattr(node, "name", None) == name for node in ast.walk(_tree(path)))
 
 
 def _parts(thing: Coded) -> Iterator[Coded]:
-    """A class and its base classes of this package or of the same package or folder; or the function itself."""
-    own = _home(thing)
+    """The function itself, or the class and those of its base classes that belong to cmdpkit or to the same group."""
+    own = _group_of(thing)
     for part in thing.__mro__ if isinstance(thing, type) else (thing,):
-        home = _home(part)
-        if part is thing or (home is not None and (home[1].startswith("cmdpkit.") or (own and home[0] == own[0]))):
+        group = _group_of(part)
+        if part is thing or (group is not None and (group[1].startswith("cmdpkit.") or (own and group[0] == own[0]))):
             yield part
 
 
-def _home(thing: Coded) -> tuple[_Home, str] | None:
-    """Where a class or function belongs, and the name of its module there; None if it is not in a file."""
+def _group_of(thing: Coded) -> tuple[_ModuleGroup, str] | None:
+    """The module group of a class or function, and the name of its module; None if it is not in a file."""
     file = source_file(thing)
     if file is None:
         return None
@@ -105,17 +106,17 @@ def _home(thing: Coded) -> tuple[_Home, str] | None:
     root = file.parents[module.count(".") + (file.name == "__init__.py")]
     top = module.partition(".")[0]
     if top == "cmdpkit":
-        return _Home(root, OWN), module
-    alone = module == top and file.name != "__init__.py" and root.name not in INSTALLED
-    return _Home(root, () if alone else (top,)), module
+        return _ModuleGroup(root, COUNTED_ROOMS), module
+    alone = module == top and file.name != "__init__.py" and root.name not in INSTALL_FOLDERS
+    return _ModuleGroup(root, () if alone else (top,)), module
 
 
-def _collect(module: str, homes: list[_Home], found: dict[str, Path]) -> None:
+def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) -> None:
     """Add a module, and what it imports, to the files that count."""
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        path = None if name in found else next((x for x in (home.find(name) for home in homes) if x is not None), None)
+        path = None if name in found else next(filter(None, (group.find(name) for group in groups)), None)
         if path is not None:
             found[name] = path
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -162,14 +163,14 @@ def _plain(node: Any) -> Any:
 
 
 def _undocumented(name: str, value: Any) -> Any:
-    """The statements of a body without those that are only a text."""
+    """The statements of a body without those that are only a constant, such as docstrings."""
     if name != "body" or not isinstance(value, list):
         return value
     return [x for x in value if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))]
 
 
 def _compiled(thing: Coded) -> list[Any]:
-    """What Python made of a class or function that is in no file, as in a notebook: all that is left to look at."""
+    """The compiled functions of a class or function that is in no file, as in a notebook, where there is no source."""
     members = {"": thing} if isinstance(thing, FunctionType) else vars(thing)
     functions = {name: getattr(x, "__func__", x) for name, x in members.items()}
     return [(name, _instructions(x.__code__)) for name, x in functions.items() if isinstance(x, FunctionType)]

@@ -1,7 +1,7 @@
-"""Records of earlier versions: what they say, in today's terms.
+"""Records of earlier versions, converted to the present fields.
 
-Schema 1 (version 0.1) kept changed bounds in the name of the environment, noise and the digest of the baseline among
-the parameters, and nothing about the code.
+Schema 1 (version 0.1) kept changed bounds in the name of the environment, kept noise and the digest of the baseline
+among the parameters, and did not record the code.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from cmdpkit.learners.registry import current_name
 from cmdpkit.records.record import Run
 
-CHANGED = re.compile(r" with (.+?) = (\S+)")
+CHANGED_BOUND = re.compile(r" with (.+?) = (\S+)")
 
 
 def key_of(table: dict[str, Any], schema: int) -> str:
-    """The address under which a run of some schema was saved."""
+    """The key under which a run was saved, by its schema."""
     if schema > 1:
         return Run(**table).key
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def run_of(table: dict[str, Any], schema: int) -> Run:
-    """A run as it was written with some schema."""
+    """The `Run` that was written with some schema."""
     if schema > 1:
         return Run(**table)
     params = dict(table["params"])
@@ -44,7 +44,7 @@ def split_bounds(env: str) -> tuple[str, dict[str, float]]:
     ('life with cats.json', {})
     """
     source, _, _ = env.partition(" with ")
-    found = CHANGED.findall(env[len(source) :])
+    found = CHANGED_BOUND.findall(env[len(source) :])
     if "".join(f" with {name} = {value}" for name, value in found) != env[len(source) :]:
         return env, {}
     try:

@@ -1,7 +1,7 @@
-"""A record as plain values and back: the text of a manifest, sealed with a checksum.
+"""A record as plain values and back: the text of a manifest, with a checksum.
 
-The schema is described in docs/schema.md. Numbers survive to the bit: Python writes the shortest text that reads back
-as the same number. An infinity is written as {"float": "inf"}, as JSON has none; NaN is refused.
+The schema is described in docs/schema.md. Numbers are read back to the bit, because Python writes the shortest text
+that stands for the same number. JSON has no infinity, so it is written as {"float": "inf"}; NaN is refused.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.formats import json_text
+from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import Name
 from cmdpkit.records.earlier import run_of
 from cmdpkit.records.origin import Checkout
 from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
 
 SCHEMA = 2
-RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"
+RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"  # the two kinds of manifest
 
 Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that was started and did not finish, and why."""
+    """A run that was started and did not finish."""
 
     run: Run
-    reason: str
+    reason: str  # why it did not finish, for people
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ def seal(kind: str, body: Plain) -> str:
 
 
 def unseal(path: Path, text: str, kind: str) -> Plain:
-    """The body of a manifest, known to be what was written; otherwise a ValueError that says what to do."""
+    """The body of a manifest, as it was written; a damaged one raises a CmdpkitError that says what to do."""
     remedy = "delete it and run again"
     try:
         document = json.loads(text)
@@ -75,7 +75,7 @@ def _checksum(document: Plain) -> str:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Nested values as JSON holds them; ValueError with the place of what it cannot hold."""
+    """Nested values as JSON can hold them; other values raise a CmdpkitError that says where they are."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
@@ -103,7 +103,7 @@ def _restored(value: Any) -> Any:
 
 
 def body_of(record: RunRecord) -> Plain:
-    """Everything of a record but its curves."""
+    """All parts of a record except its curves, as plain values."""
     return {
         "run": record.run.to_dict(),
         "key": record.run.key,
@@ -123,15 +123,15 @@ def body_of(record: RunRecord) -> Plain:
         "notes": record.notes,
         "explanation": record.explanation,
         "policy": {
-            "states": _names(record.policy.states),
-            "actions": _names(record.policy.action_names),
+            "states": names_entry(record.policy.states),
+            "actions": names_entry(record.policy.action_names),
             "pi": record.policy.pi.tolist(),
         },
     }
 
 
 def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
-    """The inverse of `body_of`, with the curves; schemas before this one are read too."""
+    """The record with this body and these curves: the inverse of `body_of`, for earlier schemas too."""
     utilities = body["policy_utilities"]
     return RunRecord(
         run=run_of(body["run"], body["schema"]),
@@ -156,7 +156,7 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
 
 
 def difference(a: RunRecord, b: RunRecord) -> str | None:
-    """The first part in which two results differ, to the bit, or None. Times, versions and commits do not count."""
+    """The first part in which two results differ, by even a bit, or None; times, versions and commits do not count."""
     one, two = (plain(body_of(record), RECORD) for record in (a, b))
     for part in one:
         if part not in ("seconds", "versions", "checkout") and json.dumps(one[part]) != json.dumps(two[part]):
@@ -168,11 +168,6 @@ def difference(a: RunRecord, b: RunRecord) -> str | None:
         if x.shape != y.shape or x.tobytes() != y.tobytes():
             return f"curve {name!r}"
     return None
-
-
-def _names(names: Sequence[Name]) -> int | list[Name]:
-    """Default names as their number."""
-    return len(names) if isinstance(names, range) else list(names)
 
 
 def _policy(table: Plain) -> Policy:

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions of what it was computed with and, in a Git checkout, the commit."""
+"""Where a result comes from: the versions of Python and packages and, in a Git checkout, the commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from cmdpkit.records.code import Coded, source_file
 
 PACKAGES = ("cmdpkit", "numpy", "numba", "highspy")
-GIT_SECONDS = 10.0  # a Git that takes longer is not waited for
+GIT_SECONDS = 10.0  # how long an answer of Git is waited for
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,24 @@ class Checkout:
     """The state of the Git checkout that holds the code of a learner."""
 
     commit: str
-    clean: bool  # no file under version control differs from the commit
+    clean: bool  # whether all files under version control are as in the commit
 
 
 @cache
 def versions() -> Mapping[str, str]:
-    """What a result is obtained with; looked up once per process, as reading package metadata takes milliseconds."""
+    """Versions of Python and packages, looked up once per process, because reading them takes milliseconds."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def checkout_of(thing: Coded) -> Checkout | None:
-    """The checkout that a class is kept in; None if its file is not under version control, or Git is not there."""
+    """The checkout that holds the code of a class; None if it is not under version control or Git is not installed."""
     file = source_file(thing)
     return None if file is None else _checkout(file)
 
 
 @cache
 def _checkout(file: Path) -> Checkout | None:
-    """Asked once per file and process: what was imported then is what runs."""
+    """The checkout of a file, asked for only once per process, because later changes are not what this process runs."""
     if _git(file.parent, "ls-files", "--error-unmatch", "--", file.name) is None:
         return None
     commit = _git(file.parent, "rev-parse", "HEAD")
@@ -47,7 +47,7 @@ def _checkout(file: Path) -> Checkout | None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What Git answers, or None if it cannot."""
+    """The answer of Git, or None if it fails."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, stdin=subprocess.DEVNULL)

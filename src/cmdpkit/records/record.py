@@ -1,12 +1,11 @@
 """A run: what was asked (`Run`), and everything that came out (`RunRecord`).
 
 A record can be analysed without the model: it carries the optimum, the bounds, curves at checkpoints and the policy.
-Curves are totals up to and including an episode. "regret" and "violation" are expectations under the policies played
-(exact, where a model exists), the "strong" ones add up positive parts only, the "realised" ones what was observed;
-"unsafe_episodes" counts the episodes whose policy misses a bound in expectation. Worlds without a model have what was
-earned instead, "realised_reward" and "realised_utility".
-Regret and violation are positive when bad. All figures are in the user's units; violations are oriented so that a
-positive number means a bound was missed, whether it is an "at least" or an "at most".
+Curves are sums up to and including an episode. "regret" and "violation" are exact expectations under the policies that
+were played; the "strong" ones add up positive parts only, and the "realised" ones what was observed. "unsafe_episodes"
+counts the episodes whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and
+"realised_utility" instead. All figures are in the user's units. Positive regret is bad, and a positive violation means
+that a bound was missed, whether it is an "at least" or an "at most".
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ class Run:
     """What was asked. Two equal runs have the same result to the bit."""
 
     env: str  # environment with its parameters, as `cmdpkit.load` reads it, or a file
-    algo: str
+    algo: str  # name of the algorithm, or "package.module:Class"
     episodes: int
     seed: int
     preset: str
-    params: Mapping[str, Scalar] = field(default_factory=dict)  # what was set beside the preset
-    fingerprint: str = ""  # of the model, or of what else is known of the world
-    bounds: Mapping[str, float] = field(default_factory=dict)  # those that were changed, by constraint
+    params: Mapping[str, Scalar] = field(default_factory=dict)  # parameters that differ from the preset
+    fingerprint: str = ""  # digest of the model, or of all that is known about a world without one
+    bounds: Mapping[str, float] = field(default_factory=dict)  # the bounds that were changed, by constraint
     noise: str = "none"  # how rewards and utilities of a model are drawn
     baseline: str = ""  # digest of the safe policy that the user gave, if one was given
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
 
     @property
     def problem(self) -> str:
-        """The environment with the bounds that were changed, for people.
+        """The environment and the bounds that were changed, in words.
 
         >>> Run("queue", "pri", 10, 0, "practical", bounds={"energy": 20.0}).problem
         'queue with energy = 20'
@@ -55,7 +54,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Address of the run: a digest of all of the above."""
+        """The address of the run: a digest of all its fields."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:20]
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,40 +64,35 @@ class Run:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What the data alone say of the handed-over policy, at a simultaneous confidence level."""
+    """What the data of a run prove about its final policy, with confidence intervals that hold all at once."""
 
-    level: float
-    episodes: int  # episodes of this very policy (or of its parts) the bounds rest on
-    value: tuple[float, float]  # low, high
-    utilities: tuple[tuple[float, float], ...]  # [N], in the user's sense
-    safe: tuple[bool | None, ...]  # [N]: True certainly meets the bound, False certainly misses it, None undecided
+    level: float  # probability that all intervals hold
+    episodes: int  # episodes of this policy, or of its parts, from which the intervals were computed
+    value: tuple[float, float]  # interval (low, high) of the expected total reward
+    utilities: tuple[tuple[float, float], ...]  # [N], intervals of the expected totals, in the user's sense
+    safe: tuple[bool | None, ...]  # [N], True if the bound is proved to be met, False if missed, None if undecided
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
-        words = {True: True, False: False, None: "undecided"}
-        return {
-            "level": self.level,
-            "episodes": self.episodes,
-            "value": list(self.value),
-            "utilities": [list(x) for x in self.utilities],
-            "safe": [words[x] for x in self.safe],
-        }
+        safe = ["undecided" if x is None else x for x in self.safe]
+        utilities = [list(x) for x in self.utilities]
+        return {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What fresh episodes of the final policy gave, in a world without a model; they are not part of the learning.
+    """The results of fresh episodes of the final policy in a world without a model; nothing is learned from them.
 
-    The intervals come from the spread of the episodes' totals (normal approximation, each on its own). An event that is
-    rarer than about 3 in ``episodes`` may not have occurred at all, and then no interval shows it.
+    The intervals come from the spread of the episodes' totals, by the normal approximation, each on its own. An event
+    that is rarer than about 3 in ``episodes`` may not have occurred at all, and then no interval shows it.
     """
 
-    episodes: int
-    level: float  # of each interval
-    value: float
-    value_interval: tuple[float, float]  # low, high
-    utilities: tuple[float, ...]  # [N], in the user's sense
-    utility_intervals: tuple[tuple[float, float], ...]  # [N]
+    episodes: int  # how many were played
+    level: float  # confidence level of each interval
+    value: float  # mean total reward
+    value_interval: tuple[float, float]  # (low, high)
+    utilities: tuple[float, ...]  # [N], mean totals, in the user's sense
+    utility_intervals: tuple[tuple[float, float], ...]  # [N], (low, high)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -111,43 +105,41 @@ class Evaluation:
 class RunRecord:
     """What came out of a run."""
 
-    run: Run
-    constraints: tuple[Constraint, ...]
-    optimum: float | None  # of the model, where there is one and it is feasible
-    curves: Mapping[
-        str, FloatArray
-    ]  # "episode" [C]; "regret", ... [C]; "violation", ... [N, C]; learners add their own
-    policy: Policy
-    policy_value: float | None  # exact, where a model exists
-    policy_utilities: FloatArray | None  # [N]
-    decisions: tuple[Decision, ...]  # stochastic, and reached
-    certificate: Certificate | None
-    phases: tuple[tuple[str, int], ...]  # (name, first episode), counting from 0
-    explanation: Mapping[str, Any]  # the learner's own account, plain values
-    notes: tuple[str, ...]  # what a reader must know, e.g. that a constant is vacuous here
-    seconds: float
-    versions: Mapping[str, str] = field(default_factory=dict)
-    checkout: Checkout | None = None  # of the learner's code, where it is in one
-    evaluation: Evaluation | None = None  # of the final policy, where there is no model to compute its values from
+    run: Run  # what was asked
+    constraints: tuple[Constraint, ...]  # [N]
+    optimum: float | None  # the best value under the bounds; None without a model or if the problem is infeasible
+    curves: Mapping[str, FloatArray]  # at C episodes: "episode" [C], "regret" [C], "violation" [N, C], and others
+    policy: Policy  # that the learner recommends at the end
+    policy_value: float | None  # its exact value; None without a model
+    policy_utilities: FloatArray | None  # [N], its exact totals in the user's sense; None without a model
+    decisions: tuple[Decision, ...]  # its stochastic decisions; with a model, only those in states that it reaches
+    certificate: Certificate | None  # what the data prove about the policy, if the learner can tell
+    phases: tuple[tuple[str, int], ...]  # name and first episode, counting from 0, of each phase of the learner
+    explanation: Mapping[str, Any]  # how the learner explains its result, in plain values
+    notes: tuple[str, ...]  # what a reader must know, for example that a constant is vacuous here
+    seconds: float  # how long the run took
+    versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
+    checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout
+    evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
 
     def final(self, name: str) -> Any:
-        """The last value of a curve: a number, or one a constraint."""
+        """The last value of a curve: a number, or an array with one number per constraint."""
         last = self.curves[name][..., -1]
         return float(last) if np.ndim(last) == 0 else np.asarray(last)
 
     @property
     def regret(self) -> float:
-        """Sum over episodes of v* - v(policy played), exact; realised returns where there is no model."""
+        """Sum over episodes of v* - v(policy played), exact; without a model, of v* less the realised returns."""
         return float(self.final("regret" if "regret" in self.curves else "realised_regret"))
 
     @property
     def violation(self) -> FloatArray:
-        """[N]: sum over episodes of how much each bound was missed, signed; exact where there is a model."""
+        """Sum over episodes of how much each bound was missed, [N], negative if it was exceeded; exact with a model."""
         name = "violation" if "violation" in self.curves else "realised_violation"
         return np.atleast_1d(np.asarray(self.final(name)))
 
     def explain(self) -> str:
-        """The learner's account as text: phases, what was decided, on what evidence."""
+        """How the learner explains its result, as text: its phases, and what it decided on which evidence."""
         lines = [f"{self.run.algo} ({self.run.preset}) on {self.run.problem}, seed {self.run.seed}"]
         for name, start in self.phases:
             lines.append(f"from episode {start + 1:,}: {name}")
@@ -158,16 +150,8 @@ class RunRecord:
     def to_dict(self) -> dict[str, Any]:
         """The entry of this run in `cmdpkit learn --json`."""
         out: dict[str, Any] = {"seed": self.run.seed}
-        for name in (
-            "regret",
-            "violation",
-            "strong_regret",
-            "strong_violation",
-            "realised_regret",
-            "realised_violation",
-            "realised_reward",
-            "realised_utility",
-        ):
+        sums = [f"{prefix}{name}" for prefix in ("", "strong_", "realised_") for name in ("regret", "violation")]
+        for name in (*sums, "realised_reward", "realised_utility"):
             if name in self.curves:
                 out[name] = np.asarray(self.final(name)).tolist()
         if "unsafe_episodes" in self.curves:
@@ -187,7 +171,7 @@ class RunRecord:
 
 
 def _listed(value: Any, indent: str) -> list[str]:
-    """Nested plain values as indented lines; an entry of a list that holds single values only takes one line."""
+    """Nested plain values as indented lines; a list entry that holds only single values is one line."""
     if isinstance(value, Mapping):
         lines = []
         for key, inner in value.items():
@@ -207,7 +191,7 @@ def _entry(value: Any, indent: str) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    """Numbers as people read them: six digits."""
+    """A value as text, numbers with six digits."""
     if isinstance(value, Mapping):
         return " ".join(f"{key} {_word(inner)}" for key, inner in value.items())
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
 """Records on disk: per run one Parquet file with the curves and one JSON manifest with everything else.
 
-Both are named after `Run.key`, so what was asked is the address. The manifest is written last, and both appear whole or
-not at all: a manifest means a finished record, and whatever a killed process leaves behind is never read as a result.
-A finished record is never replaced.
+Both are named after `Run.key`, so a run's files are found from what was asked. Each file appears as a whole or not at
+all, and the manifest is written last. A manifest therefore means a finished record, and nothing that a killed process
+leaves behind is read as a result. A finished record is never replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import write_bytes, write_text
+from cmdpkit.io.atomic import make_folder, write_bytes, write_text
 from cmdpkit.model.validate import check_seed
 from cmdpkit.records.earlier import key_of, run_of
 from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike[str]
 Columns = dict[str, NDArray[Any]]
 
-# The columns that every file of curves starts with: the key, and what was asked.
+# The first columns of every file of curves: the key, and what was asked.
 IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
-MANIFEST = re.compile(r"[0-9a-f]{20}\.json")
-FAILED = re.compile(r"[0-9a-f]{20}\.failed\.json")
+MANIFEST_NAME = re.compile(r"[0-9a-f]{20}\.json")
+FAILURE_NAME = re.compile(r"[0-9a-f]{20}\.failed\.json")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def save_record(record: RunRecord, folder: Folder) -> Path:
-    """Write a record; returns its manifest. One that is there already stays: the same result again changes nothing.
+    """Write a record, and return the path of its manifest. A record that exists is kept.
 
-    A different result of the same run is an error, as two equal runs must agree to the bit (times and versions aside).
+    A different result in it is an error, because equal runs must agree to the bit, apart from times and versions.
     """
     manifest = _manifest(folder, record.run.key)
     if has_record(folder, record.run.key):
@@ -58,24 +58,22 @@ def save_record(record: RunRecord, folder: Folder) -> Path:
         "shapes": {name: list(np.shape(x)) for name, x in record.curves.items()},
     }
     text = seal(RECORD, {**body_of(record), "curves": curves})
-    _make(folder)
-    write_bytes(
-        manifest.with_suffix(".parquet"), table, overwrite=True
-    )  # what is there without a manifest is no result
+    make_folder(folder)
+    write_bytes(manifest.with_suffix(".parquet"), table, overwrite=True)  # curves without a manifest are no result
     try:
-        write_text(manifest, text, overwrite=manifest.exists())  # an empty one is what a kill can leave
+        write_text(manifest, text, overwrite=manifest.exists())  # a killed process can leave an empty one
     except ValueError:
         if not has_record(folder, record.run.key):
             raise
-        return _kept(record, manifest)  # somebody else finished the same run meanwhile
+        return _kept(record, manifest)  # another process finished the same run meanwhile
     with suppress(OSError):
         _failed(folder, record.run.key).unlink()
     return manifest
 
 
 def save_failure(run: Run, reason: str, folder: Folder, versions: Mapping[str, str] | None = None) -> Path:
-    """Note that a run failed, and why; a later failure of the same run takes its place, a success removes it."""
-    _make(folder)
+    """Record that a run failed, and why; a later failure of the same run replaces this, and a success removes it."""
+    make_folder(folder)
     body = {"run": run.to_dict(), "key": run.key, "reason": reason, "versions": dict(versions or {})}
     return write_text(_failed(folder, run.key), seal(FAILURE, body), overwrite=True)
 
@@ -89,24 +87,17 @@ def _kept(record: RunRecord, manifest: Path) -> Path:
     return manifest
 
 
-def _make(folder: Folder) -> None:
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise CmdpkitError(f"cannot make the folder {os.fspath(folder)}: {error.strerror or error}") from None
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def has_record(folder: Folder, key: str) -> bool:
-    """Whether the run is finished and both files of its record are there; else it is to be made (again)."""
+    """Whether the run is finished and both files of its record exist; if not, it has to be played."""
     manifest = _manifest(folder, key)
     return _is_written(manifest) and manifest.with_suffix(".parquet").exists()
 
 
 def _is_written(manifest: Path) -> bool:
-    """Whether there is a manifest; a process that is killed can leave an empty one."""
+    """Whether a manifest exists and is not empty, as a killed process can leave it."""
     try:
         return manifest.stat().st_size > 0
     except OSError:
@@ -114,7 +105,7 @@ def _is_written(manifest: Path) -> bool:
 
 
 def load_record(folder: Folder, key: str) -> RunRecord:
-    """A record as it was saved, to the bit; ValueError if it is missing, damaged or of a newer schema."""
+    """A record as it was saved, to the bit; raises CmdpkitError if it is missing, damaged or of a newer schema."""
     manifest = _manifest(folder, key)
     body = _body(manifest, RECORD)
     try:
@@ -126,16 +117,16 @@ def load_record(folder: Folder, key: str) -> RunRecord:
 
 
 def load_records(folder: Folder) -> tuple[RunRecord, ...]:
-    """Every finished record in a folder and those below it, by environment, algorithm and seed; each run once."""
-    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if _is_written(path)}
+    """Every finished record in a folder and those below it, each run once, by environment, algorithm and seed."""
+    found = {path.stem: path.parent for path in _listed(folder, MANIFEST_NAME) if _is_written(path)}
     records = [load_record(parent, key) for key, parent in found.items()]
     return tuple(sorted(records, key=lambda record: _order(record.run)))
 
 
 def load_failures(folder: Folder) -> tuple[Failure, ...]:
-    """Every run in a folder and those below it that failed and was not finished since."""
+    """Every run in a folder and those below it that failed and was not finished afterwards."""
     failures = {}
-    for path in _listed(folder, FAILED):
+    for path in _listed(folder, FAILURE_NAME):
         key = path.name.partition(".")[0]
         if not has_record(path.parent, key):
             body = _body(path, FAILURE)
@@ -201,7 +192,7 @@ def _failed(folder: Folder, key: str) -> Path:
 
 
 def columns_of(record: RunRecord) -> Columns:
-    """The curves as a table: a row a checkpoint, with the run, and a column a constraint ("violation_1") of [N, C]."""
+    """The curves as a table with one row per checkpoint. A curve [N, C] becomes N columns: "violation_1", and so on."""
     run = record.run
     check_seed(run.seed)
     rows = np.size(record.curves["episode"])
@@ -223,7 +214,7 @@ def columns_of(record: RunRecord) -> Columns:
 
 
 def _parts(name: str, shape: tuple[int, ...] | list[int]) -> list[str]:
-    """The columns of a curve."""
+    """The names of the columns of a curve."""
     return [name] if len(shape) == 1 else [f"{name}_{n + 1}" for n in range(shape[0])]
 
 
@@ -236,7 +227,7 @@ def _parquet(columns: Columns) -> bytes:
 
 
 def _from_parquet(path: Path, data: bytes) -> Columns:
-    """The table in the content of a Parquet file; read from a copy, as DuckDB takes [ and * in a name for patterns."""
+    """The table in a Parquet file, read from a copy of it, because DuckDB takes [ and * in a path for patterns."""
     try:
         with _connected() as (connection, scratch):
             scratch.write_bytes(data)
@@ -247,7 +238,7 @@ def _from_parquet(path: Path, data: bytes) -> Columns:
 
 @contextmanager
 def _connected() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
-    """A connection of this thread's own and the path of a scratch file; their failures are ValueErrors."""
+    """A connection for this thread only, and the path of a temporary file; failures become CmdpkitErrors."""
     import duckdb
 
     try:
@@ -259,7 +250,7 @@ def _connected() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
 
 @cache
 def _database(_process: int) -> duckdb.DuckDBPyConnection:
-    """An empty database in memory, one a process: it costs more to start than a file does to write."""
+    """An empty database in memory, one per process, because starting one takes longer than writing a file."""
     import duckdb
 
     return duckdb.connect(":memory:", config={"threads": 1})

@@ -1,7 +1,7 @@
-"""What some algorithms must be told before they begin: a policy that is known to be safe, and what it reaches.
+"""What some algorithms must be told before they begin: a policy that is known to be safe, and its utilities.
 
-A user may bring the policy, its utilities or both; where there is a model the rest is computed, and without a word from
-the user everything is: the policy that stays farthest from all bounds.
+A user may give the policy, its utilities or both. If there is a model, whatever is missing is computed. If the user
+gives neither, the policy that stays farthest from all bounds is taken.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Baseline(NamedTuple):
     """A safe policy in the learner's units."""
 
     pi: FloatArray | None  # [H, S, A]; None where only its utilities are known
-    utility: FloatArray  # [N]
+    utility: FloatArray  # [N], its expected totals
     slack: float  # min_n (utility_n - rho_n)
-    of: str  # whose policy it is
+    of: str  # where the policy comes from, in words for a note
 
     def digest(self) -> str:
-        """A short name of its numbers."""
+        """A short digest of its numbers, which is part of the identity of a run."""
         parts = (b"" if self.pi is None else self.pi.tobytes(), self.utility.tobytes())
         return hashlib.sha256(b"|".join(parts)).hexdigest()[:12]
 
 
 def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | None = None) -> Baseline:
-    """The baseline of a world: a user's policy, what it reaches in the user's units [N], or the safest of the model."""
+    """The baseline of a world: the user's policy, its totals [N] in the user's units, or the model's safest policy."""
     of = "the policy that was given"
     if policy is None and utility is None:
         if world.cmdp is None:
@@ -52,7 +52,7 @@ def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | 
 
 
 def safest(cmdp: CMDP) -> Policy:
-    """The policy that keeps the largest distance from all bounds at once: for one bound, the utility maximiser."""
+    """The policy that stays farthest from all bounds at once; with one bound, it maximises that utility."""
     if cmdp.N == 0:
         return Policy.uniform(cmdp)
     pool = Pool(cmdp)
@@ -63,11 +63,11 @@ def safest(cmdp: CMDP) -> Policy:
 
 
 def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> FloatArray:
-    """[N], in the user's units and sense."""
+    """The totals [N] of the baseline, in the user's units and sense; refused unless all of them meet their bounds."""
     if given is not None:
         w = np.atleast_1d(numbers("baseline_utility", given))
         if w.shape != (len(world.constraints),):
-            raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected one number a constraint")
+            raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected one number per constraint")
     else:
         exact = None if policy is None else world.values(policy)
         if exact is None:

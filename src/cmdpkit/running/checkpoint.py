@@ -1,8 +1,8 @@
-"""Saved runs: all arrays of an unfinished run in one file, which is written whole and believed only if it is intact.
+"""Saved runs: all arrays of an unfinished run in one file, which is written as a whole and read only if it is intact.
 
 The file is an npz archive without compression. A checksum over the names, types, shapes and bytes of all its members
-finds any damage and any edit. It is no protection against somebody who wants to deceive: whoever can write the file can
-also compute the sum. `check_saved` therefore looks at what a run relies on as well.
+reveals damage and edits. It does not protect against intent, because anybody who can write the file can also compute
+the checksum. Therefore `check_saved` also checks everything that a run relies on.
 """
 
 from __future__ import annotations
@@ -26,21 +26,13 @@ Arrays = dict[str, NDArray[Any]]
 SAVED_FORMAT = 3
 # Members that every saved run has, with the kind of their type and the number of their axes.
 MEMBERS = {"key": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# What zipfile and numpy may raise for a file that is not a sound archive.
+_PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
+UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
 
 
 def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put the arrays of a run into a file, with a checksum; a file that is there is replaced whole."""
+    """Write the arrays of a run to a file, with a checksum; a file that exists is replaced as a whole."""
     undefined = np.array([name for name, x in arrays.items() if _has_nan(x)], dtype=str)
     members = {**arrays, "format": np.array(SAVED_FORMAT), "undefined": undefined}
     make_folder(path.parent)
@@ -49,7 +41,7 @@ def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def read_saved(path: Path, key: str) -> Arrays:
-    """The arrays of the run with this key; a CmdpkitError if the file is damaged, edited or of another run."""
+    """The arrays of the run with this key; raises CmdpkitError if the file is damaged, edited or of another run."""
     try:
         arrays = _members(path)
     except UNREADABLE as error:
@@ -67,9 +59,9 @@ def read_saved(path: Path, key: str) -> Arrays:
 def check_saved(path: Path, arrays: Arrays, stops: list[int], width: int, fresh: Mapping[str, NDArray[Any]]) -> None:
     """Refuse a saved run that contradicts itself or the run that is to be continued.
 
-    ``stops`` are the episodes at which curves are read, up to the last of the run, and ``width`` numbers are read at
-    each. ``fresh`` are the arrays of stream and world before the first episode, whose types and shapes do not change.
-    What a learner saves is for the learner to check.
+    ``stops`` lists the episodes at which curves are read, up to the last of the run, and ``width`` is how many numbers
+    are read at each. ``fresh`` holds the arrays of random stream and world before the first episode; a saved run has
+    arrays of the same types and shapes. The arrays of the learner are checked by the learner itself.
     """
     done, rows = int(arrays["done"]), arrays["rows"]
     if not 0 <= done <= stops[-1]:
@@ -89,7 +81,7 @@ def check_saved(path: Path, arrays: Arrays, stops: list[int], width: int, fresh:
 
 
 def _members(path: Path) -> Arrays:
-    """Every array of an npz archive; a compressed one is none of ours and could be far larger than its file."""
+    """Every array of an npz archive. A compressed one was not written here, and may be far larger than its file."""
     with path.open("rb") as file:
         with zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
@@ -100,7 +92,7 @@ def _members(path: Path) -> Arrays:
 
 
 def _check_numbers(path: Path, arrays: Arrays) -> None:
-    """Refuse members of other types than a run saves, and numbers that no run has."""
+    """Refuse members of other types than a run saves, and numbers that no run can have."""
     for name, (kind, axes) in MEMBERS.items():
         if arrays[name].dtype.kind != kind or (axes is not None and arrays[name].ndim != axes):
             raise _contradicts(path, f"{name} is an array {arrays[name].dtype} {arrays[name].shape}")

@@ -1,7 +1,7 @@
-"""Learning: an algorithm put into a world for K episodes, watched, and stopped or resumed at any point.
+"""Learning: an algorithm acts in a world for K episodes, is watched, and can be stopped and resumed at any point.
 
-Whatever is cut into pieces here (checkpoints of the curves, files, reports of progress) does not change a single bit of
-the result, because a learner's run of n episodes is n runs of one.
+A run is played in pieces, between which curves are read, checkpoints are written and progress is reported. The pieces
+do not change a single bit of the result, because a learner's run of n episodes is the same as n runs of one episode.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import Noise
 
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
-CHUNK_SECONDS = 0.25  # between two reports of progress
+CHUNK_SECONDS = 0.25  # between two progress reports
 
 
 class Progress(NamedTuple):
-    """Where a run stands."""
+    """How far a run has come; this is what progress callbacks are given."""
 
-    run: Run
-    done: int
-    phase: str
-    tally: Tally
-    seconds: float  # spent so far, earlier sittings included
+    run: Run  # what was asked
+    done: int  # episodes played so far
+    phase: str  # name of the phase that the learner is in
+    tally: Tally  # regret and violation so far
+    seconds: float  # spent so far, including the time before the run was resumed
 
 
 @dataclass
-class _Sitting:
-    """One run between two checkpoints: the pieces that change together."""
+class ActiveRun:
+    """A run that is under way: everything that changes while it is played."""
 
-    run: Run
-    world: World
+    run: Run  # what was asked
+    world: World  # where the learner acts
     learner: Learner
-    rng: Stream
-    done: int
-    seconds: float
-    rows: list[FloatArray]  # a row per curve checkpoint, see _row
+    rng: Stream  # the random numbers of the run
+    done: int  # episodes played so far
+    seconds: float  # spent so far, including the time before the run was resumed
+    rows: list[FloatArray]  # one row for each episode at which curves are read, see `_row`
 
 
 def learn(
@@ -81,15 +81,26 @@ def learn(
 ) -> RunRecord:
     """Let an algorithm learn in a world for a number of episodes.
 
-    ``env`` is a CMDP, a name or file that `cmdpkit.load` knows, or a Gymnasium environment whose ``info["cost"]`` is
-    bounded by ``constraints``; "package.module:function" names a function of your own that makes one of these.
-    ``bounds`` changes bounds by the names of their constraints. ``algo`` is a name that `cmdpkit algos` lists, a class
-    of your own, or its name, "package.module:Class". ``preset`` and ``params`` choose the algorithm's constants;
-    ``noise="bernoulli"`` draws rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy
-    take it as ``baseline``, and its totals, one per constraint, as ``baseline_utility``; where there is a model, what
-    is not given is computed. With ``checkpoint`` the run is saved there every few seconds and when an environment
-    fails, and the same call continues from it, to the same bits. ``progress`` is called several times a second; an
-    exception that it raises ends the run, which is saved first.
+    Parameters
+    ----------
+    env : a CMDP, a name or file that `cmdpkit.load` knows, a Gymnasium environment, or "package.module:function" for a
+        function of your own that makes one of these
+    algo : a name that `cmdpkit algos` lists, a class of your own, or its name, "package.module:Class"
+    episodes, seed : length of the run, and the seed of all its random numbers
+    preset, params : choose the constants of the algorithm
+    noise : with "bernoulli", rewards and utilities of a model are drawn as 0 or 1
+    bounds : new bounds of a model, by the names of their constraints
+    constraints : bounds on ``info["cost"]`` of a Gymnasium environment
+    baseline, baseline_utility : a safe policy and its totals, one per constraint, for algorithms that must know them;
+        if there is a model, what is not given is computed
+    checkpoint : a file in which the run is saved every few seconds and when an environment fails. The same call
+        continues from it, and the result is the same to the bit.
+    progress : called with a `Progress` several times a second; an exception that it raises ends the run, which is
+        saved first if there is a checkpoint
+
+    Returns
+    -------
+    The `RunRecord`, with curves of regret and violation and the policy that was learned.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
@@ -114,7 +125,7 @@ def request(
     baseline: Baseline | None = None,
     **params: Scalar,
 ) -> Run:
-    """What is asked, checked: its key addresses the result."""
+    """Check what is asked for, and return it as a `Run`, whose key is the address of the result."""
     if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
@@ -146,25 +157,26 @@ def learn_in(
     save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a request in a world in which nothing has been counted yet, with the class and baseline it is for.
+    """Carry out a run in a world in which nothing has been counted yet.
 
-    The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
+    ``kind`` and ``baseline`` are those for which the run was requested. With ``save_end=False`` no checkpoint is
+    written at the end, for callers that keep the record instead.
     """
     given, said = _given(world, kind, baseline)
     learner = kind(world.spec(run.episodes), preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
-    sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
+    active = ActiveRun(run, world, learner, stream(run.seed), 0, 0.0, [])
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None:
-        _resume(sitting, path)
-    _play(sitting, path, progress)
+        _resume(active, path)
+    _play(active, path, progress)
     if path is not None and save_end:
-        write_saved(path, _arrays(sitting))
-    return _record(sitting)
+        write_saved(path, _arrays(active))
+    return _record(active)
 
 
 def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an algorithm needs beside the spec and cannot find out."""
+    """What an algorithm must be told in addition to the spec, by name, and notes about it."""
     needs = kind.needs
     if not needs:
         return {}, ()
@@ -180,113 +192,113 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
 
 
 def checkpoints(K: int) -> list[int]:
-    """Episodes at which curves are read: log-spaced for the beginning, evenly for the rest."""
+    """The episodes at which curves are read: 60 log-spaced ones and 200 evenly spaced ones."""
     early = np.geomspace(1, K, 60)
     return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K})
 
 
-def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
-    """Piece by piece to the end, reading curves, saving and reporting on the way."""
-    stops = checkpoints(sitting.run.episodes)
+def _play(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
+    """Play all episodes that are left, and read curves, save the run and report progress in between."""
+    stops = checkpoints(active.run.episodes)
     saved = time.perf_counter()
-    for n in _pieces(sitting, stops):
-        _play_piece(sitting, path, n)
-        sitting.done += n
-        if sitting.done == stops[len(sitting.rows)]:
-            sitting.rows.append(_row(sitting))
+    for n in _pieces(active, stops):
+        _play_piece(active, path, n)
+        active.done += n
+        if active.done == stops[len(active.rows)]:
+            active.rows.append(_row(active))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            write_saved(path, _arrays(sitting))
+            write_saved(path, _arrays(active))
             saved = time.perf_counter()
         if progress is not None:
-            _report(sitting, path, progress)
+            _report(active, path, progress)
 
 
-def _play_piece(sitting: _Sitting, path: Path | None, n: int) -> None:
-    """n more episodes. If the environment fails within them, the state before them is saved.
+def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
+    """Play n more episodes. If the environment fails within them, the state before them is saved.
 
-    Episodes of a model are compiled code that cannot fail half-way, so there the copy is spared.
+    In a model the state is not copied for this, because its compiled episodes cannot fail half-way.
     """
-    before = None if path is None or isinstance(sitting.world, ModelWorld) else _arrays(sitting)
+    before = None if path is None or isinstance(active.world, ModelWorld) else _arrays(active)
     try:
-        sitting.world.play(sitting.learner, sitting.rng, n)
+        active.world.play(active.learner, active.rng, n)
     except BaseException as error:
         kept = "nothing of it is kept, as no checkpoint was given"
         if path is not None and before is not None:
             write_saved(path, before)
-            kept = f"the first {sitting.done:,} episodes are saved in {path}, from where the same call continues"
+            kept = f"the first {active.done:,} episodes are saved in {path}, from where the same call continues"
         if not isinstance(error, RunFailed):
             raise
-        run = sitting.run
+        run = active.run
         message = f"{run.algo} on {run.env}, seed {run.seed}: {error}. The run has ended; {kept}"
         raise RunFailed(message) from error.__cause__
 
 
-def _report(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None]) -> None:
-    """Report progress; if the answer is an exception, save what was learned before it ends the run."""
+def _report(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None]) -> None:
+    """Report progress; if the callback raises an exception, save the run before it ends."""
     try:
-        progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+        progress(Progress(active.run, active.done, _phase(active), active.world.tally(), active.seconds))
     except BaseException:
         if path is not None:
-            write_saved(path, _arrays(sitting))
+            write_saved(path, _arrays(active))
         raise
 
 
-def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
-    """How many episodes to play next: up to the next stop, in pieces of about CHUNK_SECONDS."""
+def _pieces(active: ActiveRun, stops: list[int]) -> Iterator[int]:
+    """Yield how many episodes to play next: no more than up to the next stop, and for about CHUNK_SECONDS."""
     piece = 1
-    while sitting.done < sitting.run.episodes:
+    while active.done < active.run.episodes:
         began = time.perf_counter()
-        yield min(piece, stops[len(sitting.rows)] - sitting.done)
+        yield min(piece, stops[len(active.rows)] - active.done)
         spent = time.perf_counter() - began
-        sitting.seconds += spent
+        active.seconds += spent
         if spent < CHUNK_SECONDS / 2:
             piece *= 2
         elif spent > CHUNK_SECONDS * 2:
             piece = max(1, piece // 2)
 
 
-def _phase(sitting: _Sitting) -> str:
-    """Name of the phase the learner is in; learners without phases just learn."""
-    begun = [name for name, first in sitting.learner.phases() if first <= sitting.done]
+def _phase(active: ActiveRun) -> str:
+    """Name of the phase that the learner is in; "learning" if it has no phases."""
+    begun = [name for name, first in active.learner.phases() if first <= active.done]
     return begun[-1] if begun else "learning"
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
 
 
-def _row(sitting: _Sitting) -> FloatArray:
-    """The tally as numbers, in the order of `_curves`: episodes, regret and violations of each kind, and so on."""
-    tally = sitting.world.tally()
+def _row(active: ActiveRun) -> FloatArray:
+    """One point of every curve, in the order in which `_curves` takes them apart again."""
+    tally = active.world.tally()
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
     unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
-    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(sitting), _multipliers(sitting)))
+    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(active), _multipliers(active)))
 
 
-def _earned(sitting: _Sitting) -> FloatArray:
-    """Realised reward and utilities in the user's sense, where there is no model to measure regret with."""
-    if sitting.world.cmdp is not None:
+def _earned(active: ActiveRun) -> FloatArray:
+    """Realised reward and utilities in the user's sense if there is no model to measure regret with, else empty."""
+    if active.world.cmdp is not None:
         return np.zeros(0)
-    signs = np.array([1.0, *(c.sign for c in sitting.world.constraints)])
-    earned: FloatArray = signs * sitting.world.tally().earned
+    signs = np.array([1.0, *(c.sign for c in active.world.constraints)])
+    earned: FloatArray = signs * active.world.tally().earned
     return earned
 
 
-def _multipliers(sitting: _Sitting) -> FloatArray:
-    """The learner's prices now, in the user's units; empty where it has none."""
-    lam = sitting.learner.multipliers
+def _multipliers(active: ActiveRun) -> FloatArray:
+    """The learner's current prices of the bounds, in the user's units; empty if it has none."""
+    lam = active.learner.multipliers
     if lam is None:
         return np.zeros(0)
-    reward, *utilities = (scale.span for scale in sitting.world.scales)
+    reward, *utilities = (scale.span for scale in active.world.scales)
     prices: FloatArray = np.asarray(lam, dtype=float) * reward / np.array(utilities)
     return prices
 
 
-def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
-    """Columns of the rows by name; those of violations and multipliers are [N, C]."""
-    table = np.array(sitting.rows).T
-    N = len(sitting.world.constraints)
-    tally = sitting.world.tally()
+def _curves(active: ActiveRun) -> dict[str, FloatArray]:
+    """The curves by name: [C] at C episodes, or [N, C] for violations, utilities and multipliers."""
+    table = np.array(active.rows).T
+    N = len(active.world.constraints)
+    tally = active.world.tally()
     curves, i = {"episode": table[0]}, 1
     for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if sums is None:
@@ -299,7 +311,7 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
     if tally.unsafe is not None:
         curves["unsafe_episodes"] = table[i]
         i += 1
-    if sitting.world.cmdp is None:
+    if active.world.cmdp is None:
         curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
         i += 1 + N
     if len(table) > i:
@@ -307,43 +319,43 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
     return curves
 
 
-def _record(sitting: _Sitting) -> RunRecord:
-    world, learner = sitting.world, sitting.learner
+def _record(active: ActiveRun) -> RunRecord:
+    world, learner = active.world, active.learner
     pi = learner.recommend()
     policy = world.policy(pi)
     exact = world.values(policy)
     return RunRecord(
-        run=sitting.run,
+        run=active.run,
         constraints=world.constraints,
         optimum=world.optimum,
-        curves=_curves(sitting),
+        curves=_curves(active),
         policy=policy,
         policy_value=None if exact is None else exact[0].v,
         policy_utilities=None if exact is None else exact[0].w,
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
-        certificate=_certificate(sitting),
+        certificate=_certificate(active),
         phases=learner.phases(),
         explanation=learner.explain(),
         notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
-        seconds=sitting.seconds,
+        seconds=active.seconds,
         versions=dict(versions()),
         checkout=checkout_of(type(learner)),
-        evaluation=evaluated(world, pi, sitting.run.seed) if exact is None else None,
+        evaluation=evaluated(world, pi, active.run.seed) if exact is None else None,
     )
 
 
-def _certificate(sitting: _Sitting) -> Certificate | None:
-    """The learner's confidence intervals (unit scale) in the user's units and sense, held against the bounds."""
-    found = sitting.learner.certificate()
+def _certificate(active: ActiveRun) -> Certificate | None:
+    """The learner's confidence intervals, converted to the user's units and sense and compared with the bounds."""
+    found = active.learner.certificate()
     if found is None:
         return None
-    H = sitting.learner.spec.H
+    H = active.learner.spec.H
     totals = [
         tuple(scale.total_from_unit(x, H) for x in bounds)
-        for scale, bounds in zip(sitting.world.scales, found.intervals, strict=True)
+        for scale, bounds in zip(active.world.scales, found.intervals, strict=True)
     ]
     utilities, safe = [], []
-    for c, (low, high) in zip(sitting.world.constraints, totals[1:], strict=True):
+    for c, (low, high) in zip(active.world.constraints, totals[1:], strict=True):
         rho = c.sign * c.bound
         safe.append(True if low >= rho else False if high < rho else None)
         utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
@@ -354,31 +366,31 @@ def _certificate(sitting: _Sitting) -> Certificate | None:
 # -- saved runs --------------------------------------------------------------------------------------------------------
 
 
-def _arrays(sitting: _Sitting) -> Arrays:
-    """Everything that changes, as it is now."""
-    arrays = {"key": np.array(sitting.run.key), "rng": sitting.rng.copy(), "rows": np.array(sitting.rows, dtype=float)}
-    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds, dtype=float)}
-    arrays |= {f"learner/{name}": x for name, x in sitting.learner.state().items()}
-    return arrays | {f"world/{name}": x for name, x in sitting.world.state().items()}
+def _arrays(active: ActiveRun) -> Arrays:
+    """Everything that changes during a run, for a checkpoint."""
+    arrays = {"key": np.array(active.run.key), "rng": active.rng.copy(), "rows": np.array(active.rows, dtype=float)}
+    arrays |= {"done": np.array(active.done), "seconds": np.array(active.seconds, dtype=float)}
+    arrays |= {f"learner/{name}": x for name, x in active.learner.state().items()}
+    return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
 
 
-def _resume(sitting: _Sitting, path: Path) -> None:
-    """Continue from a saved run if there is one; refuse one that is not of this very run, or not as it was saved."""
+def _resume(active: ActiveRun, path: Path) -> None:
+    """Continue from a saved run if there is one; refuse it if it belongs to another run or was changed."""
     if not path.exists():
         return
-    arrays = read_saved(path, sitting.run.key)
-    fresh = {name: x for name, x in _arrays(sitting).items() if name == "rng" or name.startswith("world/")}
-    check_saved(path, arrays, checkpoints(sitting.run.episodes), len(_row(sitting)), fresh)
-    sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
+    arrays = read_saved(path, active.run.key)
+    fresh = {name: x for name, x in _arrays(active).items() if name == "rng" or name.startswith("world/")}
+    check_saved(path, arrays, checkpoints(active.run.episodes), len(_row(active)), fresh)
+    active.done, active.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:
-        sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
-        sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
-        counted = sitting.world.tally().episodes
-        if counted != sitting.done:
-            raise CmdpkitError(f"its world has counted {counted} episodes, its run {sitting.done}")
+        active.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
+        active.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
+        counted = active.world.tally().episodes
+        if counted != active.done:
+            raise CmdpkitError(f"its world has counted {counted} episodes, its run {active.done}")
     except RunFailed:
         raise
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
-    sitting.rng[...] = arrays["rng"]
-    sitting.rows.extend(arrays["rows"])
+    active.rng[...] = arrays["rng"]
+    active.rows.extend(arrays["rows"])

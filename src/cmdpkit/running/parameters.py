@@ -1,4 +1,4 @@
-"""Names that no parameter of an algorithm may have, because they ask for something else about a run."""
+"""Names that no parameter of an algorithm may have, because they are settings of the whole run."""
 
 from __future__ import annotations
 
@@ -6,33 +6,14 @@ from collections.abc import Iterable
 
 from cmdpkit.errors import CmdpkitError
 
-# What `learn`, an experiment file or the command line call by these names, or an algorithm is told by the world.
-RESERVED = frozenset(
-    {
-        "algo",
-        "baseline",
-        "baseline_utility",
-        "bound",
-        "bounds",
-        "checkpoint",
-        "constraints",
-        "env",
-        "episodes",
-        "first_seed",
-        "kind",
-        "model",
-        "noise",
-        "out",
-        "preset",
-        "progress",
-        "renormalise",
-        "seed",
-        "seeds",
-        "slack",
-        "spec",
-        "threads",
-    }
-)
+# These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
+# fmt: off
+RESERVED = frozenset({
+    "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
+    "first_seed", "kind", "model", "noise", "out", "preset", "progress", "renormalise", "seed", "seeds", "slack",
+    "spec", "threads",
+})
+# fmt: on
 
 
 def check_parameters(names: Iterable[str]) -> None:

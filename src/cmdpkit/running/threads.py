@@ -1,8 +1,8 @@
 """Runs side by side in threads that end together: after the last run, after a failure, or after Ctrl-C.
 
-Python gives Ctrl-C to the main thread, and compiled code there would hold it back until a run has ended. So the main
-thread only waits. When it has to stop, the next report of progress of every run raises KeyboardInterrupt; a run that
-has a checkpoint saves itself then (see `cmdpkit.running.learning.learn`).
+Python delivers Ctrl-C to the main thread. If compiled code were running there, nothing would happen until the run has
+ended, so the main thread only waits. When the runs have to stop, the next progress report of each raises
+KeyboardInterrupt, and a run with a checkpoint is saved then (see `cmdpkit.running.learning.learn`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cmdpkit.running.learning import Progress
 
-GRACE_SECONDS = 1.5  # that runs have to save themselves once they are to stop
+GRACE_SECONDS = 1.5  # how long runs may take to save themselves when they have to stop
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,9 +24,9 @@ Report = Callable[[Progress], None]
 def in_threads(
     work: Callable[[Item, Report], Result], items: Sequence[Item], threads: int, report: Report | None = None
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Every item with what ``work(item, report)`` returns, as they end, so many at a time.
+    """Yield every item with the result of ``work(item, report)``, in the order in which they end.
 
-    Close the generator to stop those that are under way.
+    At most ``threads`` items are worked on at once. Close the generator to stop those that are under way.
     """
     stop = threading.Event()
     told = stoppable(stop, report)
@@ -42,7 +42,7 @@ def in_threads(
 
 
 def stoppable(stop: threading.Event, report: Report | None) -> Report:
-    """A report that raises KeyboardInterrupt once it is time to stop, and is passed on until then."""
+    """A progress callback that calls ``report``, and raises KeyboardInterrupt once ``stop`` is set."""
 
     def told(at: Progress) -> None:
         if stop.is_set():

@@ -1,4 +1,4 @@
-"""What a learner says about bounds, in the user's names and units."""
+"""Warnings of learners about bounds, put into the user's names and units."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from cmdpkit.running.worlds import World
 
 
 def in_users_units(sentence: str, world: World) -> str:
-    """A note or warning of a learner as a user of this world reads it.
+    """A note or warning of a learner in the names and units of the world's user.
 
-    Where the optimum of the world is known, all bounds can be met, and no warning says otherwise.
+    If the optimum of the world is known, all bounds can be met together, and no warning may say otherwise.
     """
     if not isinstance(sentence, BoundWarning):
         return sentence

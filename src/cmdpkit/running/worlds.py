@@ -25,14 +25,14 @@ from cmdpkit.simulate.simulator import Noise
 class World(Protocol):
     """Where a learner acts, and what is known about it from outside."""
 
-    name: str
-    bounds: Mapping[str, float]  # those that were changed, by constraint
-    noise: Noise
-    fingerprint: str
-    constraints: tuple[Constraint, ...]
-    optimum: float | None
-    scales: tuple[Scale, ...]  # [1 + N]: of reward and utilities
-    notes: tuple[str, ...]
+    name: str  # what records call it
+    bounds: Mapping[str, float]  # the bounds that the user changed, by the name of their constraint
+    noise: Noise  # how rewards and utilities of a model are drawn
+    fingerprint: str  # a digest of everything that defines the world
+    constraints: tuple[Constraint, ...]  # [N]
+    optimum: float | None  # the best value under the bounds; None if it is not known
+    scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
+    notes: tuple[str, ...]  # what a reader of the results must know about the world
 
     @property
     def cmdp(self) -> CMDP | None:
@@ -42,30 +42,30 @@ class World(Protocol):
         """The same world with nothing counted yet."""
 
     def close(self) -> None:
-        """Give back what the world holds; nothing is played in it any more."""
+        """Release what the world holds, such as windows and files; nothing is played in it afterwards."""
 
     def spec(self, K: int) -> Spec:
         """What the learner is told."""
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
-        """n more episodes."""
+        """Let the learner play n more episodes."""
 
     def tally(self) -> Tally:
         """Regret and violation so far."""
 
     def policy(self, pi: FloatArray) -> Policy:
-        """A policy in the user's names."""
+        """The policy for the user, with the user's names, of a learner's pi."""
 
     def table(self, policy: Policy) -> FloatArray:
-        """pi [H, S, A] for a learner, of a policy in the user's names."""
+        """A learner's pi [H, S, A] of a policy with the user's names: the inverse of `policy`."""
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
-        """Exact values and reached stochastic decisions of a policy, where a model exists."""
+        """Exact values of a policy and the stochastic decisions that it reaches; None without a model."""
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
-        """Totals [1+N, n] of n episodes of a policy in the user's units and sense, where no model exists.
+        """Play n episodes of a policy in a world without a model: totals [1+N, n] in the user's units and sense.
 
-        They are not counted and change nothing of a run in this world that has ended.
+        These episodes are not counted. They are played when a run has ended, and do not change its results.
         """
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -95,21 +95,21 @@ class ModelWorld:
         self.source = Source.of(cmdp, self.optimum, noise)
 
     def fresh(self) -> ModelWorld:
-        """The same world with nothing counted yet: what was computed once serves many runs."""
+        """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
         new = object.__new__(ModelWorld)
         vars(new).update(vars(self))
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
 
     def close(self) -> None:
-        """A model holds nothing."""
+        """Do nothing, because a model has nothing to release."""
 
     def spec(self, K: int) -> Spec:
         """What the learner is told: sizes, thresholds, which actions exist."""
         return Spec.of(self.cmdp, K)
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
-        """n more episodes in compiled code."""
+        """Let the learner play n more episodes, usually in compiled code."""
         learner.run(self.source, rng, n)
 
     def tally(self) -> Tally:
@@ -131,7 +131,7 @@ class ModelWorld:
         return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
-        """Never asked for: the values of a policy are exact here."""
+        """Not available and never called, because the values of a policy are computed exactly here."""
         raise NotImplementedError
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -151,10 +151,10 @@ def world_of(
     *,
     renormalise: bool = False,
 ) -> World:
-    """The world for anything a user may bring.
+    """The world in which a learner acts, made from what the user gives.
 
-    That is a model or its name or file, a Gymnasium environment, the name of a function that makes one of these
-    ("package.module:function"), a `GymRecipe`, or a world.
+    ``env`` is a model, its name or its file, a Gymnasium environment, the name of a function that makes one of these
+    ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
     if isinstance(env, (str, CMDP)):
         made = build(env, renormalise=renormalise) if isinstance(env, str) else env
@@ -175,7 +175,7 @@ def world_of(
         raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
     ready = hasattr(env, "play") and hasattr(env, "tally")
     if constraints is not None and (ready or isinstance(env, GymRecipe)):
-        raise CmdpkitError("a world that is given ready brings its own constraints")
+        raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
     if isinstance(env, GymRecipe):
         return env.make()
     return cast("World", env) if ready else GymWorld(env, constraints)

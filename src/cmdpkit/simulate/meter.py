@@ -1,10 +1,10 @@
-"""What a run costs: exact regret and violation of the policies in use, and what was realised, added up as it goes.
+"""The sums of a run: exact regret and violation of the policies it plays, and the rewards and utilities it realises.
 
-The harness owns the meter and makes it from the model; a learner's compiled loop hands it the policy of each episode
-(`watch`) and the episode's totals (`collect`) without seeing inside. A policy is evaluated only when it has changed,
-and on models where one evaluation costs more than `AFFORDABLE` transitions, only every `every`-th episode; the values
-last found are used in between. Everything is in the user's units, utilities in the sense of `CMDP.g` ("at most" costs
-are negative), so that violations need no further sign: they are positive when bad.
+The meter is made from the model by the code that carries out a run. A learner's compiled loop gives it the policy of
+each episode (`watch`) and the episode's totals (`collect`), but never reads it. A policy is evaluated only when it has
+changed. On models where one evaluation passes through more than `MAX_TRANSITIONS_PER_EPISODE` transitions, this happens
+only in every `every`-th episode, and the latest values are used in between. Everything is in the user's units.
+Utilities are those of `CMDP.g`, negative for "at most" costs, so that a positive violation always means a missed bound.
 """
 
 from __future__ import annotations
@@ -20,46 +20,49 @@ from cmdpkit.model.compiled import ONE, compiled, inlined
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.simulator import stacked, stride
 
-AFFORDABLE = 2048  # transitions per episode spent on exact values, a few microseconds
-ROUNDING = 1e-9  # a bound that is missed by no more, relative to its size or to 1, is met
-EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4  # clock
-EXACT, SHORT, REALISED = 0, 1, 2  # sums: of values, of their positive shortfalls, of realised totals in unit scale
+MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
+ROUNDING = 1e-9  # a bound that is missed by no more than this, relative to the larger of its size and 1, counts as met
+# The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy must be evaluated again;
+# whether the current policy misses a bound; episodes whose policy missed one.
+EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4
+# The rows of `Meter.sums`: exact values, their positive shortfalls, and realised totals in unit scale.
+EXACT, SHORTFALL, REALISED = 0, 1, 2
 
 
 class Sums(NamedTuple):
     """Regret and violations added up over episodes."""
 
-    regret: float | None  # None where the optimum is not known
-    violation: FloatArray  # [N]
+    regret: float | None  # None if the optimum is not known
+    violation: FloatArray  # [N], one per constraint
 
 
 class Tally(NamedTuple):
     """Totals over the episodes of a run so far."""
 
-    episodes: int
+    episodes: int  # played so far
     weak: Sums | None  # of v* - v(pi_k) and rho_n - w_n(pi_k); None without a model
-    strong: Sums | None  # of their positive parts
-    realised: Sums  # weak, with the returns that were drawn
+    strong: Sums | None  # of the positive parts of these differences; None without a model
+    realised: Sums  # the same as weak, with the returns of the episodes in place of expected totals
     unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
-    earned: FloatArray | None = None  # [1+N]: realised reward and utilities; None where another process counted them
+    earned: FloatArray | None = None  # [1+N], realised reward and utilities; None if another process counted them
 
 
 class Meter(NamedTuple):
     """Arrays that `watch` and `collect` update; build it with `Meter.of` or, without a model, `Meter.blind`."""
 
-    indptr: Any  # the model: sparse rows, signals [cells, 1+N], start distribution; all empty without one
-    successors: Any
-    prob: Any
-    signals: Any
-    mu: Any
-    kernel_stride: Any
-    signal_stride: Any
-    reach: Any  # [2, S], scratch
-    every: int  # episodes between evaluations, 0 without a model
-    target: Any  # [1+N]: v*, rho
-    scale: Any  # [1+N, 2]: an episode's total in unit scale, times the first, plus the second, is in the user's units
-    values: Any  # [1+N]: v, w of the policy evaluated last
-    sums: Any  # [3, 1+N], see EXACT, SHORT, REALISED
+    indptr: Any  # where each sparse row of the kernel begins; this and all arrays up to mu are empty without a model
+    successors: Any  # next states
+    prob: Any  # their probabilities
+    signals: Any  # [cells, 1+N], mean reward and utilities of cell h * signal_stride + s * A + a
+    mu: Any  # [S], start distribution
+    kernel_stride: Any  # S * A, or 0 if the kernel is stationary
+    signal_stride: Any  # S * A, or 0 if all signals are stationary
+    reach: Any  # [2, S], working memory: state probabilities at the current and the next step
+    every: int  # a changed policy is evaluated in every so many episodes; 0 without a model
+    target: Any  # [1+N], v* and rho
+    scale: Any  # [1+N, 2], factor and offset that convert an episode's total from unit scale to the user's units
+    values: Any  # [1+N], v and w of the policy that was evaluated last
+    sums: Any  # [3, 1+N], see EXACT, SHORTFALL, REALISED
     clock: Any  # [5], see EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE
 
     @classmethod
@@ -77,12 +80,12 @@ class Meter(NamedTuple):
             kernel_stride=np.uint64(stride(cmdp, cmdp.kernel.T)),
             signal_stride=np.uint64(stride(cmdp, len(signals) // (cmdp.S * cmdp.A))),
             reach=np.zeros((2, cmdp.S)),
-            every=1 + transitions // AFFORDABLE,
+            every=1 + transitions // MAX_TRANSITIONS_PER_EPISODE,
         )
 
     @classmethod
     def blind(cls, H: int, rho: FloatArray, scales: Sequence[Scale], optimum: float | None = None) -> Meter:
-        """A meter that counts realised returns only, for worlds without a model; scales of reward and utilities."""
+        """A meter of realised returns only, for worlds without a model, with the scales of reward and utilities."""
         return cls(
             indptr=np.zeros(1, dtype=np.uint64),
             successors=np.zeros(0, dtype=np.uint32),
@@ -101,17 +104,17 @@ class Meter(NamedTuple):
         )
 
     def add(self, n: int, values: FloatArray, totals: FloatArray) -> None:
-        """Count n episodes of one policy at once: its v, w [1+N] in the user's units, and the realised unit totals."""
+        """Count n episodes of one policy: its v, w [1+N] in the user's units, and the realised totals in unit scale."""
         self.clock[EPISODES] += n
         self.clock[EVALUATIONS] += 1
         self.clock[STALE] = 1
         self.clock[UNSAFE] += n * _unsafe(self.target, values)
         self.sums[EXACT] += n * values
-        self.sums[SHORT] += n * np.maximum(self.target - values, 0.0)
+        self.sums[SHORTFALL] += n * np.maximum(self.target - values, 0.0)
         self.sums[REALISED] += totals
 
     def hold(self, values: FloatArray) -> None:
-        """Take these for the values of the policy in use, until another is watched."""
+        """Use these values for the current policy, until `watch` is given another one."""
         self.values[:] = values
         self.clock[STALE] = 0
         self.clock[UNSAFE_NOW] = _unsafe(self.target, self.values)
@@ -123,7 +126,7 @@ class Meter(NamedTuple):
         earned = self.sums[REALISED] * self.scale[:, 0] + n * self.scale[:, 1]
         weak, strong, realised = (
             Sums(float(x[0]) if known else None, x[1:].copy())
-            for x in (n * self.target - self.sums[EXACT], self.sums[SHORT], n * self.target - earned)
+            for x in (n * self.target - self.sums[EXACT], self.sums[SHORTFALL], n * self.target - earned)
         )
         if not self.every:
             return Tally(n, None, None, realised, None, earned)
@@ -146,9 +149,9 @@ def _writeable(x: NDArray[Any]) -> NDArray[Any]:
 
 @inlined
 def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def]
-    """Count the policy of an episode that begins: best[h*S + s], or with probability `explore` any of usable[h*S + s].
+    """Count the policy of an episode that begins. `changed` says whether it differs from that of the last call.
 
-    `changed` tells whether it differs from the one handed over before.
+    The policy takes best[h*S + s], or with probability `explore` an action of usable[h*S + s], all equally likely.
     """
     if meter.every == 0:
         return
@@ -161,9 +164,9 @@ def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def
 
 @inlined
 def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]
-    """Count the policy of an episode that begins, as `watch` does, where it may draw its actions: pi [H*S, A].
+    """Count the policy of an episode that begins, as `watch` does, if it is given by its probabilities pi [H*S, A].
 
-    Learners that play such policies keep each for a while, so every one of them is evaluated.
+    Learners that play such policies keep each of them for a while, so every policy is evaluated.
     """
     if meter.every == 0:
         return
@@ -175,16 +178,16 @@ def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]
 
 @inlined
 def _count(meter):  # type: ignore[no-untyped-def]
-    """Add the values of the policy in use to the sums."""
+    """Add the values of the current policy to the sums."""
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
     for n in range(len(meter.values)):
         meter.sums[EXACT, n] += meter.values[n]
-        meter.sums[SHORT, n] += max(meter.target[n] - meter.values[n], 0.0)
+        meter.sums[SHORTFALL, n] += max(meter.target[n] - meter.values[n], 0.0)
 
 
 @inlined
 def collect(meter, totals):  # type: ignore[no-untyped-def]
-    """Count what an episode that ends has realised, totals [1+N] in unit scale."""
+    """Count the realised totals [1+N], in unit scale, of an episode that has ended."""
     meter.clock[EPISODES] += 1
     for n in range(len(totals)):
         meter.sums[REALISED, n] += totals[n]
@@ -192,7 +195,7 @@ def collect(meter, totals):  # type: ignore[no-untyped-def]
 
 @compiled
 def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]
-    """v and w of a policy, by pushing the start distribution forward through the states it reaches."""
+    """Compute v and w of a policy by carrying the state distribution forward from step to step."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
     H = np.uint64(len(usable)) // S
     _start(meter)
@@ -217,7 +220,7 @@ def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]
 
 @compiled
 def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]
-    """v and w of a policy pi [H*S, A], as `_evaluate` finds them for greedy ones."""
+    """Compute v and w of a policy pi [H*S, A], as `_evaluate` does for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
     H = np.uint64(len(pi)) // S
     _start(meter)
@@ -235,7 +238,7 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]
 
 @inlined
 def _start(meter):  # type: ignore[no-untyped-def]
-    """Begin an evaluation: nothing earned, everything where episodes start."""
+    """Begin an evaluation: set the values to zero and the reach of the first step to the start distribution."""
     meter.clock[EVALUATIONS] += 1
     for n in range(len(meter.values)):
         meter.values[n] = 0.0
@@ -245,7 +248,7 @@ def _start(meter):  # type: ignore[no-untyped-def]
 
 @inlined
 def _clear(meter, then):  # type: ignore[no-untyped-def]
-    """Nobody is anywhere yet at the next step."""
+    """Set the reach of the next step to zero."""
     for s in range(meter.reach.shape[1]):
         meter.reach[then, s] = 0.0
 
@@ -261,7 +264,7 @@ def _unsafe(target, values):  # type: ignore[no-untyped-def]
 
 @inlined
 def _push(meter, h, cell, mass, then, last):  # type: ignore[no-untyped-def]
-    """Let a mass act: earn its signals and move on to its successors."""
+    """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
     x = h * meter.signal_stride + cell
     for n in range(len(meter.values)):
         meter.values[n] += mass * meter.signals[x, n]

@@ -1,7 +1,7 @@
-"""The random numbers of compiled code: one xoshiro256++ state per run, threaded through every call that draws.
+"""The random numbers of compiled code: one xoshiro256++ state per run, passed to every call that draws.
 
 The generator is the public-domain xoshiro256++ of Blackman and Vigna. Its state is an array of four 64-bit words, so a
-run is reproducible to the bit however it is cut into pieces, and saving the array makes it resumable.
+run gives the same bits in whatever pieces it is played, and it can be resumed if the array is saved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORD, HIGH_53 = np.uint64(64), np.uint64(11)
 
 
 def stream(seed: int, *keys: int) -> Stream:
-    """A fresh stream. Different seeds or keys give independent streams; keys tell apart the streams of one run.
+    """A new stream. Different seeds or keys give independent streams; one run may use several, with different keys.
 
     >>> stream(7).tolist() == stream(7).tolist(), stream(7).tolist() == stream(7, 0).tolist()
     (True, False)

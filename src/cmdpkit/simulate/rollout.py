@@ -1,8 +1,9 @@
 """Episodes of a fixed policy: one by one, or n at once by exact counts.
 
-`counts` never plays an episode. The n of them start in states drawn as one multinomial; at every step the number in a
-state splits over its actions, and the number of each (state, action) over its successors. These are the numbers that n
-independent episodes produce, drawn from exactly their joint law, at a cost that does not grow with n.
+`counts` never plays a single episode. It draws from a multinomial distribution how many of the n episodes start in each
+state. At every step it then draws how the number in a state splits over its actions, and how the number of each (state,
+action) splits over the next states. The result has exactly the joint distribution of the counts of n independent
+episodes, and takes the same time for every n.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from cmdpkit.simulate.simulator import HALF, LOW, Simulator, reset, step
 class Rollout(NamedTuple):
     """Episodes played one by one, in unit scale."""
 
-    reward: FloatArray  # [n]
-    utilities: FloatArray  # [N, n]
-    visits: IntArray  # [H, S, A]
+    reward: FloatArray  # [n], total reward of each episode
+    utilities: FloatArray  # [N, n], total utilities of each episode
+    visits: IntArray  # [H, S, A], over all episodes
 
 
 class Counts(NamedTuple):
     """Episodes played all at once: totals over them, in unit scale."""
 
-    reward: float
-    utilities: FloatArray  # [N]
+    reward: float  # summed over the episodes
+    utilities: FloatArray  # [N], summed over the episodes
     visits: IntArray  # [H, S, A]
 
 
@@ -80,7 +81,7 @@ def counts(sim: Simulator, pi: FloatArray, rng: Stream, n: int) -> Counts:
 
 
 def _move(draw: np.random.Generator, sim: Simulator, rows: IntArray, n: IntArray) -> IntArray:
-    """How many arrive in each state, [S], when n[i] leave by row rows[i] of the transition tables."""
+    """How many arrive in each state, [S], if n[i] of them use row rows[i] of the transition tables."""
     packed = sim.rows[rows]
     place, width = (packed >> HALF).astype(np.int64), (packed & LOW).astype(np.int64)
     single = width == 1  # the place is the successor itself

@@ -1,8 +1,8 @@
-"""A world to learn in: reset and step on the arrays of a CMDP, compiled, with rewards and utilities scaled to [0, 1].
+"""A world to learn in: compiled `reset` and `step` of a CMDP, with rewards and utilities scaled to [0, 1].
 
-A transition is drawn from its row's alias table in constant time; a row with one successor draws nothing, nor does the
-last step, which has no successor. Tables follow the sparse rows of the kernel, so memory grows with the possible
-transitions, and a stationary model is stored once, not once per step.
+A transition is drawn in constant time from the alias table of its row. No random number is used for a row with only one
+successor, nor for the last step, which has none. Tables have the form of the kernel's sparse rows, so memory grows with
+the number of possible transitions, and a stationary model is stored once, not once per step.
 
 A learner calls `reset` and `step` and reads the row of `Simulator.outcomes` that `step` names. That is all it may see.
 """
@@ -23,25 +23,27 @@ from cmdpkit.simulate.random import next_u64, uniform
 Noise = Literal["none", "bernoulli"]
 
 HALF, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-MAX_BERNOULLI = 16  # signals: their 2^(1+N) joint outcomes are listed
+MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
 
 
 class Simulator(NamedTuple):
     """Arrays that `reset` and `step` read; build it with `Simulator.of`. Read-only, so threads may share it."""
 
-    rows: Any  # [rows] uint64, row h * kernel_stride + s * A + a: first entry << 32 | number, or only state << 32 | 1
+    # [rows] uint64. Row h * kernel_stride + s * A + a holds the position of its first entry << 32 | number of entries.
+    # A row with only one successor holds that state << 32 | 1.
+    rows: Any
     entries: Any  # [transitions, 2] uint64: chance of this entry's own state, and alias state << 32 | own state
-    share: Any  # [transitions]: probability of an entry among this and the later ones of its row
+    share: Any  # [transitions]: probability of an entry, given that it is this one or a later one of its row
     signals: Any  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
-    outcomes: Any  # [x, 1 + N]: rewards and utilities that `step` can return
-    start: Any  # [starts, 2], as entries
-    start_share: Any  # [starts], as share
-    H: Any  # uint64, as the rest
+    outcomes: Any  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
+    start: Any  # [starts, 2], alias table of the start distribution, in the form of `entries`
+    start_share: Any  # [starts], in the form of `share`
+    H: Any  # number of steps; this and the following numbers are uint64
     S: Any
     A: Any
-    kernel_stride: Any  # S * A, or 0 where the kernel is stationary
-    signal_stride: Any  # S * A, or 0 where all signals are stationary
-    coins: Any  # None, or True where signals are 0 or 1 with those means (None is known when compiling: no code)
+    kernel_stride: Any  # S * A, or 0 if the kernel is stationary
+    signal_stride: Any  # S * A, or 0 if all signals are stationary
+    coins: Any  # True if signals are drawn as 0 or 1, else None, for which the compiler leaves the drawing out
 
     @classmethod
     def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
@@ -96,13 +98,13 @@ def stacked(cmdp: CMDP, unit: bool) -> FloatArray:
 
 
 def stride(cmdp: CMDP, T: int) -> int:
-    """How far the rows of one step lie from those of the next: 0 where all steps share them."""
+    """The distance from the rows of one step to those of the next; 0 if all steps have the same rows."""
     return cmdp.S * cmdp.A if T > 1 else 0
 
 
 @inlined
 def reset(sim, rng):  # type: ignore[no-untyped-def]
-    """A first state."""
+    """Draw the state in which an episode starts."""
     if len(sim.start) == 1:
         return sim.start[0, 1] & LOW
     return _pick(sim.start, ZERO, np.uint64(len(sim.start)), rng)
@@ -128,8 +130,8 @@ def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]
 def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]
     """A state from the alias table entries[first : first + width].
 
-    One draw u serves twice: the integer part of u * width / 2^64 is the entry, the fraction decides between own and
-    alias state. Probabilities are off by no more than width / 2^64.
+    One draw u is used twice: the integer part of u * width / 2^64 selects the entry, and its fraction decides between
+    own and alias state. The error of a probability is at most width / 2^64.
     """
     u = next_u64(rng)
     i = first + (((u >> HALF) * width + (((u & LOW) * width) >> HALF)) >> HALF)
@@ -139,7 +141,7 @@ def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]
 
 @inlined
 def _coins(sim, x, rng):  # type: ignore[no-untyped-def]
-    """0/1 signals with the means of row x, as the number whose bits they are: their row among the outcomes."""
+    """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes."""
     bits = ZERO
     for n in range(np.uint64(sim.signals.shape[1])):
         if uniform(rng) < sim.signals[x, n]:
@@ -153,7 +155,7 @@ def _bits(n: int) -> FloatArray:
 
 
 def _rows(indptr: IntArray, successors: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Where each row's entries are and how many, or the only successor itself, packed (see `Simulator`)."""
+    """Position and number of each row's entries, or its only successor, packed as `Simulator` describes."""
     width = np.diff(indptr)
     place = indptr[:-1].copy()
     single = width == 1
@@ -174,7 +176,7 @@ def _tables(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -
 
 @compiled
 def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-def]
-    """Vose's alias method, row by row: entries short of their 1/width are topped up by one that has too much."""
+    """Vose's alias method, row by row: an entry with less than 1/width is filled up by one that has more."""
     small, large = work
     for row in range(len(indptr) - 1):
         first, last = indptr[row], indptr[row + 1]
@@ -200,5 +202,5 @@ def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-
                 n_large -= 1
                 small[n_small] = rich
                 n_small += 1
-        for k in range(n_small):  # rounding: what is left over is full
+        for k in range(n_small):  # these differ from 1 by rounding only
             chance[small[k]] = 1.0

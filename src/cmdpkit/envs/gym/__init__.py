@@ -1,1 +1,1 @@
-"""Toy environments of Gymnasium with a cost each, as exact models read from their transition tables."""
+"""Toy environments of Gymnasium, each with a cost, as exact models that are read from their transition tables."""

@@ -21,15 +21,15 @@ Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next
 
 
 class Table(NamedTuple):
-    """All transitions of a table, one an entry."""
+    """All transitions of a table; each array has one entry per transition."""
 
     s: IntArray
     a: IntArray
     s_next: IntArray
-    p: FloatArray
+    p: FloatArray  # probability
     reward: FloatArray
     cost: FloatArray
-    over: BoolArray  # the episode ends
+    over: BoolArray  # whether the episode ends
 
     @classmethod
     def of(cls, P: Mapping[int, Mapping[int, Sequence[Any]]], outcome: Outcome) -> Table:
@@ -63,7 +63,7 @@ class Table(NamedTuple):
         return CMDP(kernel, reward, g=[cost], mu=start, horizon=H, constraints=[constraint], **names)
 
     def _ends(self, start: FloatArray) -> BoolArray:
-        """[S]: where an episode from the start may end; ValueError if it may also go on from there."""
+        """In which states an episode may end, [S]; raises CmdpkitError if it may also go on from one of them."""
         going = start > 0
         while True:
             onward = np.unique(self.s_next[going[self.s] & ~self.over])
@@ -79,7 +79,7 @@ class Table(NamedTuple):
 
 
 def board(lines: Sequence[str], arrows: Sequence[str]) -> tuple[list[str], Grid]:
-    """Names r1c1, r1c2, ... of the cells of a board and how to draw it; marks are its letters other than a dot."""
+    """Names r1c1, r1c2, ... of the cells of a board, and how to draw it; every letter but the dot is a mark."""
     cells = [(i, j) for i, line in enumerate(lines) for j in range(len(line))]
     marks = {s: lines[i][j] for s, (i, j) in enumerate(cells) if lines[i][j] != "."}
     names = [f"r{i + 1}c{j + 1}" for i, j in cells]

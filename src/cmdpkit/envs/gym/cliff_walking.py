@@ -2,9 +2,9 @@
 
 Description
 -----------
-A 4 x 12 board. The shortest way from S to G takes 13 steps, 12 of them on the row beside the cliff; one row higher up
-it takes 15, and only the first and the last step but one are on the edge. Who steps off the cliff is back at the start.
-An episode ends at the goal::
+A 4 x 12 board. The shortest way from S to G takes 13 steps, of which 12 end on the row beside the cliff. One row higher
+up it takes 15 steps, and only the first step and the last but one end beside the cliff. A step off the cliff leads back
+to the start. An episode ends at the goal::
 
     . . . . . . . . . . . .
     . . . . . . . . . . . .        S start, G goal, # cliff;
@@ -35,7 +35,7 @@ r4c1.
 Parameters
 ----------
 H : number of steps
-edge : largest expected number of steps on the edge; standing at the start never gets there, so the slack equals it
+edge : largest expected number of steps on the edge; a walker who stays at the start has none, so the slack equals it
 slippery : moves go to either side of where they were meant to with probability 1/3 each, as on the frozen lake
 
 Reference
@@ -72,11 +72,6 @@ def build(H: int = 20, edge: float = 5.0, slippery: bool = False) -> CMDP:
     H, edge, slippery = whole("H", H, 1), real("edge", edge, 0), flag("slippery", slippery)
     env = make(slippery)
     names, grid = board(BOARD, "↑→↓←")
-    return Table.of(env.P, outcome).model(
-        env.initial_state_distrib,
-        H,
-        at_most("edge", edge),
-        states=names,
-        action_names=("up", "right", "down", "left"),
-        grid=grid,
-    )
+    table, actions = Table.of(env.P, outcome), ("up", "right", "down", "left")
+    start, bound = env.initial_state_distrib, at_most("edge", edge)
+    return table.model(start, H, bound, states=names, action_names=actions, grid=grid)

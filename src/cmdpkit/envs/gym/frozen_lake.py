@@ -3,8 +3,8 @@
 Description
 -----------
 The 4 x 4 lake. A move goes where it was meant to with probability 1/3, and to either side with 1/3 each; against the
-border the walker stays. An episode ends in a hole or at the goal. Who cares for the goal alone falls in with
-probability 0.094 at least; the bound makes the walker turn round, or wait, where the ice is dangerous::
+border the walker stays. An episode ends in a hole or at the goal. A walker who only wants to reach the goal falls in
+with probability 0.094 at least; the bound makes the walker turn round, or wait, where the ice is dangerous::
 
     S . . .
     . H . H        S start, G goal, H hole
@@ -34,7 +34,7 @@ r1c1.
 Parameters
 ----------
 H : number of steps
-falls : largest probability of falling in; waiting in the corner never falls, so the Slater slack equals it
+falls : largest probability of falling in; a walker who waits in the corner never does, so the Slater slack equals it
 
 Reference
 ---------
@@ -69,11 +69,6 @@ def build(H: int = 20, falls: float = 0.05) -> CMDP:
     H, falls = whole("H", H, 1), real("falls", falls, 0)
     env = make()
     names, grid = board(LAKE, "←↓→↑")
-    return Table.of(env.P, outcome).model(
-        env.initial_state_distrib,
-        H,
-        at_most("falls", falls),
-        states=names,
-        action_names=("left", "down", "right", "up"),
-        grid=grid,
-    )
+    table, actions = Table.of(env.P, outcome), ("left", "down", "right", "up")
+    start, bound = env.initial_state_distrib, at_most("falls", falls)
+    return table.model(start, H, bound, states=names, action_names=actions, grid=grid)

@@ -76,6 +76,7 @@ def build(bound: float = 0.5) -> CMDP:
                 P[s, a, cells.index(target)] = 1.0
                 r[s, a] = 1 - math.dist(target, goal) / longest
                 cost[s, a] = marks[target] == "#"
+    shown = {s: marks[cell] for s, cell in enumerate(cells) if marks[cell] != "."}
     return CMDP(
         P,
         r,
@@ -85,11 +86,5 @@ def build(bound: float = 0.5) -> CMDP:
         constraints=[at_most("cost", bound, cost)],
         states=[f"r{i + 1}c{j + 1}" for i, j in cells],
         action_names=MOVES,
-        grid=Grid(
-            len(BOARD),
-            len(BOARD[0]),
-            cells=tuple(cells),
-            marks={s: marks[cell] for s, cell in enumerate(cells) if marks[cell] != "."},
-            arrows=ARROWS,
-        ),
+        grid=Grid(len(BOARD), len(BOARD[0]), tuple(cells), shown, ARROWS),
     )

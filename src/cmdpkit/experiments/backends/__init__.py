@@ -1,6 +1,6 @@
-"""Who does the runs: this process, processes of this machine, or a cluster. All give the same records, to the bit.
+"""Where runs are carried out: in this process, in processes of this machine, or on a cluster. The records are the same.
 
-A backend has one method, ``run(jobs, report)``, a generator of the jobs as they end, each with the reason if it failed.
+A backend has one method, ``run(jobs, report)``, which yields each job when it ends, with the reason if it failed.
 To add one, write its class in a module here and name it in `backend_of`.
 """
 
@@ -22,19 +22,19 @@ class Backend(Protocol):
     """Carries out jobs."""
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Every job, as it ends; ``report`` is told how they get on."""
+        """Yield every job when it ends, with the reason if it failed; ``report`` is called with their progress."""
 
 
 class Serial:
-    """This process, one run after the other."""
+    """Carries out jobs in this process, one after the other."""
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Every job, as it ends."""
+        """Yield every job when it ends."""
         return in_threads(work, jobs, 1, report)
 
 
 def backend_of(executor: str, workers: int | None = None, address: str | None = None) -> Backend:
-    """The backend that an executor's name stands for; options that it has no use for are refused."""
+    """The backend with the name of an executor; options that it does not use are refused."""
     if executor not in EXECUTORS:
         raise CmdpkitError(f"executor is {executor!r}, expected one of {', '.join(EXECUTORS)}")
     if workers is not None and workers < 1:

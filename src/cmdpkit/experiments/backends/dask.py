@@ -1,4 +1,4 @@
-"""The backend `dask`: runs on a cluster whose machines see the same folder, or on one started here for them."""
+"""The backend `dask`: runs on a cluster whose machines can write to the same folder, or on one that is started here."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends.processes import without_main
-from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
+from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
 from cmdpkit.running.threads import Report
 
-TOPIC = "cmdpkit"  # of the reports
-CONNECT_TIMEOUT = "10s"  # a scheduler that takes longer to answer is not there
+TOPIC = "cmdpkit"  # under which workers publish progress reports
+CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for
 
 
 @dataclass(frozen=True)
 class Dask:
-    """The cluster at an address, or one of this machine with so many workers."""
+    """Carries out jobs on the cluster at an address, or on a new one on this machine with so many workers."""
 
     workers: int
     address: str | None
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Every job, as it ends.
+        """Yield every job when it ends.
 
-        A worker that dies is replaced by another. Without its scheduler a cluster is lost: a ValueError, but no run is.
+        A worker that dies is replaced. If the scheduler is lost, CmdpkitError is raised; finished runs are kept.
         """
         distributed = _distributed()
         runs = {job.run.key: job.run for job in jobs}
-        call = uuid.uuid4().hex[:8]  # tells apart two that ask for the same run at once: each takes its own answer
-        with _calm(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
+        call = uuid.uuid4().hex[:8]  # makes task names unique, as two commands may ask for the same run at once
+        with _quiet_log(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
             if report is not None:
                 client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
             task = work if report is None else _work
-            flying = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
+            pending = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
             try:
-                for future in distributed.as_completed(list(flying), loop=client.loop):
+                for future in distributed.as_completed(list(pending), loop=client.loop):
                     try:
                         reason = future.result()
                     except distributed.KilledWorker as error:
                         reason = f"the workers that did this run died: {error}"
-                    except (CancelledError, OSError):  # no connection any more
+                    except (CancelledError, OSError):  # the connection is lost
                         at = f" at {self.address}" if self.address else ""
                         raise CmdpkitError(f"lost the dask scheduler{at}") from None
-                    yield flying.pop(future), reason
+                    yield pending.pop(future), reason
             finally:
                 with suppress(Exception):  # the scheduler may be gone
-                    client.cancel(list(flying))
+                    client.cancel(list(pending))
 
 
 def _distributed() -> Any:
@@ -80,8 +80,8 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
-    """A lost connection is told once, as an error, and not as tracebacks beside it."""
+def _quiet_log() -> Iterator[None]:
+    """Silence the log of dask's client, so that a lost connection is reported once, as an error without tracebacks."""
     log = logging.getLogger("distributed.client")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -92,11 +92,11 @@ def _calm() -> Iterator[None]:
 
 
 def _work(job: Job) -> str | None:
-    """Do a run in a worker and report on it."""
+    """Do a run in a worker, and publish its progress."""
     worker = _distributed().get_worker()
-    return work(job, now_and_then(lambda figures: worker.log_event(TOPIC, figures)))
+    return work(job, throttled(lambda figures: worker.log_event(TOPIC, figures)))
 
 
 def _pass_on(figures: Figures, runs: Mapping[str, Run], report: Report) -> None:
-    with suppress(ValueError, KeyError, TypeError):  # of another experiment on the same cluster
+    with suppress(ValueError, KeyError, TypeError):  # a report of another experiment on the same cluster
         report(unpacked(figures, runs))

@@ -1,4 +1,4 @@
-"""The backend `processes`: runs side by side on this machine, whatever becomes of the processes."""
+"""The backend `processes`: runs side by side in processes of this machine, any of which may die."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
 
-from cmdpkit.experiments.worker import Done, Figures, Job, now_and_then, unpacked, work
+from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
 from cmdpkit.running.threads import GRACE_SECONDS, Report, stoppable
 
@@ -30,58 +30,59 @@ DIED = "the process that did this run died, and again when it was the only one (
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of this machine."""
+    """Carries out jobs in so many processes of this machine."""
 
     workers: int
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Every job, as it ends.
+        """Yield every job when it ends.
 
-        If a process dies, all runs that were under way are done again, each alone: one that takes its process with it
-        a second time is to blame.
+        If a process dies, all runs that were under way are done again, one at a time. A run whose process then dies a
+        second time has failed.
         """
         waiting = deque(jobs)
         workers = min(self.workers, len(jobs))
         with _listening({job.run.key: job.run for job in jobs}, report) as port:
             while waiting:
-                suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # one at work, one at hand
+                suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # each has a next job ready
                 while suspects:
                     for job in (yield from _pooled(suspects, 1, 1, port)):
                         yield job, DIED
 
 
 def _pooled(waiting: deque[Job], workers: int, ahead: int, port: int) -> Generator[Done, None, list[Job]]:
-    """Take jobs from the queue, so many at a time, until it is empty or a process dies; those under way then.
+    """Yield jobs from the queue as they end, with at most ``ahead`` submitted at once.
 
-    The workers hold the reading end of a pipe and end when the other is closed, be it because this process is killed.
+    Returns the jobs that were under way when a process died, or an empty list if the queue is empty. The workers hold
+    the reading end of a pipe. They end when its other end is closed, which also happens if this process is killed.
     """
     context = get_context("spawn")
-    lifeline, held = context.Pipe(duplex=False)
+    lifeline, our_end = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(min(workers, len(waiting)), context, initializer=_begin, initargs=(lifeline, port))
-    flying: dict[Future[str | None], Job] = {}
+    pending: dict[Future[str | None], Job] = {}
     try:
-        while waiting or flying:
+        while waiting or pending:
             with without_main():
-                while waiting and len(flying) < ahead:
+                while waiting and len(pending) < ahead:
                     future = pool.submit(_work, waiting[0])
-                    flying[future] = waiting.popleft()
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                    pending[future] = waiting.popleft()
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 reason = future.result()
-                yield flying.pop(future), reason
+                yield pending.pop(future), reason
         return []
     except BrokenProcessPool:
-        return list(flying.values())
+        return list(pending.values())
     finally:
-        if flying:
-            held.close()
+        if pending:
+            our_end.close()
         pool.shutdown(wait=True, cancel_futures=True)
-        held.close()
+        our_end.close()
         lifeline.close()
 
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """New processes need nothing of the user's script, and would run it once more if they knew of it."""
+    """Hide the user's script from new processes, which do not need it and would run it a second time."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -92,7 +93,7 @@ def without_main() -> Iterator[None]:
 
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
-_stop = threading.Event()  # set when the process that started this one wants no more, or is gone
+_stop = threading.Event()  # set when the process that started this one wants it to stop, or has ended
 _report: Report = stoppable(_stop, None)
 
 
@@ -100,21 +101,21 @@ def _begin(lifeline: Connection, port: int) -> None:
     """Set up a worker. It ignores Ctrl-C, which is for the process that started it, and ends when that one ends."""
     global _report
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    atexit.register(os._exit, 0)  # there is nothing to clean up, though DuckDB would complain about what it finds
+    atexit.register(os._exit, 0)  # nothing needs to be cleaned up, and DuckDB would print errors
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     if not port:
         return
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def send(figures: Figures) -> None:
-        with suppress(OSError):  # a report that gets lost is no loss
+        with suppress(OSError):  # a lost progress report does no harm
             channel.sendto(json.dumps(figures).encode(), (LOOPBACK, port))
 
-    _report = stoppable(_stop, now_and_then(send))
+    _report = stoppable(_stop, throttled(send))
 
 
 def _end_with(lifeline: Connection) -> None:
-    """Wait for the end of the process that holds the other end of the pipe, let the run save itself, and end."""
+    """Wait until the other end of the pipe is closed, give the run time to save itself, and end this process."""
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()
     _stop.set()
@@ -126,14 +127,14 @@ def _work(job: Job) -> str | None:
     return work(job, _report)
 
 
-# -- signs of life -----------------------------------------------------------------------------------------------------
+# -- progress reports --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _listening(runs: Mapping[str, Run], report: Report | None) -> Iterator[int]:
-    """The port of this machine where the workers' reports are taken in and passed on; 0 if nobody wants them.
+    """Receive the workers' progress reports at a port of this machine, which is returned; 0 without a callback.
 
-    By datagrams, as a worker that is killed in the middle of one leaves no lock behind for the others to wait for.
+    They are sent as datagrams. A worker that is killed while sending one does not block the others, as a lock would.
     """
     if report is None:
         yield 0
@@ -143,7 +144,7 @@ def _listening(runs: Mapping[str, Run], report: Report | None) -> Iterator[int]:
 
         def listen() -> None:
             while message := channel.recv(65_536):
-                with suppress(ValueError, KeyError, TypeError):  # not from one of ours
+                with suppress(ValueError, KeyError, TypeError):  # not sent by one of the workers
                     report(unpacked(json.loads(message), runs))
 
         thread = threading.Thread(target=listen, daemon=True)

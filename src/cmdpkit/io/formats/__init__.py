@@ -1,1 +1,1 @@
-"""The file formats behind `cmdpkit.io.models` and `cmdpkit.io.policies`, one module each."""
+"""The file formats that `cmdpkit.io.models` and `cmdpkit.io.policies` read and write, one module per format."""

@@ -1,9 +1,9 @@
-"""npz files read with care: names, types and sizes are checked before anything is inflated. Nothing is ever unpickled.
+"""Safe reading of npz files: names, types and sizes are checked before anything is inflated, and nothing is unpickled.
 
-An npz file is a zip archive of arrays, each with a short header that says its type and shape. A small file can claim,
-or inflate to, any size, so an `Archive` reads the directory and the headers first and refuses what contradicts itself
-or grows beyond all proportion. The caller then compares names, types and shapes with what it expects, and only what it
-asks for is read.
+An npz file is a zip archive of arrays, each with a short header that gives its type and shape. A small file can claim
+any size, or inflate to it. An `Archive` therefore reads the directory and the headers first, and refuses a file that
+contradicts itself or inflates too much. The caller then compares names, types and shapes with what it expects, and only
+the arrays that it asks for are read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 
-ALWAYS_ALLOWED = 16 << 20  # bytes that any file may inflate to
-MAX_INFLATION = 50  # beyond that, how many times its own size a file may inflate to
+ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
+MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
 MAX_HEADER = 10_000  # bytes of the header of an array
 
 
@@ -53,14 +53,14 @@ class Archive:
                 raise CmdpkitError(f"{path}: {quoted(info.filename)} is no array, or is there twice")
             total += info.file_size
             self.members[name] = self._member(info)
-        if total > max(ALWAYS_ALLOWED, MAX_INFLATION * size):
+        if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
             raise CmdpkitError(
                 f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
                 "as much; if that is right, write it without compression"
             )
 
     def _member(self, info: zipfile.ZipInfo) -> Member:
-        """Type and shape of one array, which must explain its size in the directory to the byte."""
+        """Type and shape of one array, which must agree to the byte with its size in the directory."""
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
             if version == (1, 0):
@@ -76,13 +76,13 @@ class Archive:
         return Member(dtype, shape)
 
     def read(self, name: str) -> NDArray[Any]:
-        """One of the members, which fills exactly the memory that its header claims."""
+        """Read one array, which takes exactly the memory that its header declares."""
         with _damage(self.path), self._file.open(f"{name}.npy") as stream:
             array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
             return array
 
     def check(self, expected: Mapping[str, Expected], ignored: Container[str] = ()) -> None:
-        """Refuse members that are missing, unknown, of another type or of a shape that is not expected."""
+        """Refuse the file if an array is missing, unknown, or of another type or shape than expected."""
         for name in self.members:
             if name not in expected and name not in ignored:
                 raise CmdpkitError(f"{self.path}: unknown array {quoted(name)}; expected are {', '.join(expected)}")
@@ -121,7 +121,7 @@ def opened(path: Path) -> Iterator[Archive]:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Say which file is damaged: zipfile and numpy name no closed set of what foreign bytes make them raise."""
+    """Turn all errors into one that names the file, because zipfile and numpy may raise anything for a damaged one."""
     try:
         yield
     except (CmdpkitError, MemoryError):

@@ -47,7 +47,7 @@ def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
 
 
 def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Table]:
-    """One transition per step, state and action out of its lines, which may stand anywhere in the file."""
+    """One transition per step, state and action, collected from its lines, which may be anywhere in the file."""
     groups: dict[tuple[str, str, str], dict[str, Table]] = {}
     for row in rows:
         fields = Fields(path, "row", row)
@@ -86,7 +86,7 @@ def _transition(rows: list[Table], constraints: list[str]) -> Table:
 
 
 def _mean(rows: list[Table], key: str) -> float:
-    """What is expected of a number that may depend on the next state."""
+    """The expected value of a number that may depend on the next state."""
     return expected([row["probability"] for row in rows], [row[key] for row in rows])
 
 

@@ -1,8 +1,8 @@
-"""CSV whose head lines carry what does not fit in columns.
+"""CSV with head lines for everything that does not fit in columns.
 
 Above the column names, lines that begin with # are read when they look like ``# key = value`` (values as in TOML) or
-``# constraint name <= bound``; other comments, and all that begin with ``##``, are for people. Spreadsheets pad such
-lines with commas and quote them: both are understood. Below the column names every line that is not empty is data.
+``# constraint name <= bound``; other comments, and all that begin with ``##``, are ignored. Spreadsheets may add commas
+and quotes to such lines, which are removed. Below the column names every line that is not empty is data.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PLAIN = re.compile(r"\w+( \w+)*")
 class Sheet(NamedTuple):
     """A CSV file taken apart."""
 
-    head: Table  # keys of the head, with their lines
-    constraints: list[Table]
-    columns: Table  # column names, with the line they stand in
-    rows: list[Table]  # column -> text, with lines
+    head: Table  # settings of the head, with their lines
+    constraints: list[Table]  # name, sense and bound of each
+    columns: Table  # column names, with their line
+    rows: list[Table]  # for each row, the text in each column
 
 
 def parse(path: Path, text: str, known: Sequence[str], count: str) -> Sheet:
-    """Head, columns and data; the head may use the ``known`` keys, of which ``count`` says how many rows follow."""
+    """Head, columns and data; the head may have the ``known`` keys, of which ``count`` announces the number of rows."""
     lines = list(io.StringIO(text, newline=""))
     head, constraints = Table(), []
     start = 0
@@ -130,12 +130,12 @@ def _columns(cells: list[str], here: Fields) -> Table:
 
 
 def number(text: str, kind: type[float] = float) -> float | str:
-    """The number a cell holds, or the text as it is, for a complaint by whoever wanted a number."""
+    """The number in a cell, or its text if it is none, which the caller then refuses."""
     return kind(text) if _NUMBER.fullmatch(text) else text
 
 
 def whole(text: str) -> int | str:
-    """The whole number a cell holds, or the text as it is."""
+    """The whole number in a cell, or its text if it is none, which the caller then refuses."""
     return int(text) if re.fullmatch(r"\s*\d{1,18}\s*", text, re.ASCII) else text
 
 

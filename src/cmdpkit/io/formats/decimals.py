@@ -1,4 +1,4 @@
-"""Numbers that remember with how many decimals they were written, so that rounding can be told from a mistake."""
+"""Numbers that know with how many decimals they were written, to distinguish rounding from mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Written(float):
 
 
 def rule_of(tolerance: float) -> str:
-    """The rule for a sum of probabilities, for messages."""
+    """The rule for a sum of probabilities, in words for a message."""
     more = f" (or off by less than {tolerance:.3g}, as rounding explains)" if tolerance > ROW_SUM_TOLERANCE else ""
     return f"expected 1 within {ROW_SUM_TOLERANCE:g}{more}"
 
@@ -44,5 +44,5 @@ def tolerance_of(values: Iterable[Any]) -> float:
     decimals = [x.decimals for x in values if isinstance(x, Written) and x != 0.0 and x.decimals > 0]
     if not decimals:
         return ROW_SUM_TOLERANCE
-    just_below = 1 - 1e-9  # a row that misses by the whole of it was not rounded to the nearest
+    just_below = 1 - 1e-9  # a row that is off by the full amount was not rounded to nearest
     return max(ROW_SUM_TOLERANCE, just_below * len(decimals) * 0.5 * 10.0 ** -max(decimals))

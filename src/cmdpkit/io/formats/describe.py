@@ -33,7 +33,7 @@ def tables_of(cmdp: CMDP) -> Tables:
 
 
 def names_entry(names: Sequence[Name]) -> Any:
-    """Names as a list, default names as their number."""
+    """A list of the names, or how many there are if they are the default names."""
     return len(names) if isinstance(names, range) else list(names)
 
 
@@ -63,7 +63,7 @@ def _model(cmdp: CMDP) -> Tables:
 
 
 def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
-    """How many steps are told apart (1 or H) in each part of `PER_STEP`."""
+    """For each part of `PER_STEP`, how many steps are stored: 1 or H."""
     c = cmdp.compact
     return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
 
@@ -93,6 +93,6 @@ def _row(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     return {
         "reward": float(c.r[h % len(c.r), s, a]),
         **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
-        # Last, because a text cut short inside it is no valid text.
+        # This is the last entry, because a file that ends within it is not valid and therefore noticed.
         "next": {str(cmdp.states[kernel.successors[j]]): float(kernel.prob[j]) for j in entries},
     }

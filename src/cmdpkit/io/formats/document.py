@@ -24,28 +24,28 @@ from cmdpkit.model.rounding import corrected_rows, corrected_start, report
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 from cmdpkit.model.validate import MAX_HORIZON, Name, nearest
 
-# What a transition has of its own, in tables or in columns: no constraint can be called so.
+# The keys and columns of every transition; no constraint may have one of these names.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
 REMEDY = "renormalise = true under [model], --renormalise or renormalise=True divide by the sum"
-PER_STEP = ("next", "reward", "constraints", "actions")  # what may depend on the step
+PER_STEP = ("next", "reward", "constraints", "actions")  # the parts that may depend on the step
 
 
 @dataclass(frozen=True)
 class Row:
-    """One transition with its names looked up."""
+    """One transition of a file, with names replaced by indices."""
 
-    fields: Fields
+    fields: Fields  # where it is in the file, for messages
     state: int
     action: int
-    step: int | None  # from 0; None: every step
-    next: dict[int, float]
+    step: int | None  # counts from 0; None if it holds for every step
+    next: dict[int, float]  # next state -> probability
     tolerance: float  # how far from 1 the probabilities may sum
     reward: float
-    signals: tuple[float, ...]
+    signals: tuple[float, ...]  # [N], what the constraints count
 
 
 def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
-    """The CMDP a document describes; ValueError with file and line where it does not describe one."""
+    """The CMDP that a document describes; errors name the file and the line."""
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])
@@ -84,7 +84,7 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
 
 
 def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constraint]:
-    """The bounds a file declares, none of them called like a ``reserved`` word."""
+    """The constraints that a file declares; none of them may have a ``reserved`` name."""
     made: dict[str, Constraint] = {}
     if "constraint" not in whole.table:
         return []
@@ -104,7 +104,7 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
 
 
 def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) -> list[Fields]:
-    """Every transition of the file, with the keys it must have."""
+    """Every transition of the file, checked to have the right keys."""
     tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
     if not tables:
         whole.fail("there are no transitions", "transition")
@@ -123,7 +123,7 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) ->
 
 
 def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
-    """The names the file lists, or else those of the transitions in order of appearance."""
+    """The names that the file lists, or else those that its transitions use, in order of appearance."""
     if key in model.table:
         return model.names(key)
     first: dict[str, Name] = {}
@@ -147,7 +147,7 @@ def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Cons
 
 
 def _refuse_repeats(rows: list[Row]) -> None:
-    """A state and action may have one row for every step, or one per step, not both and none twice."""
+    """Refuse a second row for the same step; a state and action have one row for all steps, or one for each step."""
     seen: dict[tuple[int, int], dict[int | None, Row]] = {}
     for row in rows:
         others = seen.setdefault((row.state, row.action), {})
@@ -160,7 +160,7 @@ def _refuse_repeats(rows: list[Row]) -> None:
 
 
 def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name]) -> None:
-    """Every state needs an action at every step."""
+    """Refuse a model in which some state has no action at some step."""
     always = {row.state for row in rows if row.step is None}
     steps: dict[int, set[int | None]] = {}
     for row in rows:
@@ -176,7 +176,7 @@ def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name])
 
 
 def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
-    """Which parts are stored per step: those the file lists, or else those that differ between steps."""
+    """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
     first: dict[tuple[int, int], Row] = {}
     differs: dict[str, Row] = {}
     for row in rows:
@@ -201,7 +201,7 @@ def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
 
 
 def _placed(rows: list[Row], T: int) -> Iterator[tuple[int, int]]:
-    """Where each row goes in an array of T steps: (i, t). With T = 1 all rows of an action agree: any will do."""
+    """Yield (i, t) if row i belongs to step t of an array of T steps; with T = 1, all rows of an action are equal."""
     for i, row in enumerate(rows):
         if T == 1 or row.step is not None:
             yield i, (row.step or 0) % T
@@ -218,7 +218,7 @@ def _filled(rows: list[Row], shape: tuple[int, int, int], values: list[float]) -
 
 
 def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> tuple[Kernel, float]:
-    """The rows' probabilities, each row checked where the file gives it, and by how much one had to be corrected."""
+    """The probabilities of all rows, checked with their lines, and the largest correction of a row."""
     T, S, A = shape
     at = {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}
     placed = [(index, x, p) for index, row in at.items() for x, p in row.next.items()]
@@ -236,7 +236,7 @@ def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> 
 
 
 def _start(model: Fields, state: Index, renormalise: bool) -> tuple[FloatArray, float]:
-    """mu [S] from the name of a state or a table of probabilities, and by how much it had to be corrected."""
+    """mu [S] from the name of a state or a table of probabilities, and by how much it was corrected."""
     mu = np.zeros(len(state.position))
     if not isinstance(model.table["start"], dict):
         mu[state.find(model.name("start"), model, "start")] = 1.0

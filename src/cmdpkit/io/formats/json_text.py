@@ -16,9 +16,9 @@ from cmdpkit.io.formats.source import Table
 
 
 def parse(path: Path, text: str) -> Table:
-    """The document; every object in it is a `Table` that knows its line, and every fraction is `Written`.
+    """The document, in which every object is a `Table` that knows its line and every fraction is a `Written` number.
 
-    A key given twice is refused.
+    A key that is given twice is refused.
     """
     try:
         document = _Decoder(text).decode(text)
@@ -32,7 +32,7 @@ def parse(path: Path, text: str) -> Table:
 
 
 class _Decoder(json.JSONDecoder):
-    """A decoder that asks where each object begins, which only the scanner in Python lets us do."""
+    """A decoder that records the line of each object, which only the scanner written in Python makes possible."""
 
     def __init__(self, text: str) -> None:
         super().__init__(object_pairs_hook=lambda pairs: pairs, parse_float=Written)

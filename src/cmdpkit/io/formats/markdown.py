@@ -1,4 +1,4 @@
-"""Markdown tables: names that Markdown does not interpret, and lines of cells."""
+"""Parts of Markdown tables: escaped names, and lines of cells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cmdpkit.errors import printable, shown
 
 
 def escaped(name: object) -> str:
-    r"""A name on one line, cut in the middle where it is long, in which Markdown sees nothing special.
+    r"""A name on one line, with the middle left out if it is long, and with all Markdown characters escaped.
 
     >>> print(escaped("a|b\n<i>"))
     a\|b \<i\>
@@ -18,7 +18,7 @@ def escaped(name: object) -> str:
 
 
 def literal(text: str) -> str:
-    """A text of any length, on one line, in which Markdown sees nothing special."""
+    """A text of any length on one line, with all Markdown characters escaped."""
     return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text).replace("\n", "\\n"))
 
 

@@ -19,7 +19,7 @@ VERSION = 1
 
 
 def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Store arrays under their names and the header, which says what ``kind`` of thing this is."""
+    """Write arrays under their names, with a header that says what ``kind`` of file this is."""
     text = json.dumps({"format": f"cmdpkit {kind}", "version": VERSION, **header}, ensure_ascii=False)
     try:
         np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
@@ -31,8 +31,8 @@ def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) 
 def read(path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected]]) -> tuple[Fields, Arrays]:
     """Header and arrays of a file of this kind.
 
-    ``layout`` checks the header and says what it declares: the type and shape of every array. Arrays are read only when
-    all of them agree with it, so a file takes no more memory than the thing it declares.
+    ``layout`` checks the header and returns the type and shape of every array that it declares. Arrays are read only if
+    all of them agree with this, so reading takes no more memory than the header declares.
     """
     with opened(path) as archive:
         header = Fields(path, "header", _header(archive, kind))

@@ -1,4 +1,4 @@
-"""Models as npz: the sparse rows of the kernel and the arrays as they are held in memory, so size follows nonzeros."""
+"""Models as npz: the sparse rows of the kernel and the other arrays, as they are held in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _layout(header: Fields) -> dict[str, Expected]:
     header.only(("horizon", "states", "actions", "constraint"), ("grid",))
     H = header.whole("horizon", 1, MAX_HORIZON)
     S, A, N = len(header.names("states")), len(header.names("actions")), len(constraints_of(header))
-    steps = (1, H)  # whatever does not depend on the step is stored once
+    steps = (1, H)  # an array that does not depend on the step is stored once
     entries = range(H * S * A * S + 1)
     return {
         "indptr": Expected("int64", ((S * A + 1, H * S * A + 1),)),

@@ -12,7 +12,7 @@ from cmdpkit.model.policy import Policy
 
 
 def markdown(policy: Policy) -> str:
-    """A table with a row per state and a column per step; neighbouring steps with the same decisions share one."""
+    """A table with one row per state and one column per step; consecutive steps with equal decisions share a column."""
     H, S, A = policy.pi.shape
     phases = _phases(policy)
     heads = ["state", *(f"step {a}" if a == b else f"steps {a}–{b}" for a, b in phases)]
@@ -23,7 +23,7 @@ def markdown(policy: Policy) -> str:
 
 
 def _phases(policy: Policy) -> list[tuple[int, int]]:
-    """First and last step (from 1) of every longest run of steps with equal decisions."""
+    """First and last step, counted from 1, of each longest sequence of steps with equal decisions."""
     new = [True, *(not np.array_equal(a, b) for a, b in zip(policy.pi, policy.pi[1:], strict=False))]
     starts = [h for h, is_new in enumerate(new, 1) if is_new]
     return list(zip(starts, [*(h - 1 for h in starts[1:]), policy.horizon], strict=True))

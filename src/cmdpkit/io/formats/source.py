@@ -1,4 +1,4 @@
-"""Where a value in a text file stands, so that every complaint gives the file, its line, the key and the rule."""
+"""Tables read from text files, with their lines, so that an error names the file, the line, the key and the rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cmdpkit.io.formats.decimals import tolerance_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
-MAX_NAMES = 10_000_000  # a number of names beyond this is a slip, not a model
+MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
 
 
 def read_text(path: Path) -> str:
@@ -40,7 +40,7 @@ def suffix_of(path: Path, known: tuple[str, ...]) -> str:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Make sure that whatever is found wrong inside is a ValueError that names the file."""
+    """Turn every ValueError and MemoryError in this block into a CmdpkitError that names the file."""
     try:
         yield
     except MemoryError:
@@ -61,7 +61,7 @@ class Table(dict[str, Any]):
 
 
 class Fields:
-    """Checked access to one table of a file; ``what`` is how messages call the table."""
+    """Checked access to one table of a file, which messages call ``what``."""
 
     def __init__(self, path: Path, what: str, table: Any) -> None:
         self.path, self.what = path, what
@@ -70,14 +70,14 @@ class Fields:
             self.fail(f"expected a table, got {quoted(table)}")
 
     def fail(self, message: str, key: str | None = None) -> NoReturn:
-        """Raise ValueError("file:line: what: message")."""
+        """Raise CmdpkitError("file:line: what: message")."""
         line = self.table.lines.get(key or "", self.table.line)
         where = f"{self.path}:{line}" if line else str(self.path)
         raise CmdpkitError(f"{where}: {self.what}: {message}")
 
     @contextmanager
     def locating(self, key: str | None = None) -> Iterator[None]:
-        """Give the ValueErrors raised inside this table's place."""
+        """Add file and line of this table to a ValueError that is raised in the block."""
         try:
             yield
         except ValueError as error:
@@ -144,7 +144,7 @@ class Fields:
         return value
 
     def inner(self, key: str) -> Fields:
-        """The table under a key, which stands where the key does unless it has lines of its own."""
+        """The table under a key; unless its own line is known, it has the line of the key."""
         value = self.table[key]
         if not isinstance(value, Mapping) or not value:
             self.fail(f"{quoted(key)} is {quoted(value)}, expected a table that is not empty", key)
@@ -152,7 +152,7 @@ class Fields:
         return Fields(self.path, f"{self.what}: {key}", Table(value, line, getattr(value, "lines", None)))
 
     def probabilities(self) -> dict[str, float]:
-        """The whole table, all of it numbers that are at least 0."""
+        """The whole table, checked to consist of numbers that are at least 0."""
         for key in self.table:
             if self.number(key) < 0:
                 self.fail(f"{quoted(key)} has probability {quoted(self.table[key])}, expected at least 0", key)
@@ -161,7 +161,7 @@ class Fields:
     def tolerance(self) -> float:
         """How far from 1 the probabilities may sum, given the decimals they are written with."""
         if abs(sum(self.table.values()) - 1) <= ROW_SUM_TOLERANCE:
-            return ROW_SUM_TOLERANCE  # decimals need not be counted, which takes long
+            return ROW_SUM_TOLERANCE  # no need to count decimals, which takes long
         return tolerance_of(self.table.values())
 
     def _name(self, key: str, what: str, value: Any) -> Name:
@@ -173,14 +173,14 @@ class Fields:
 
 
 class Index:
-    """Positions of names, found by their text: files write 1 and "1" alike where a name is a key."""
+    """Positions of names. They are found by their text, because a file writes a name 1 as "1" if it is a key."""
 
     def __init__(self, what: str, names: Iterable[Name]) -> None:
         self.what = what
         self.position = {str(x): i for i, x in enumerate(names)}
 
     def find(self, name: Name, fields: Fields, key: str) -> int:
-        """Position of a name, or a complaint that suggests the nearest."""
+        """The position of a name, or an error that suggests the most similar one."""
         if str(name) not in self.position:
             fields.fail(f"unknown {self.what} {quoted(name)}{nearest(str(name), self.position)}", key)
         return self.position[str(name)]

@@ -19,7 +19,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def parse(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
-    """The document, each of its top-level tables knowing its line; ``number`` makes fractions of their text."""
+    """The document, whose top-level tables know their lines; ``number`` converts the text of a fraction."""
     try:
         document = tomllib.loads(text, parse_float=number)
     except tomllib.TOMLDecodeError as error:
@@ -35,7 +35,7 @@ def parse(path: Path, text: str, number: Callable[[str], float] = float) -> Tabl
 def _located(document: dict[str, Any], text: str) -> Table:
     """The document with the lines of its ``[name]`` and ``[[name]]`` headers and of the keys below them.
 
-    A table written in another way (inline, say) has no line: better none than a wrong one.
+    A table that is written in another way, such as inline, has no line, because it might be a wrong one.
     """
     found: dict[str, list[Table]] = {}
     top = Table(document, 1)
@@ -71,7 +71,7 @@ def dump(tables: Mapping[str, Any]) -> str:
 
 
 def key(name: str) -> str:
-    """A key, quoted where TOML asks for it."""
+    """A key, quoted if TOML requires it."""
     return name if _BARE.fullmatch(name) else value(name)
 
 
@@ -87,5 +87,5 @@ def value(x: Any) -> str:
 
 
 def _escape(c: str) -> str:
-    surrogate = "\ud800" <= c <= "\udfff"  # half a character: left for the encoder to refuse
+    surrogate = "\ud800" <= c <= "\udfff"  # half a character, which the encoder will refuse
     return c if surrogate else f"\\U{ord(c):08x}" if ord(c) > 0xFFFF else f"\\u{ord(c):04x}"

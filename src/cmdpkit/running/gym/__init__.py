@@ -1,8 +1,9 @@
 """Gymnasium both ways: a CMDP as an environment, and learning in any environment with `Discrete` spaces.
 
-`to_gym` makes an environment of a model. `GymWorld` makes a world to learn in of an environment whose ``info["cost"]``
-holds what the constraints bound; `cmdpkit.learn` does so by itself. `make_env` gives Gymnasium's own toy environments a
-cost, and the adapters bring other conventions to this one.
+`to_gym` makes an environment from a model. `GymWorld` makes a world to learn in from an environment whose
+``info["cost"]`` holds the quantities that the constraints bound; `cmdpkit.learn` calls it when it is given an
+environment. `make_env` returns Gymnasium's own toy environments with a cost. The adapters are for environments that
+report their costs in another way.
 """
 
 from cmdpkit.running.gym.adapters import CostFromReward, CostFromStep, WithCost, make_env

@@ -1,4 +1,4 @@
-"""From other conventions to costs in ``info["cost"]``, and Gymnasium's toy environments with a cost each."""
+"""Wrappers that put costs of other conventions into ``info["cost"]``, and Gymnasium's toy environments with a cost."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class CostFromStep(gymnasium.Wrapper[Any, Any, Any, Any]):
     """For environments whose step returns (obs, reward, cost, terminated, truncated, info), as in Safety-Gymnasium."""
 
     def step(self, action: Any) -> Step:
-        """The cost moves to ``info["cost"]``."""
+        """Take one step, with the cost moved to ``info["cost"]``."""
         obs, reward, cost, terminated, truncated, info = self.env.step(action)  # type: ignore[misc]
         return obs, reward, terminated, truncated, {**info, "cost": cost}
 
 
 class CostFromReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """For environments with a vector as reward, as in MO-Gymnasium: the first is the reward, the rest is the cost.
+    """For environments with a vector as reward, as in MO-Gymnasium: the first entry is the reward, the rest the cost.
 
-    Where the environment declares a ``reward_space``, its limits become the ranges that `GymWorld` needs. What the rest
-    means is for the constraints to say: `at_most` for a cost, `at_least` for an objective.
+    If the environment declares a ``reward_space``, its limits become the ranges that `GymWorld` needs. The constraints
+    say what the rest means: `at_most` for a cost, `at_least` for an objective.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -45,14 +45,14 @@ class CostFromReward(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.metadata = {**env.metadata, **ranges}
 
     def step(self, action: Any) -> Step:
-        """The reward is split."""
+        """Split the vector into reward and costs."""
         obs, rewards, terminated, truncated, info = self.env.step(action)
         first, rest = np.split(np.asarray(rewards, dtype=float), [1])
         return obs, float(first[0]), terminated, truncated, {**info, "cost": rest}
 
 
 class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives an environment a cost, and possibly another reward: ``outcome(obs, action, next obs, reward)`` is both.
+    """Gives an environment a cost, and perhaps another reward: ``outcome(obs, action, next obs, reward)`` returns both.
 
     >>> from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
     >>> env = WithCost(FrozenLakeEnv(), lambda s, a, s_next, reward: (reward, float(s_next == s)))
@@ -62,8 +62,8 @@ class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     True
     """
 
-    cmdp: CMDP | None = None  # the exact model, where there is one; GymWorld looks here
-    name: str | None = None
+    cmdp: CMDP | None = None  # the exact model, if there is one; `GymWorld` looks here
+    name: str | None = None  # what records call the environment
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], outcome: Callable[[Any, Any, Any, float], tuple[float, Any]]
@@ -72,13 +72,13 @@ class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._outcome, self._obs = outcome, None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A first observation, kept for the cost of the step to come."""
+        """Start an episode; its first observation is kept, because the cost of the next step depends on it."""
         obs, info = self.env.reset(seed=seed, options=options)
         self._obs = obs
         return obs, info
 
     def step(self, action: Any) -> Step:
-        """The step with its cost."""
+        """Take one step, with its cost in ``info["cost"]``."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         reward, info["cost"] = self._outcome(self._obs, action, obs, float(reward))
         self._obs = obs

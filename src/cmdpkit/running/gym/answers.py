@@ -1,8 +1,8 @@
-"""What an environment returns, taken only if it can be nothing else.
+"""Strict conversion of what an environment returns.
 
 Gymnasium promises a whole number as the observation of a `Discrete` space, a number as the reward and truth values for
-the end of an episode. Python would convert much more in silence: 1.7 or "1" to state 1, the text "False" to true. The
-functions here refuse that with a TypeError, and `complaint` finds the words for it.
+the end of an episode. Python would silently convert much more: 1.7 or "1" to state 1, and the text "False" to true. The
+functions here refuse that with a TypeError, and `complaint` explains to the user what is wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.validate import is_int
 
-LONGEST = 120  # characters of a value that a message shows
+MAX_SHOWN = 120  # characters of a value that a message shows
 
 
 def whole(x: Any) -> int:
@@ -37,7 +37,7 @@ def whole(x: Any) -> int:
 
 
 def real(x: Any) -> float:
-    """A number, without axes; texts are none."""
+    """A single number; a text that looks like one is refused."""
     if isinstance(x, numbers.Real):
         return float(x)
     array = np.asarray(x)
@@ -47,7 +47,7 @@ def real(x: Any) -> float:
 
 
 def flag(x: Any) -> bool:
-    """A truth value, also as 0 or 1; nothing else, as almost everything counts as true in Python."""
+    """A truth value, or 0 or 1; everything else is refused, because Python would take almost all of it as true."""
     if isinstance(x, bool | np.bool_):
         return bool(x)
     array = np.asarray(x)
@@ -57,7 +57,7 @@ def flag(x: Any) -> bool:
 
 
 def costs(x: Any, N: int) -> NDArray[Any]:
-    """What N constraints count, as numbers [N]; for one constraint a single number will do."""
+    """The costs of N constraints, as numbers [N]; for one constraint, a single number is accepted too."""
     array = np.asarray(x)
     if array.dtype.kind not in "biuf" or (array.shape != (N,) and not (N == 1 and array.shape == ())):
         raise TypeError("not the costs")
@@ -65,13 +65,13 @@ def costs(x: Any, N: int) -> NDArray[Any]:
 
 
 def shown(x: Any) -> str:
-    """A value for a message, in one line and not too long, whatever its class does when it is asked."""
+    """A value for a message, on one line and not too long, even if its class fails to show it."""
     try:
         text = " ".join(repr(x).split())
     except Exception:
         return f"a {type(x).__name__} that cannot be shown"
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
 def complaint(result: Any, N: int) -> str:
@@ -108,7 +108,7 @@ def reset_complaint(result: Any) -> str:
 def _refused(check: Any, value: Any) -> bool:
     try:
         check(value)
-    except Exception:  # whatever the conversion of a foreign object comes to
+    except Exception:  # a user's class may raise anything
         return True
     return False
 

@@ -23,9 +23,9 @@ def to_gym(cmdp: CMDP, noise: Noise = "none") -> CMDPEnv:
     """An environment whose episodes are those of the model: H steps from its start distribution.
 
     Observations and actions are indices of states and actions. ``info["cost"]`` [N] holds what the constraints count,
-    in the user's units and order, ``info["action_mask"]`` which actions exist now, ``info["step"]`` the steps taken.
-    With noise "bernoulli" each signal is drawn: the smallest or the largest value it has in the model, or 0 or 1 where
-    it lies between these, with the model's value as its mean.
+    in the user's units and order; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
+    steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
+    all values in the model lie between these, and else the smallest or the largest value in the model.
 
     >>> from cmdpkit import envs
     >>> env = to_gym(envs.build("paper/grid"))
@@ -54,16 +54,16 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         self.observation_space = Discrete(cmdp.S)
         self.action_space = self._actions = Actions(cmdp)
         self.spec = EnvSpec("cmdpkit/CMDP-v0", entry_point=lambda **_: CMDPEnv(cmdp, noise), max_episode_steps=cmdp.H)
-        self._h, self._s = cmdp.H, 0  # nothing to act on before the first reset
+        self._h, self._s = cmdp.H, 0  # as after the last step, so that the first call must be reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """A first state."""
+        """Begin an episode."""
         super().reset(seed=seed)
         self._h, self._s = 0, _drawn(self.cmdp.mu, self.np_random)
         return self._s, self._info()
 
     def step(self, action: int) -> tuple[int, SupportsFloat, bool, bool, dict[str, Any]]:
-        """One step; a ValueError for an action that does not exist."""
+        """Take one step; an action that does not exist raises CmdpkitError."""
         cmdp, h, s = self.cmdp, self._h, self._s
         if h == cmdp.H:
             raise CmdpkitError("there is no episode: call reset() first")
@@ -100,7 +100,7 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
 
 
 class Actions(Discrete[np.int64]):
-    """Discrete(A) that samples actions which exist: in the current state, or after `seed`, at the start."""
+    """Discrete(A) whose samples exist in the current state, or after `seed`, in all start states."""
 
     def __init__(self, cmdp: CMDP) -> None:
         super().__init__(cmdp.A)
@@ -108,7 +108,7 @@ class Actions(Discrete[np.int64]):
         self.mask: Mask = self._first
 
     def seed(self, seed: int | None = None) -> Any:
-        """Begin anew: the next sample is for the beginning of an episode."""
+        """Seed the space; the next sample is for the beginning of an episode."""
         self.mask = self._first
         return super().seed(seed)
 
@@ -120,7 +120,7 @@ class Actions(Discrete[np.int64]):
 def _drawn(p: FloatArray, rng: np.random.Generator) -> int:
     """An index with probabilities p."""
     cdf = np.cumsum(p)
-    return int(np.searchsorted(cdf / cdf[-1], rng.random(), side="right"))  # the last is 1, a draw is below
+    return int(np.searchsorted(cdf / cdf[-1], rng.random(), side="right"))  # the last is 1, and draws are below 1
 
 
 def _range(scale: Scale, constraint: Constraint | None = None) -> tuple[float, float]:

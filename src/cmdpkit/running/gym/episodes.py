@@ -1,12 +1,12 @@
-"""The loop: a learner's decisions, the environment's steps, and how a run finds its place again.
+"""The loop of a learner's decisions and an environment's steps, and how a resumed run continues where it was.
 
-Random numbers of the environment come from ``reset(seed=...)``, called at the first of every `BLOCK` episodes with a
-seed that follows from the run's stream and the number of the block. The actions since then are kept, so that a resumed
-run can lead the environment back to where it was.
+The environment gets its random numbers by ``reset(seed=...)``, called at the first of every `EPISODES_PER_SEED`
+episodes. The seed follows from the run's stream and the number of this block of episodes. All actions of a block are
+kept, so that a resumed run can play them again and bring the environment back to where it was.
 
-An environment's step takes a few microseconds, and a call of a compiled function with all of a learner's tables takes
-no less. So with a learner that can (`Episodic`) nothing compiled is called before the episode has ended: then its
-signals are scaled and checked in one call, and learned from in another. `ByStep` drives the others.
+A step of an environment takes a few microseconds, and so does a call of a compiled function with all tables of a
+learner. If a learner can wait (`Episodic`), compiled code is therefore called only at the end of an episode: one call
+scales and checks its signals, and another one learns from them. `ByStep` is for learners that cannot wait.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_comp
 from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
 
-BLOCK = 64  # episodes between two calls of reset with a seed
-ROUNDING = 1e-9  # of a range's width: a reward or cost outside by no more counts as the end of its range
+EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
+ROUNDING = 1e-9  # a reward or cost may leave its range by this share of the range's width, and is then moved to its end
 
 
 class Problem(NamedTuple):
     """What the loop has to know of an environment."""
 
-    H: int
-    states: Numbers
+    H: int  # steps of an episode
+    states: Numbers  # the observations
     actions: Numbers
-    constraints: Sequence[Constraint]
-    scales: Sequence[Scale]  # [1 + N]: of reward and utilities
+    constraints: Sequence[Constraint]  # [N]
+    scales: Sequence[Scale]  # [1 + N], of reward and utilities
 
 
 class Player:
@@ -47,26 +47,27 @@ class Player:
 
     def __init__(self, env: gymnasium.Env[Any, Any], problem: Problem, sums: FloatArray) -> None:
         self.env, self.problem = env, problem
-        self.sums = sums  # [1 + N]: realised reward and utilities in unit scale, added to
-        self.root = np.zeros(4, dtype=np.uint64)
+        self.sums = sums  # [1 + N], to which realised reward and utilities in unit scale are added
+        self.root = np.zeros(4, dtype=np.uint64)  # the run's stream at its beginning, from which seeds follow
         H, N = problem.H, len(problem.constraints)
         signs = [1.0, *(c.sign for c in problem.constraints)]
         self.affine = np.array([(sign, *scale) for sign, scale in zip(signs, problem.scales, strict=True)])
-        self.raw, self.signals = np.zeros((H, 1 + N)), np.zeros((H, 1 + N))  # as received; in unit scale
-        self.states, self.actions = np.zeros((2, BLOCK, H), dtype=np.int64)
-        self.lengths = np.zeros(BLOCK, dtype=np.int64)
-        views = (self.states, self.actions, self.raw.reshape(1, -1))  # quicker than arrays, one number at a time
+        self.raw, self.signals = np.zeros((H, 1 + N)), np.zeros((H, 1 + N))  # as received, and in unit scale
+        self.states, self.actions = np.zeros((2, EPISODES_PER_SEED, H), dtype=np.int64)
+        self.lengths = np.zeros(EPISODES_PER_SEED, dtype=np.int64)
+        # Single numbers are read and written faster through a memoryview than through an array.
+        views = (self.states, self.actions, self.raw.reshape(1, -1))
         states, actions, (self._flat,) = ([cast(Any, memoryview)(row) for row in x] for x in views)
         self._rows = list(zip(states, actions, strict=True))
 
     def episode(self, k: int, learner: Episodic, rng: Stream) -> None:
-        """The k-th episode of the run, counting from 0; after an early end, the rest is spent in state S."""
+        """Play episode k of the run, counting from 0; after an early end, the remaining steps are spent in state S."""
         H, width = self.raw.shape
         size, first = self.problem.states
         first_action = self.problem.actions.first
-        states, actions = self._rows[k % BLOCK]
+        states, actions = self._rows[k % EPISODES_PER_SEED]
         flat, step, act = self._flat, self.env.step, learner.act
-        s = self._begun(k)
+        s = self._reset(k)
         learner.begin(rng)
         h, over = 0, False
         while not over:
@@ -75,7 +76,7 @@ class Player:
             try:
                 result = step(a + first_action)
             except Exception as error:
-                raise _raised(k, h, f"env.step({a + first_action})", error) from error
+                raise _env_raised(k, h, f"env.step({a + first_action})", error) from error
             try:
                 obs, reward, terminated, truncated, info = result
                 flat[h * width] = reward if type(reward) is float else real(reward)
@@ -92,9 +93,9 @@ class Player:
             over = over or h == H
             if not 0 <= s < size:
                 raise RunFailed(f"episode {k + 1}, step {h}: observation {obs} is not in the observation space")
-        self.lengths[k % BLOCK] = h
+        self.lengths[k % EPISODES_PER_SEED] = h
         self._settle(k, h)
-        learner.end(self.states[k % BLOCK], self.actions[k % BLOCK], self.signals)
+        learner.end(self.states[k % EPISODES_PER_SEED], self.actions[k % EPISODES_PER_SEED], self.signals)
 
     def unit(self, k: int, h: int) -> FloatArray:
         """Reward and utilities of step h of the episode that is being played, [1+N] in unit scale."""
@@ -106,28 +107,28 @@ class Player:
         return signals.clip(0.0, 1.0)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What is needed to find the place again."""
+        """What is needed to bring the environment back to its current state."""
         return {name: getattr(self, name).copy() for name in ("root", "states", "actions", "lengths")}
 
     def restore(self, state: Mapping[str, NDArray[Any]], k: int) -> None:
-        """Lead the environment to the beginning of the k-th episode."""
+        """Bring the environment to the beginning of episode k, by playing the episodes of its block again."""
         for name in ("root", "states", "actions", "lengths"):
             getattr(self, name)[...] = state[name]
         if ((self.lengths < 0) | (self.lengths > self.problem.H)).any():
             raise CmdpkitError(f"the saved episodes have other lengths than 0 .. {self.problem.H} steps")
-        for j in range(k - k % BLOCK, k):
-            s = self._begun(j)
-            for h in range(self.lengths[j % BLOCK]):
-                if s != self.states[j % BLOCK, h]:
+        for j in range(k - k % EPISODES_PER_SEED, k):
+            s = self._reset(j)
+            for h in range(self.lengths[j % EPISODES_PER_SEED]):
+                if s != self.states[j % EPISODES_PER_SEED, h]:
                     raise CmdpkitError(
                         f"episode {j + 1}, step {h + 1}: played again with the same seed and actions, the environment "
                         "is in another state than before; a run in it cannot be resumed"
                     )
-                s = self._again(j, h)
+                s = self._replayed_step(j, h)
 
-    def _begun(self, k: int) -> int:
-        """The first state of the k-th episode."""
-        block, i = divmod(k, BLOCK)
+    def _reset(self, k: int) -> int:
+        """Reset the environment for episode k, and return the first state."""
+        block, i = divmod(k, EPISODES_PER_SEED)
         seed: dict[str, Any] = {}
         if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
@@ -135,7 +136,7 @@ class Player:
         try:
             result = self.env.reset(**seed)
         except Exception as error:
-            raise _raised(k, None, "env.reset", error) from error
+            raise _env_raised(k, None, "env.reset", error) from error
         try:
             obs, _ = result if isinstance(result, tuple | list) else ()
             s = whole(obs) - self.problem.states.first
@@ -145,13 +146,13 @@ class Player:
             raise RunFailed(f"episode {k + 1}: first observation {obs} is not in the observation space")
         return s
 
-    def _again(self, k: int, h: int) -> int:
-        """The state that follows step h of the k-th episode, which is played a second time."""
-        a = int(self.actions[k % BLOCK, h]) + self.problem.actions.first
+    def _replayed_step(self, k: int, h: int) -> int:
+        """Play step h of episode k a second time, and return the next state."""
+        a = int(self.actions[k % EPISODES_PER_SEED, h]) + self.problem.actions.first
         try:
             result = self.env.step(a)
         except Exception as error:
-            raise _raised(k, h, f"env.step({a})", error) from error
+            raise _env_raised(k, h, f"env.step({a})", error) from error
         try:
             obs, *_ = result
             return whole(obs) - self.problem.states.first
@@ -160,18 +161,10 @@ class Player:
             raise RunFailed(f"episode {k + 1}, step {h + 1}: {said}") from error
 
     def _settle(self, k: int, t: int) -> None:
-        """What t steps have brought, in unit scale and in sum, and the rest of the episode."""
-        row = k % BLOCK
-        bad = _settle(
-            self.raw,
-            self.affine,
-            self.signals,
-            self.sums,
-            self.states[row],
-            self.actions[row],
-            t,
-            self.problem.states.size,
-        )
+        """Scale, check and add up the signals of the t steps played, and fill in the rest of the episode."""
+        row = k % EPISODES_PER_SEED
+        path, S = (self.states[row], self.actions[row]), self.problem.states.size
+        bad = _settle(self.raw, self.affine, self.signals, self.sums, *path, t, S)
         if bad >= 0:
             raise RunFailed(self._outside(k, *divmod(bad, self.raw.shape[1])))
 
@@ -187,58 +180,58 @@ class Player:
         )
 
 
-def _raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed:
+def _env_raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed:
     """The failure of a run whose environment raised an exception."""
     place = f"episode {k + 1}" if h is None else f"episode {k + 1}, step {h + 1}"
     return RunFailed(f"{place}: {call} raised {shown(error)}")
 
 
 class ByStep:
-    """A learner that is driven step by step, in the manner of an episodic one; k episodes are behind it."""
+    """Lets a learner that learns step by step look like an `Episodic` one; k episodes were played before."""
 
     def __init__(self, learner: Learner, player: Player, k: int) -> None:
         self.learner, self.player, self.k = learner, player, k - 1
 
     def begin(self, rng: Stream) -> None:
-        """A new episode."""
+        """Begin an episode."""
         self.rng, self.k = rng, self.k + 1
 
     def act(self, h: int, s: int) -> int:
-        """Learn from the step before, and choose."""
+        """Let the learner learn from the last step and choose an action."""
         if h == 0:
             return self.learner.first(s, self.rng)
         return self.learner.next(self.player.unit(self.k, h - 1), s, self.rng)
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the last step, and from all those after an early end."""
+        """Let the learner learn from the last step, and from all steps after an early end."""
         H = len(actions)
-        for h in range(int(self.player.lengths[self.k % BLOCK]), H):
+        for h in range(int(self.player.lengths[self.k % EPISODES_PER_SEED]), H):
             self.learner.next(signals[h - 1], int(states[h]), self.rng)
         self.learner.last(signals[H - 1])
 
 
 class FixedPolicy:
-    """A policy pi [H, S, A] that is played and learns nothing, in the manner of an episodic learner."""
+    """Lets a fixed policy pi [H, S, A] look like an `Episodic` learner, which learns nothing."""
 
     def __init__(self, pi: FloatArray) -> None:
         self.cdf = np.cumsum(pi, axis=-1)
         self.cdf /= self.cdf[..., -1:]
 
     def begin(self, rng: Stream) -> None:
-        """A new episode."""
+        """Begin an episode."""
         self.rng = rng
 
     def act(self, h: int, s: int) -> int:
-        """An action drawn from the policy."""
+        """Draw an action from the policy."""
         return int(np.searchsorted(self.cdf[h, s], uniform(self.rng), side="right"))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Nothing is learned."""
+        """Do nothing, because a fixed policy learns nothing."""
 
 
 @compiled
 def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]
-    """Fill signals [H, 1+N] and what comes after step t; the index of the first value out of its range, or -1."""
+    """Fill signals [H, 1+N], states and actions after t steps; return the index of a value out of its range, or -1."""
     H, width = raw.shape
     for h in range(H):
         for n in range(width):

@@ -1,4 +1,4 @@
-"""What an environment says about itself: sizes, horizon, ranges; and a clear word where it does not say."""
+"""What an environment declares about itself: sizes, horizon and ranges; with clear errors if something is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Range = tuple[float, float]
 
 
 class Numbers(NamedTuple):
-    """A `Discrete` space of so many numbers: first, first + 1, ..."""
+    """A `Discrete` space: the numbers first, first + 1, ..., first + size - 1."""
 
     size: int
     first: int
@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
 
 
 def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
-    """H: as asked for, or else the time limit of the environment; never more than that."""
+    """The horizon H: the one given, which may not exceed the time limit of the environment, or else that limit."""
     limits = [env.spec.max_episode_steps] if env.spec is not None and env.spec.max_episode_steps is not None else []
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
@@ -59,7 +59,7 @@ def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
 
 
 def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
-    """Map of the reward to [0, 1], from the range given or declared by the environment."""
+    """The map of the reward to [0, 1], from the range that was given or that the environment declares."""
     declared = _metadata(env).get("reward_range", getattr(env.unwrapped, "reward_range", None))
     if given is None and not _is_finite(declared):
         raise CmdpkitError(
@@ -85,7 +85,7 @@ def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[
 
 
 def _metadata(env: gymnasium.Env[Any, Any]) -> Mapping[str, Any]:
-    """What the environment declares; nothing where it declares no table."""
+    """The metadata of the environment; empty if they are not a mapping."""
     metadata = getattr(env, "metadata", None)
     return metadata if isinstance(metadata, Mapping) else {}
 
@@ -99,7 +99,7 @@ def _is_finite(declared: Any) -> bool:
 
 
 def _ordered(what: str, pair: Any) -> Range:
-    """Two finite numbers in order, stretched to include 0: nothing is earned or used after an early end."""
+    """Two finite numbers in order, extended to include 0, which is the reward and cost after an early end."""
     try:
         low, high = (float(x) for x in pair)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A Gymnasium environment that any process can make: the name of a function, its parameters, and what bounds it."""
+"""How any process can make the same Gymnasium environment: the name of a function, its parameters, and constraints."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from cmdpkit.running.gym.world import GymWorld
 
 @dataclass(frozen=True)
 class GymRecipe:
-    """How to make a world of a user's function, which returns a Gymnasium environment, or a `GymWorld`.
+    """How to make a world from a user's function that returns a Gymnasium environment or a `GymWorld`.
 
-    A world that it makes is new every time, and its fingerprint includes the code of the function: an environment that
-    was edited is another one.
+    Every call of `make` gives a new world. Its fingerprint includes the code of the function, so an edited environment
+    counts as another one.
     """
 
     source: str  # "package.module:function", with parameters after another colon, or a name that a package offers
-    params: tuple[tuple[str, Any], ...] = ()  # more parameters
+    params: tuple[tuple[str, Any], ...] = ()  # further parameters of the function
     name: str = ""  # what records call it, by default the source
-    constraints: tuple[Constraint, ...] | None = None
-    bounds: tuple[tuple[str, float], ...] = ()  # that replace those of the constraints
+    constraints: tuple[Constraint, ...] | None = None  # this and the last three fields are parameters of `GymWorld`
+    bounds: tuple[tuple[str, float], ...] = ()  # bounds that replace those of the constraints, by name
     horizon: int | None = None
     reward_range: Range | None = None
     cost_ranges: tuple[Range, ...] | None = None
 
     def make(self, built: Any = None) -> GymWorld:
-        """The world; ``built`` is what the function has returned, if it was called already."""
+        """A new world; ``built`` is what the function returned, if it was called already."""
         with _named(self.source):
             world = self._world(build(self.source, **dict(self.params)) if built is None else built)
         world.name, world.recipe, world.bounds = self.name or self.source, self, dict(self.bounds)
@@ -59,11 +59,7 @@ class GymRecipe:
 
     def _around(self, env: gymnasium.Env[Any, Any], constraints: Sequence[Constraint] | None) -> GymWorld:
         return GymWorld(
-            env,
-            constraints,
-            horizon=self.horizon,
-            reward_range=self.reward_range,
-            cost_ranges=self.cost_ranges,
+            env, constraints, horizon=self.horizon, reward_range=self.reward_range, cost_ranges=self.cost_ranges
         )
 
     def _bounded(self, constraints: tuple[Constraint, ...]) -> list[Constraint]:
@@ -77,7 +73,7 @@ class GymRecipe:
 
 @contextmanager
 def _named(source: str) -> Iterator[None]:
-    """Say which environment a complaint is about."""
+    """Add to an error which environment it is about."""
     try:
         yield
     except CmdpkitError as error:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class GymWorld:
-    """An environment to learn in: H steps an episode, ``info["cost"]`` bounded by constraints.
+    """An environment to learn in: episodes of H steps, with constraints on ``info["cost"]``.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ class GymWorld:
     constraints : `at_most` / `at_least` bounds, in the order of ``info["cost"]`` (a number, or an array [N])
     horizon : H, by default the environment's time limit
     reward_range : smallest and largest reward of a step, by default ``env.metadata["reward_range"]``
-    cost_ranges : the same of every cost, by default ``env.metadata["cost_ranges"]``, or else 0 .. 1
+    cost_ranges : smallest and largest value of each cost, by default ``env.metadata["cost_ranges"]``, or else 0 .. 1
     allowed : bool [S, A] or [H, S, A], the actions that may be tried, by default all
     model : the environment's exact model; regret is then measured against its optimum
     stationary : whether nothing depends on the step, so that learners may share what they count between the steps; by
         default true, unless a model says otherwise
 
-    An episode that ends early goes on in an extra state, at no reward and no cost, up to H steps. What an environment
-    says in ``info["action_mask"]`` is not read: `allowed` fixes beforehand what may be tried. Environments of `to_gym`
-    and `make_env` bring their model, with its constraints and actions, themselves.
+    An episode that ends early continues in an extra state, without reward and cost, up to H steps. An environment's
+    ``info["action_mask"]`` is not read; `allowed` says beforehand which actions may be tried. Environments made by
+    `to_gym` and `make_env` have a model, with constraints and actions, which is used by default.
 
     >>> import cmdpkit as ck
     >>> from cmdpkit.running.gym import make_env
@@ -95,7 +95,7 @@ class GymWorld:
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
         self.fingerprint = self._digest()
-        self.recipe: GymRecipe | None = None  # how to make this world again, where that is known
+        self.recipe: GymRecipe | None = None  # how to make this world again, if that is known
         self.bounds: Mapping[str, float] = {}
         self.noise: Noise = "none"
 
@@ -112,7 +112,7 @@ class GymWorld:
         self.player.env.close()
 
     def spec(self, K: int) -> Spec:
-        """What the learner is told. A run begins with it: counting starts from 0."""
+        """What the learner is told. This call begins a run, so the counts are set to zero."""
         self.meter.sums[...] = 0.0
         self.meter.clock[EPISODES] = 0
         H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
@@ -120,7 +120,7 @@ class GymWorld:
         return Spec(H, S + 1, A, K, np.array(rho), self.allowed, self.stationary)
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
-        """n more episodes."""
+        """Let the learner play n more episodes."""
         done = int(self.meter.clock[EPISODES])
         if done == 0:
             self.player.root[...] = rng
@@ -130,11 +130,11 @@ class GymWorld:
             self.meter.clock[EPISODES] += 1
 
     def tally(self) -> Tally:
-        """What was realised so far."""
+        """Realised regret and violation so far."""
         return self.meter.tally()
 
     def policy(self, pi: FloatArray) -> Policy:
-        """A policy for the environment's observations, in the model's names or by number."""
+        """The policy for the environment's observations, with the names of the model or else with numbers."""
         states, actions = self.problem.states, self.problem.actions
         if self.cmdp is not None:
             return Policy.of(self.cmdp, pi[:, : states.size])
@@ -158,7 +158,7 @@ class GymWorld:
         return pi
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
-        """Exact values and reached stochastic decisions, where there is a model."""
+        """Exact values of a policy and the stochastic decisions that it reaches; None without a model."""
         if self.cmdp is None:
             return None
         reach = occupancy(self.cmdp, policy).sum(axis=-1)
@@ -179,7 +179,7 @@ class GymWorld:
         return earned
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The meter's sums, and how to find the place in the environment again."""
+        """The meter's sums, and what is needed to bring the environment back to its current state."""
         return {**self.meter.state(), **self.player.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -188,13 +188,13 @@ class GymWorld:
         self.player.restore(state, int(self.meter.clock[EPISODES]))
 
     def _driven(self, learner: Learner, done: int) -> Episodic:
-        """The learner in the form that the loop wants, after so many episodes."""
+        """The learner in the form that `Player` needs, after so many episodes."""
         return learner.episodic() or ByStep(learner, self.player, done)
 
     def _matched(
         self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]
     ) -> CMDP | None:
-        """The model that was given, or that the environment brings along, with the bounds asked for."""
+        """The model that was given, or else that of the environment, with the bounds asked for; None if none fits."""
         model = given if given is not None else env.cmdp if isinstance(env, CMDPEnv | WithCost) else None
         if model is None:
             return None
@@ -226,7 +226,7 @@ class GymWorld:
 
 
 def _allowed(given: Any, model: CMDP | None, problem: Problem) -> BoolArray:
-    """Actions that may be tried [H, S+1, A]; in the extra state, S, there is one."""
+    """Which actions may be tried, [H, S+1, A]; in the extra state, S, there is only one."""
     H, S, A = problem.H, problem.states.size, problem.actions.size
     mask = np.ones((1, S, A), dtype=bool) if model is None else model.compact.allowed
     if given is not None:

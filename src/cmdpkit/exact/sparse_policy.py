@@ -14,14 +14,14 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
-class Drawn(NamedTuple):
-    """choice[h, s] is taken, except in D decisions: rows first[h] .. first[h+1], sorted by s, are those of step h."""
+class SparsePolicy(NamedTuple):
+    """A policy that takes action choice[h, s], except in D decisions that draw among several actions."""
 
-    choice: Choice  # [H, S]
-    first: IntArray  # [H + 1]
-    s: IntArray  # [D]
+    choice: Choice  # [H, S], the action taken
+    first: IntArray  # [H + 1], rows first[h] .. first[h+1] - 1 of the arrays below are the decisions of step h
+    s: IntArray  # [D], the state of each decision, rising within a step
     a: NDArray[np.int16]  # [D, C], the actions of each decision, rising; those with probability 0 do not count
-    p: FloatArray  # [D, C], their probabilities
+    p: FloatArray  # [D, C], the probabilities of these actions
 
     def policy(self, cmdp: CMDP) -> Policy:
         """The same policy, written out as pi [H, S, A]."""
@@ -33,8 +33,8 @@ class Drawn(NamedTuple):
         return Policy.of(cmdp, pi)
 
 
-def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> Drawn:
-    """The Markov policy with the occupancy of a mixture of deterministic policies; default where it never goes."""
+def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> SparsePolicy:
+    """The Markov policy with the occupancy of a mixture of deterministic policies; default where that never goes."""
     stacked = np.stack(choices)  # [C, H, S]
     differ = int((stacked != stacked[0]).any(axis=0).sum())
     C = len(choices)
@@ -44,10 +44,10 @@ def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choic
     c = cmdp.compact
     D = _blend(c.indptr, c.successors, c.prob, c.mu, stacked, weights, c.allowed.shape[2], choice, first, s, a, p)
     order = np.argsort(a[:D], axis=1)
-    return Drawn(choice, first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
+    return SparsePolicy(choice, first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
 
 
-def read_off(q: FloatArray, default: Choice) -> Drawn:
+def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
     """The policy of an occupancy q [H, S, A]; default [H, S] where it never goes."""
     q = np.where(q > NEGLIGIBLE, q, 0.0)
     reach = q.sum(axis=-1)
@@ -55,10 +55,10 @@ def read_off(q: FloatArray, default: Choice) -> Drawn:
     h, s = np.nonzero((q > 0).sum(axis=-1) > 1)
     first = np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64)
     p = q[h, s] / reach[h, s, None]
-    return Drawn(choice, first, s, np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy(), p)
+    return SparsePolicy(choice, first, s, np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy(), p)
 
 
-def totals(cmdp: CMDP, drawn: Drawn, X: FloatArray | None = None) -> FloatArray:
+def totals(cmdp: CMDP, sparse: SparsePolicy, X: FloatArray | None = None) -> FloatArray:
     """v and the utilities w [1 + N] from the start, by backward recursion.
 
     X [H + 1, S, 1 + N], if given, is filled with the totals of all steps and states.
@@ -66,7 +66,7 @@ def totals(cmdp: CMDP, drawn: Drawn, X: FloatArray | None = None) -> FloatArray:
     if X is None:
         X = np.zeros((2, cmdp.S, 1 + cmdp.N))
     c = cmdp.compact
-    _backward(c.indptr, c.successors, c.prob, c.r, c.g, c.allowed.shape[2], *drawn, X)
+    _backward(c.indptr, c.successors, c.prob, c.r, c.g, c.allowed.shape[2], *sparse, X)
     return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 
@@ -74,7 +74,7 @@ def totals(cmdp: CMDP, drawn: Drawn, X: FloatArray | None = None) -> FloatArray:
 def _blend(  # type: ignore[no-untyped-def]  # pragma: no cover
     indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out
 ):
-    """Fill everything from `choice` on; returns how many decisions draw."""
+    """Fill the arrays from `choice` on, and return the number of decisions that draw."""
     C, H, S = choices.shape
     T = (len(indptr) - 1) // (S * A)
     d = np.zeros((2, C, S))
@@ -125,7 +125,7 @@ def _blend(  # type: ignore[no-untyped-def]  # pragma: no cover
 def _backward(  # type: ignore[no-untyped-def]  # pragma: no cover
     indptr, successors, prob, r, g, A, choice, first, s_draw, a_draw, p_draw, X
 ):
-    """X[h % len(X), s] = (reward, utilities) from step h on; X has H + 1 or 2 steps."""
+    """Fill X[h % len(X), s] with expected (reward, utilities) from step h on; X has room for H + 1 or 2 steps."""
     H, S = choice.shape
     N = len(g)
     T = (len(indptr) - 1) // (S * A)
