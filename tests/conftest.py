@@ -9,7 +9,6 @@ import pytest
 
 from browser import Browser, chromium
 
-
 # A shell starts background commands deaf to Ctrl-C. The tests send it to themselves and to what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
