@@ -21,7 +21,7 @@ from cmdpkit.results.text.wording import aligned, counted, duration, label, numb
 
 BAR = 40  # characters of a drawing
 MOST_ROWS = 12  # of the separation table
-ROUNDING = 1e-9  # relative to the bound; a smaller slack is shown as 0
+ROUNDING = 1e-9  # of a drawing's width; a bound this little outside is drawn inside
 EIGHTHS = " ▏▎▍▌▋▊▉"
 GAP = Text()  # an empty line
 
@@ -61,16 +61,13 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
 def _constraints(found: Solution) -> Table:
     cs = found.cmdp.constraints
     table = plain_table("constraint", right("total"), "bound", right("slack"), right("price"), "")
-    slacks = [_slack(c.sign * (u - c.bound), c.bound) for c, u in zip(cs, found.utilities.tolist(), strict=True)]
+    left = found.cmdp.signs * (found.utilities - [c.bound for c in cs])
+    slacks = np.where(np.abs(left) <= found.tolerance, 0.0, left)  # what counts as met is shown as met
     columns = (aligned(found.utilities), aligned(slacks), aligned(found.shadow_prices), found.binds)
     for c, total, slack, price, bound in zip(cs, *columns, strict=True):
         binds = Text("binding", style=DRAWN) if bound else Text("not binding", style=QUIET)
         table.add_row(Text(label(c.name)), total, f"{c.symbol} {number(c.bound)}", slack, price, binds)
     return table
-
-
-def _slack(left: float, bound: float) -> float:
-    return 0.0 if abs(left) <= ROUNDING * max(1.0, abs(bound)) else left
 
 
 def _chances(found: Solution) -> RenderableType:
