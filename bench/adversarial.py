@@ -36,6 +36,8 @@ def main() -> None:
     began, faulty, worst = time.perf_counter(), Counter[str](), 0.0
     borderline = Counter[str]()
     for k in range(INSTANCES):
+        if k and k % 2_000 == 0:
+            print(f"{k:,} done, {faulty.total()} faults", flush=True)
         report = examine(instance(np.random.default_rng([SEED, k])), wide=k % WIDE == 0)
         worst = max(worst, report.miss)
         borderline[report.borderline] += 1

@@ -27,6 +27,11 @@ def test_hostile_problems_are_answered_as_exact_arithmetic_says(part):
     assert [fault for report in reports for fault in report.faults] == []
 
 
+def test_where_the_lp_solver_goes_round_in_circles_the_answer_comes_all_the_same():
+    """HiGHS, without a limit on its steps, never returns from a trade-off of this one."""
+    assert examine(instance(np.random.default_rng([4, 11325])), wide=True).faults == []
+
+
 def test_the_oracle_knows_a_problem_solved_by_hand():
     # One state, two steps: work earns 1 and costs 1, rest nothing; at most 3/2 of cost, so the value is 3/2.
     cmdp = ck.CMDP(np.ones((1, 2, 1)), [[1.0, 0.0]], constraints=[ck.at_most("cost", 1.5, [[1.0, 0.0]])], horizon=2)

@@ -15,13 +15,19 @@ Basis = NDArray[np.int64]  # HiGHS's status of every column, then of every row
 
 
 def configured(
-    *, solver: str = "simplex", tolerance: float = 1e-10, presolve: bool = True, primal: bool = False
+    *,
+    solver: str = "simplex",
+    tolerance: float = 1e-10,
+    presolve: bool = True,
+    primal: bool = False,
+    iterations: int | None = None,
 ) -> highspy.Highs:
     """A silent HiGHS that ends at a vertex.
 
     ``solver`` is "simplex" or "ipm" (interior point with crossover). The tolerance holds for primal and dual
     feasibility; HiGHS takes no smaller one than 1e-10. ``primal`` asks for the primal simplex, which keeps an old basis
-    when columns are added.
+    when columns are added. After ``iterations`` simplex steps it gives up: on programs whose numbers are far apart the
+    simplex method can go round in circles for ever.
     """
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
@@ -31,6 +37,8 @@ def configured(
     highs.setOptionValue("dual_feasibility_tolerance", tolerance)
     if not presolve:
         highs.setOptionValue("presolve", "off")
+    if iterations is not None:
+        highs.setOptionValue("simplex_iteration_limit", iterations)
     if primal:
         highs.setOptionValue("simplex_strategy", 4)
     return highs

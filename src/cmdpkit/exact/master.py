@@ -14,6 +14,8 @@ from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 
+STEPS = 2_000  # of the simplex method, in one round; a program with so few rows takes a few dozen
+
 
 def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatArray, FloatArray, float]:
     """The one-constraint master in closed form: the upper hull of the points (w, v) to the right of rho.
@@ -53,7 +55,7 @@ class Master:
 
     def __init__(self, N: int) -> None:
         self.N, self.size = N, 0
-        self.highs = configured(presolve=False, primal=True)
+        self.highs = configured(presolve=False, primal=True, iterations=STEPS)
         empty_maximisation(self.highs, (np.append(np.zeros(N), 1.0), np.append(np.full(N, INFINITY), 1.0)))
         self.rows = np.arange(N + 1, dtype=np.int32)
         self.highs.addCol(0.0, 0.0, 0.0, N, self.rows[:N], -np.ones(N))

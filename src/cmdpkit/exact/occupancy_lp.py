@@ -24,7 +24,8 @@ def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatA
     Thresholds rho [N] and lam are in the user's units; `units` [1 + N] scale reward and utilities to totals of order 1.
     """
     q_index = np.flatnonzero(cmdp.actions.reshape(-1))
-    highs = configured(solver="simplex" if len(q_index) <= SIMPLEX_LIMIT else "ipm")
+    solver = "simplex" if len(q_index) <= SIMPLEX_LIMIT else "ipm"
+    highs = configured(solver=solver, iterations=10_000 + 100 * len(q_index))
     highs.passModel(build_lp(cmdp, rho, units, q_index))
     if run(highs) != "optimal":
         return None
