@@ -64,7 +64,15 @@ def test_every_public_module_works_without_further_imports_and_has_entries_in_th
     code = f"import cmdpkit; assert cmdpkit.{name}.__doc__"
     subprocess.run([sys.executable, "-c", code], check=True)
     reference = (DOCS / "reference.md").read_text(encoding="utf-8")
-    assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{cmdpkit._MODULES[name]}\.\w+$", reference, flags=re.MULTILINE)
+    assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}\.\w+$", reference, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_import_public_names_only(page):
+    imported = re.findall(
+        r"^(?:>>> )?(?:from|import) cmdpkit\.([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert set(imported) <= set(cmdpkit._MODULES)
 
 
 @pytest.mark.parametrize("name", envs.names())

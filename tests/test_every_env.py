@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from cmdpkit import envs
+from cmdpkit.running.gym import make_env
+from cmdpkit.testing import check_env
 from oracle import optimum, slater_slack
 
 HEADINGS = ("Description", "States", "Actions", "Reward", "Constraints", "Start", "Parameters", "Reference")
@@ -57,8 +59,13 @@ def test_signals_are_finite_and_not_constant(name):
 
 
 @every_env
-def test_two_builds_are_the_same_problem(name):
-    assert envs.build(name).fingerprint() == envs.build(name).fingerprint()
+def test_it_keeps_the_promises_of_an_environment(name):
+    check_env(name)
+
+
+@pytest.mark.parametrize("name", [name for name in envs.names() if name.startswith("gym/")])
+def test_played_in_gymnasium_it_keeps_them_too(name):
+    check_env(lambda: make_env(name))
 
 
 def test_a_fresh_process_builds_the_same_problems():

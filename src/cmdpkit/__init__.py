@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cmdpkit.exact.solver import solve as solve
     from cmdpkit.exact.tradeoff import tradeoff as tradeoff
     from cmdpkit.experiments.execute import bench as bench
+    from cmdpkit.experiments.execute import execute as execute
     from cmdpkit.experiments.experiment import Experiment as Experiment
     from cmdpkit.io.loading import load as load
     from cmdpkit.io.models import read_model as read_model
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
     from cmdpkit.learners.contract import Learner as Learner
+    from cmdpkit.learners.reload import reload_plan as reload_plan
     from cmdpkit.model.cmdp import CMDP as CMDP
     from cmdpkit.model.cmdp import Grid as Grid
     from cmdpkit.model.constraints import Constraint as Constraint
@@ -45,7 +47,14 @@ if TYPE_CHECKING:
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
     from cmdpkit.records.record import RunRecord as RunRecord
+    from cmdpkit.records.store import load_record as load_record
+    from cmdpkit.records.store import load_records as load_records
+    from cmdpkit.records.store import save_record as save_record
+    from cmdpkit.results import published as published
     from cmdpkit.results.study import Study as Study
+    from cmdpkit.results.study import compare as compare
+    from cmdpkit.results.study import curve as curve
+    from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
     from cmdpkit.running.learning import learn as learn
 
@@ -55,10 +64,11 @@ _HOME = {
     "exact.infeasible": ("Infeasible",),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
-    "experiments.execute": ("bench",),
+    "experiments.execute": ("bench", "execute"),
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),
     "learners.contract": ("Learner",),
+    "learners.reload": ("reload_plan",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
@@ -68,7 +78,8 @@ _HOME = {
     "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
-    "results.study": ("Study",),
+    "records.store": ("load_record", "load_records", "save_record"),
+    "results.study": ("Study", "compare", "curve", "slope"),
     "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -76,6 +87,7 @@ _MODULES = {
     "envs": "envs",
     "gym": "running.gym",
     "learners": "learners",
+    "published": "results.published",
     "testing": "testing",
 }  # whole modules that are public
 

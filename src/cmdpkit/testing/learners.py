@@ -1,10 +1,4 @@
-"""Contract tests for learners: what each must promise so that its results can be trusted and compared.
-
-    from cmdpkit.testing import check_learner
-    check_learner(MyLearner)          # raises ContractBroken, with one sentence per promise that is broken
-
-The algorithms of this package are tested by the same functions, which are listed in `CHECKS`.
-"""
+"""What every learner promises, checked on several small problems; the functions in `CHECKS` are one promise each."""
 
 from __future__ import annotations
 
@@ -25,12 +19,9 @@ from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import reset, step
+from cmdpkit.testing.broken import ContractBroken, expect, report
 
 ROUNDING = 1e-9  # how much sums of floats may differ if they are added up in another order
-
-
-class ContractBroken(AssertionError):
-    """A learner does not do what every learner promises; the message says in sentences what it does instead."""
 
 
 # Models to test a learner in.
@@ -57,19 +48,17 @@ def check_learner(
 
     >>> check_learner("dual-q", episodes=30)
     """
-    broken: dict[str, None] = {}
+    broken: list[str] = []
     for name, problem in PROBLEMS.items():
         case = Case(resolve(kind), problem(), episodes, seed, preset, params)
         for check in CHECKS.values():
             try:
                 check(case)
             except ContractBroken as error:
-                broken.setdefault(str(error))
+                broken.append(str(error))
             except CmdpkitError as error:
-                broken.setdefault(f"On the problem {name!r} it raises an error: {error}.")
-    if broken:
-        sentences = "\n".join(f"- {sentence}" for sentence in broken)
-        raise ContractBroken(f"{resolve(kind).__name__} breaks the contract of a learner:\n{sentences}")
+                broken.append(f"On the problem {name!r} it raises an error: {error}.")
+    report(resolve(kind).__name__, "a learner", broken)
 
 
 @dataclass
@@ -133,11 +122,6 @@ def _same(x: NDArray[Any], y: NDArray[Any]) -> bool:
     return x.shape == y.shape and x.dtype == y.dtype and bool(np.array_equal(x, y, equal_nan=x.dtype.kind == "f"))
 
 
-def _expect(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise ContractBroken(sentence)
-
-
 # -- the promises ------------------------------------------------------------------------------------------------------
 
 
@@ -152,11 +136,11 @@ def policies_are_policies(case: Case) -> None:
 
 def _expect_policy(what: str, pi: NDArray[Any], spec: Spec) -> None:
     shape = (spec.H, spec.S, spec.A)
-    _expect(pi.shape == shape, f"{what} has shape {pi.shape}, expected (H, S, A) = {shape}.")
-    _expect(bool(np.isfinite(pi).all() and (pi >= 0).all()), f"{what} has entries that are no probabilities.")
+    expect(pi.shape == shape, f"{what} has shape {pi.shape}, expected (H, S, A) = {shape}.")
+    expect(bool(np.isfinite(pi).all() and (pi >= 0).all()), f"{what} has entries that are no probabilities.")
     off = float(np.abs(pi.sum(axis=-1) - 1).max())
-    _expect(off <= ROUNDING, f"{what} has probabilities of a state that do not sum to 1, they are off by {off:.2g}.")
-    _expect(bool((pi[~spec.allowed] == 0).all()), f"{what} gives probability to actions that are not allowed.")
+    expect(off <= ROUNDING, f"{what} has probabilities of a state that do not sum to 1, they are off by {off:.2g}.")
+    expect(bool((pi[~spec.allowed] == 0).all()), f"{what} gives probability to actions that are not allowed.")
 
 
 def behaviour_is_what_it_plays(case: Case) -> None:
@@ -167,8 +151,8 @@ def behaviour_is_what_it_plays(case: Case) -> None:
         for h, s, a in _episode(learner, sim, rng):
             where = f"at step {h} in state {s} (counting from 0)"
             allowed = 0 <= a < learner.spec.A and bool(learner.spec.allowed[h, s, a])
-            _expect(allowed, f"It plays action {a} {where}, which is not allowed.")
-            _expect(pi[h, s, a] > 0, f"It plays action {a} {where}, to which behaviour() gives probability 0.")
+            expect(allowed, f"It plays action {a} {where}, which is not allowed.")
+            expect(pi[h, s, a] > 0, f"It plays action {a} {where}, to which behaviour() gives probability 0.")
 
 
 def _episode(learner: Learner, sim: Any, rng: Stream) -> list[tuple[int, int, int]]:
@@ -203,7 +187,7 @@ def confined_it_uses_no_other_action(case: Case) -> None:
     learner = case.learner(trap, allowed, told=trap.restrict(allowed))
     returns = learner.run(Source.of(trap), case.rng(), case.episodes)
     earned = bool(np.allclose(returns.reward, 0.4 * H, rtol=1e-12))
-    _expect(earned, "Confined to some actions by spec.allowed, it uses others in run().")
+    expect(earned, "Confined to some actions by spec.allowed, it uses others in run().")
 
 
 def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
@@ -215,9 +199,9 @@ def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
     parts = [pieces.run(other, again, n) for n in (*sizes, case.episodes - sum(sizes))]
     joined = Returns(np.concatenate([x.reward for x in parts]), np.concatenate([x.utilities for x in parts], axis=1))
     differs = expected.difference(Played.of(pieces, joined, again))
-    _expect(differs is None, f"A run in pieces is not the whole run: {differs} differ.")
+    expect(differs is None, f"A run in pieces is not the whole run: {differs} differ.")
     same = all(_same(np.asarray(x), np.asarray(y)) for x, y in zip(source.meter, other.meter, strict=True))
-    _expect(same, "A run in pieces shows the meter other policies than the whole run.")
+    expect(same, "A run in pieces shows the meter other policies than the whole run.")
 
 
 def it_continues_from_a_saved_state(case: Case) -> None:
@@ -233,7 +217,7 @@ def it_continues_from_a_saved_state(case: Case) -> None:
     second.restore(saved)
     found = Played.of(second, second.run(case.source(), again, case.episodes - half), again)
     differs = Played.of(whole, tail, rng).difference(found)
-    _expect(differs is None, f"Restored from its state, it goes on in another way: {differs} differ.")
+    expect(differs is None, f"Restored from its state, it goes on in another way: {differs} differ.")
 
 
 def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
@@ -241,7 +225,7 @@ def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
     learner, fresh = case.learner(), case.learner()
     learner.run(case.source(), case.rng(), case.episodes // 2)
     state, before = learner.state(), fresh.state()
-    _expect(bool(state), "state() is empty: a run could not be resumed.")
+    expect(bool(state), "state() is empty: a run could not be resumed.")
     last = list(state)[-1]
     for bad in ({}, {last: np.zeros((1, 2, 3, 4, 5))}):
         try:
@@ -249,7 +233,7 @@ def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
         except CmdpkitError:
             now = fresh.state()
             same = now.keys() == before.keys() and all(_same(x, now[name]) for name, x in before.items())
-            _expect(same, "It refuses a state that does not fit, but has changed by then.")
+            expect(same, "It refuses a state that does not fit, but has changed by then.")
         else:
             raise ContractBroken(f"It accepts a state whose {last!r} is missing or of another shape.")
 
@@ -261,20 +245,16 @@ def run_does_what_single_steps_do(case: Case) -> None:
     slow, other, again = case.learner(), case.source(), case.rng()
     returns = Learner.run(slow, other, again, case.episodes)
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
-        _expect(
+        expect(
             x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=ROUNDING)),
             "run() earns other returns than single steps do.",
         )
     differs = expected.difference(Played.of(slow, expected.returns, again))
-    _expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
-    _expect(
-        _same(fast.behaviour(), slow.behaviour()), "After run() it plays on in another way than after single steps."
-    )
+    expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
+    expect(_same(fast.behaviour(), slow.behaviour()), "After run() it plays on in another way than after single steps.")
     if source.meter.every == 1:
         told, truth = source.meter.sums[EXACT], other.meter.sums[EXACT]
-        _expect(
-            bool(np.allclose(told, truth, rtol=1e-6)), "run() tells the meter other policies than behaviour() says."
-        )
+        expect(bool(np.allclose(told, truth, rtol=1e-6)), "run() tells the meter other policies than behaviour() says.")
 
 
 def returns_are_what_was_earned(case: Case) -> None:
@@ -282,12 +262,12 @@ def returns_are_what_was_earned(case: Case) -> None:
     learner, source = case.learner(), case.source()
     returns, n = learner.run(source, case.rng(), case.episodes), case.episodes
     totals, shape = np.vstack((returns.reward, returns.utilities)), (1 + learner.spec.N, n)
-    _expect(totals.shape == shape, f"run() returns totals of shape {totals.shape}, expected (1 + N, n) = {shape}.")
+    expect(totals.shape == shape, f"run() returns totals of shape {totals.shape}, expected (1 + N, n) = {shape}.")
     inside = bool((totals >= -ROUNDING).all() and (totals <= learner.spec.H + ROUNDING).all())
-    _expect(inside, "run() returns totals outside of 0 .. H.")
+    expect(inside, "run() returns totals outside of 0 .. H.")
     counted = int(source.meter.clock[EPISODES]) == n
     same = bool(np.allclose(source.meter.sums[REALISED], totals.sum(axis=1), rtol=1e-6))
-    _expect(counted and same, "run() does not tell the meter what the episodes have earned.")
+    expect(counted and same, "run() does not tell the meter what the episodes have earned.")
 
 
 def the_seed_decides(case: Case) -> None:
@@ -297,7 +277,7 @@ def the_seed_decides(case: Case) -> None:
         learner, rng = case.learner(), case.rng()
         runs.append(Played.of(learner, learner.run(case.source(), rng, case.episodes), rng))
     differs = runs[0].difference(runs[1])
-    _expect(differs is None, f"Two runs with the same seed are not the same: {differs} differ.")
+    expect(differs is None, f"Two runs with the same seed are not the same: {differs} differ.")
 
 
 def a_source_of_another_size_is_refused(case: Case) -> None:
@@ -333,7 +313,7 @@ def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
         np.where(unseen, 0.0, g),
     )
     differs = _blind_run(short, truth, truth).difference(_blind_run(short, model(P2, r2, g2), truth))
-    _expect(
+    expect(
         differs is None,
         f"It looks at the model: {differs} change when the model is changed where the run has never been.",
     )
