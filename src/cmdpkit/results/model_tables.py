@@ -16,7 +16,6 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.results.tables import Cell, Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import label, number
 
-ROUNDING = 1e-9  # relative to the bound; people see a smaller slack as 0
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 
 
@@ -30,6 +29,7 @@ class Met(NamedTuple):
     total: float  # what the optimal policy collects
     price: float  # what the value gains per unit by which the bound is relaxed
     binding: bool  # whether the bound costs something
+    tolerance: float  # a total that misses its bound by no more than this counts as meeting it
 
     @property
     def slack(self) -> float:
@@ -56,13 +56,14 @@ def constraint_table(found: Solution) -> Table[Met]:
                tone=lambda m: "alert" if m.binding else "quiet"),
     ]  # fmt: skip
     totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
-    columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist())
+    columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist(), found.tolerance.tolist())
     rows = tuple(Met(*row) for row in zip(*columns_of, strict=True))
     return Table("constraints", tuple(columns), rows)
 
 
 def _visible(slack: float, met: Met) -> float:
-    return 0.0 if abs(slack) <= ROUNDING * max(1.0, abs(met.constraint.bound)) else slack
+    """What counts as met is shown as met."""
+    return 0.0 if abs(slack) <= met.tolerance else slack
 
 
 def _bounds(rows: Iterable[Constraint | Range], values: Sequence[float]) -> list[Cell]:

@@ -24,11 +24,13 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.running.gym import GymWorld
-from cmdpkit.running.gym.episodes import BLOCK, FixedPolicy, Player
+from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, Player
 from cmdpkit.simulate.random import stream
 from cmdpkit.testing.broken import ContractBroken, expect, report
 
-EPISODES = BLOCK + 6  # by default: the environment is given a seed twice, and 68 times it is reset without one
+EPISODES = (
+    EPISODES_PER_SEED + 6
+)  # by default: the environment is given a seed twice, and 68 times it is reset without one
 
 
 def check_env(
@@ -212,7 +214,7 @@ def _episodes(world: GymWorld, n: int, seed: int, other: Iterator[None] | None =
     found = []
     for k in range(n):
         player.episode(k, policy, rng)
-        row = k % BLOCK
+        row = k % EPISODES_PER_SEED
         found.append(Episode(player.states[row].copy(), player.actions[row].copy(), player.signals.copy()))
     return found
 

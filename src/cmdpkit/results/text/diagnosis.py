@@ -16,11 +16,12 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
-from cmdpkit.results.model_tables import ROUNDING, SYMBOLS, Met, constraint_table, separation_table, tradeoff_table
+from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separation_table, tradeoff_table
 from cmdpkit.results.tables import Column, Table, each
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, label, number
 
+ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations
 EIGHTHS = " ▏▎▍▌▋▊▉"
