@@ -1,0 +1,112 @@
+"""Column generation over stationary policies: the master problem and its loop.
+
+The problem is a small linear program over the values (v_j, w_j) of columns, found when needed: with multipliers lam,
+pricing returns columns for r + lam . g and an upper bound on every policy's v + lam . w, hence a bound on the optimum.
+See `exact.columns`, whose master is used here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.exact.columns import CONVERGED, FEASIBLE, ROUNDS, _hull, _Master
+from cmdpkit.exact.stationary.pricing import EPS
+from cmdpkit.exact.stationary.sources import Column, Source
+from cmdpkit.model.transitions import FloatArray
+
+SAME = 1e-14  # columns whose scaled values differ by less are the same
+
+
+class Optimum(NamedTuple):
+    """A mixture of columns, the multipliers, and what was proved."""
+
+    parts: list[tuple[float, Column]]  # positive weights and their columns
+    lam: FloatArray  # [N], scaled
+    bound: float  # no policy that meets the thresholds has more
+
+
+class Pool:
+    """The columns found so far; they serve every threshold."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.N = len(source.X) - 1
+        self.columns: list[Column] = []
+        self._master = _Master(self.N) if self.N > 1 else None
+
+    @property
+    def v(self) -> FloatArray:
+        """[pool]"""
+        return np.array([c.v for c in self.columns])
+
+    @property
+    def w(self) -> FloatArray:
+        """[pool, N]"""
+        return np.array([c.w for c in self.columns]).reshape(len(self.columns), self.N)
+
+    def price(self, weights: FloatArray) -> tuple[float, bool]:
+        """The upper bound for these weights [1 + N], and whether a new column joined the pool."""
+        upper, columns = self.source.price(weights)
+        fresh = [c for c in columns if not self._known(c)]
+        self.columns += fresh
+        return upper, bool(fresh)
+
+    def maximise(self, rho: FloatArray) -> Optimum:
+        """The optimum under scaled thresholds rho; the pool must hold a feasible mixture (`reach` sees to that)."""
+        bound, lam_best = np.inf, np.zeros(self.N)
+        if not self.columns:
+            self.price(np.eye(1, 1 + self.N)[0])
+        for _ in range(ROUNDS):
+            weights, lam, value = self._solve_master(rho)
+            upper, fresh = self.price(np.append(1.0, lam))
+            here = upper - float(lam @ rho) + (self.N + 2) * EPS * (abs(upper) + float(lam @ np.abs(rho)))
+            if here < bound:
+                bound, lam_best = here, lam
+            if bound - value <= CONVERGED or not fresh:
+                break
+        parts = [(float(x), c) for x, c in zip(weights, self.columns, strict=False) if x > 0]
+        return Optimum(parts, lam_best, bound)
+
+    def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
+        """Maximise t with w_n >= rho_n + t per_n for all n; t, the mixture's weights, and multipliers y that prove it.
+
+        Stops early once t >= enough.
+        """
+        if not self.columns:
+            self.price(np.append(0.0, 1.0 / per))
+        t, weights, y = -np.inf, np.zeros(0), np.full(self.N, 1.0 / self.N) / per
+        for _ in range(ROUNDS):
+            upper, fresh = self.price(np.append(0.0, y))
+            if upper - float(y @ rho) - t <= CONVERGED or t >= enough or (np.isfinite(t) and not fresh):
+                break
+            weights, y, t = self._exceed(rho, per)
+        return t, weights, y
+
+    def _exceed(self, rho: FloatArray, per: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        if self._master is not None:
+            return self._master.exceed(self, rho, per)  # type: ignore[arg-type]  # it reads columns, v and w only
+        best = int(self.w[:, 0].argmax())
+        weights = np.eye(1, len(self.columns), best)[0]
+        return weights, 1.0 / per, float((self.w[best, 0] - rho[0]) / per[0])
+
+    def _known(self, column: Column) -> bool:
+        """Whether a column with the same values is there: then nothing new can come."""
+        if not self.columns:
+            return False
+        same = np.abs(self.v - column.v) < SAME
+        return bool((same & (np.abs(self.w - column.w).max(axis=1, initial=0.0) < SAME)).any())
+
+    def _solve_master(self, rho: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        if self.N == 0:
+            best = int(self.v.argmax())
+            return np.eye(1, len(self.columns), best)[0], np.zeros(0), float(self.v[best])
+        if self._master is None:
+            return _hull(self.w[:, 0], self.v, float(rho[0]))
+        return self._master.maximise(self, rho)  # type: ignore[arg-type]  # it reads columns, v and w only
+
+
+def feasible(t: float) -> bool:
+    """Whether bounds that can be exceeded by t (scaled) count as met."""
+    return t >= -FEASIBLE
