@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cmdpkit import envs
-from cmdpkit.model.policy import Policy, evaluate
+from cmdpkit.model.evaluate import evaluate
+from cmdpkit.model.policy import Policy
 from oracle import optimum, slater_slack
 
 # -- paper/synthetic ---------------------------------------------------------------------------------------------------

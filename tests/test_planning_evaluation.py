@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.learners._planning.evaluation import policy_values, truncated_values
-from cmdpkit.model.policy import action_values
+from cmdpkit.model.evaluate import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled

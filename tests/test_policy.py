@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmdpkit as ck
-from cmdpkit.model.policy import action_values, from_occupancy
+from cmdpkit.model.evaluate import action_values
+from cmdpkit.model.mixture import from_occupancy
 from instances import synthetic, tiny
 
 pytestmark = pytest.mark.compiled

@@ -5,7 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.exact.vertex import purify
-from cmdpkit.model.policy import from_occupancy
+from cmdpkit.model.mixture import from_occupancy
 from instances import tiny, with_rho
 
 pytestmark = pytest.mark.compiled

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import Constraint as Constraint
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
-    from cmdpkit.model.policy import Mixture as Mixture
+    from cmdpkit.model.evaluate import Values as Values
+    from cmdpkit.model.evaluate import evaluate as evaluate
+    from cmdpkit.model.evaluate import occupancy as occupancy
+    from cmdpkit.model.mixture import Mixture as Mixture
+    from cmdpkit.model.mixture import decompose as decompose
+    from cmdpkit.model.mixture import markov as markov
     from cmdpkit.model.policy import Policy as Policy
-    from cmdpkit.model.policy import Values as Values
-    from cmdpkit.model.policy import decompose as decompose
-    from cmdpkit.model.policy import evaluate as evaluate
-    from cmdpkit.model.policy import markov as markov
-    from cmdpkit.model.policy import occupancy as occupancy
     from cmdpkit.model.transitions import Kernel as Kernel
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
@@ -57,7 +57,9 @@ _HOME = {
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
-    "model.policy": ("Mixture", "Policy", "Values", "decompose", "evaluate", "markov", "occupancy"),
+    "model.evaluate": ("Values", "evaluate", "occupancy"),
+    "model.mixture": ("Mixture", "decompose", "markov"),
+    "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "results.study": ("Study",),

@@ -17,7 +17,9 @@ from cmdpkit.exact.columns import FEASIBLE, Choice, Pool
 from cmdpkit.exact.occupancy_lp import occupancy_lp
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import Decision, Mixture, Policy, decompose, evaluate, from_occupancy, occupancy, one_hot
+from cmdpkit.model.evaluate import evaluate, occupancy
+from cmdpkit.model.mixture import Mixture, decompose, from_occupancy
+from cmdpkit.model.policy import Decision, Policy, one_hot
 from cmdpkit.model.transitions import FloatArray
 
 METHODS = ("auto", "columns", "lp")

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE, action_values, flow, from_occupancy
+from cmdpkit.model.evaluate import action_values, flow
+from cmdpkit.model.mixture import from_occupancy
+from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 INDEPENDENT = 1e-11  # smallest singular value of the extras' effects that still counts as independent

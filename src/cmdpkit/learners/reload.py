@@ -42,8 +42,8 @@ from cmdpkit.learners._planning.empirical import Estimate, estimate, update_esti
 from cmdpkit.learners._planning.induction import extended_value_iteration
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.evaluate import evaluate as exact
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.policy import evaluate as exact
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import stacked

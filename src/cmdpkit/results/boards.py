@@ -9,7 +9,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, occupancy
+from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
 from cmdpkit.results.text.wording import label, percent

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import Mixture, Policy, markov, one_hot
+from cmdpkit.model.mixture import Mixture, markov
+from cmdpkit.model.policy import Policy, one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
 from cmdpkit.running.worlds import World

@@ -11,7 +11,8 @@ from cmdpkit.exact.solver import Infeasible, solve
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
+from cmdpkit.model.evaluate import Values, evaluate, occupancy
+from cmdpkit.model.policy import Decision, Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream

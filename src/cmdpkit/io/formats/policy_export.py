@@ -87,9 +87,9 @@ _POSITION = {str(name): i for i, name in enumerate(STATES)}
 def probabilities(step, state):
     """The actions possible at a step (from 1) in a state, each with its probability."""
     if step not in range(1, HORIZON + 1):
-        raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
+        raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
     if str(state) not in _POSITION:
-        raise CmdpkitError(f"unknown state {state!r}; there are {len(STATES)}, the first is {STATES[0]!r}")
+        raise ValueError(f"unknown state {state!r}; there are {len(STATES)}, the first is {STATES[0]!r}")
     table = [rows for first, rows in PHASES if first <= step][-1]
     return {ACTIONS[a]: p for a, p in table[_POSITION[str(state)]]}
 

@@ -11,7 +11,8 @@ import numpy as np
 from cmdpkit.exact.diagnosis import tradeoff
 from cmdpkit.exact.solver import Solution, solve
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, occupancy
+from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.models import model_of, source_of

@@ -15,7 +15,8 @@ from cmdpkit.exact.solver import Infeasible, solve
 from cmdpkit.learners import Episodic, Learner, Spec, load, names
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
-from cmdpkit.model.policy import Decision, Policy, Values, check_fits, evaluate, occupancy
+from cmdpkit.model.evaluate import Values, evaluate, occupancy
+from cmdpkit.model.policy import Decision, Policy, check_fits
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask
 from cmdpkit.running.gym.adapters import WithCost

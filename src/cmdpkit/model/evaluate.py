@@ -1,0 +1,125 @@
+"""What a policy is worth and where it goes, exactly.
+
+Start values are computed backward from the last step, the occupancy q[h, s, a] = Prob(s_h = s, a_h = a) forward from
+the first one. Both are linear, so a mixture has the weighted sum of what its policies have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import readonly
+from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.transitions import FloatArray
+
+if TYPE_CHECKING:
+    from cmdpkit.model.mixture import Mixture  # which itself needs `occupancy` from here
+
+
+class Values(NamedTuple):
+    """Expected totals of a policy, in the user's units and sense."""
+
+    v: float
+    w: FloatArray  # [N]
+
+
+def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
+    """Expected total reward and expected totals of the constraints' signals, exact, in the user's units.
+
+    >>> from cmdpkit import CMDP, Policy, at_most
+    >>> P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
+    >>> cmdp = CMDP(P, [[1, 0], [2, 0]], constraints=[at_most("cost", 1, [[1, 0], [1, 0]])], horizon=2)
+    >>> evaluate(cmdp, Policy.uniform(cmdp))
+    Values(v=1.125, w=array([1.]))
+    """
+    if not isinstance(policy, Policy):  # a mixture
+        parts = [evaluate(cmdp, p) for p in policy.policies]
+        v = float(policy.weights @ [p.v for p in parts])
+        return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
+    check_fits(cmdp, policy)
+    v, w = start_values(cmdp, policy.pi)
+    return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
+
+
+def start_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
+    """v and the utilities w [N] (not the user's sense) of pi [H, S, A]: mu @ V[0] by the backward recursion."""
+    v = float(cmdp.mu @ action_values(cmdp, cmdp.compact.r, pi)[1][0])
+    w = np.array([cmdp.mu @ action_values(cmdp, x, pi)[1][0] for x in cmdp.compact.g])
+    return v, w
+
+
+def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi; Q is 0 where no action exists."""
+    check_fits(cmdp, pi)
+    Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
+    V = np.zeros((cmdp.H + 1, cmdp.S))
+    c = cmdp.compact
+    _backward(c.indptr, c.successors, c.prob, readonly(signal), c.allowed, readonly(pi), Q, V)
+    return Q, V
+
+
+def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
+    """q[h, s, a] = Prob(s_h = s, a_h = a), exact."""
+    if not isinstance(policy, Policy):  # a mixture
+        total = np.zeros((cmdp.H, cmdp.S, cmdp.A))
+        for weight, part in zip(policy.weights, policy.policies, strict=True):
+            total += weight * occupancy(cmdp, part)
+        return total
+    check_fits(cmdp, policy)
+    return flow(cmdp, policy.pi, np.zeros((cmdp.H, cmdp.S)), cmdp.mu)
+
+
+def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> FloatArray:
+    """q [H, S, A] of mass mu at the first step plus inflow[h, s] joining at step h, all of it following pi."""
+    q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
+    c = cmdp.compact
+    _forward(c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)
+    return q
+
+
+@njit(cache=True, nogil=True)
+def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """V[H] = 0; Q[h] = signal[h] + P[h] V[h+1]; V[h] = sum_a pi Q."""
+    H, S, A = pi.shape
+    T = (len(indptr) - 1) // (S * A)
+    for h in range(H - 1, -1, -1):
+        for s in range(S):
+            total = 0.0
+            for a in range(A):
+                if not allowed[h % len(allowed), s, a]:
+                    continue
+                value = signal[h % len(signal), s, a]
+                if h < H - 1:
+                    row = ((h % T) * S + s) * A + a
+                    for i in range(indptr[row], indptr[row + 1]):
+                        value += prob[i] * V[h + 1, successors[i]]
+                Q[h, s, a] = value
+                total += pi[h, s, a] * value
+            V[h, s] = total
+
+
+@njit(cache=True, nogil=True)
+def _forward(indptr, successors, prob, pi, mu, inflow, q):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """d[0] = mu; q = (d + inflow) pi; d[h+1] = sum_{s,a} q[h] P[h]. Signed inflow is allowed."""
+    H, S, A = pi.shape
+    T = (len(indptr) - 1) // (S * A)
+    d = mu.copy()
+    d_next = np.zeros(S)
+    for h in range(H):
+        d_next[:] = 0.0
+        for s in range(S):
+            here = d[s] + inflow[h, s]
+            if here == 0.0:
+                continue
+            for a in range(A):
+                mass = here * pi[h, s, a]
+                q[h, s, a] = mass
+                if mass != 0.0 and h < H - 1:
+                    row = ((h % T) * S + s) * A + a
+                    for i in range(indptr[row], indptr[row + 1]):
+                        d_next[successors[i]] += mass * prob[i]
+        d, d_next = d_next, d

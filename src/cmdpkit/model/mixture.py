@@ -1,0 +1,78 @@
+"""Mixtures of policies, turned into one Markov policy and back.
+
+A mixture and the Markov policy read off its occupancy have the same values (Lemma 2 of arXiv 2309.15395). `markov` goes
+one way, `decompose` the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
+from cmdpkit.model.validate import frozen, numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Policy m is drawn with probability weights[m] at the start of an episode and kept to its end."""
+
+    policies: tuple[Policy, ...]
+    weights: FloatArray  # [M]
+
+    def __post_init__(self) -> None:
+        weights = numbers("weights", self.weights)
+        if weights.shape != (len(self.policies),) or not len(self.policies):
+            raise CmdpkitError(f"weights has shape {weights.shape} for {len(self.policies)} policies")
+        if not np.isfinite(weights).all() or weights.min() < 0 or abs(weights.sum() - 1) > ROW_SUM_TOLERANCE:
+            raise CmdpkitError(f"weights {weights.tolist()} are not a distribution")
+        object.__setattr__(self, "weights", frozen(weights))
+
+
+def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
+    """The Markov policy with the mixture's occupancy, hence its values (Lemma 2).
+
+    Where the mixture never goes, the first policy's decision is kept.
+    """
+    return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
+
+
+def from_occupancy(cmdp: CMDP, q: FloatArray, default: FloatArray) -> Policy:
+    """pi[h, s, a] = q[h, s, a] / sum_a q[h, s, a], and default[h, s] where (h, s) is not reached."""
+    q = np.where(q > NEGLIGIBLE, q, 0.0)
+    reach = q.sum(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return Policy.of(cmdp, np.where(reach > 0, q / reach, default))
+
+
+def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
+    """Deterministic policies whose mixture has the policy's occupancy: the converse of Lemma 2.
+
+    Peels greedily: follow the most used action everywhere, take as much of that policy as the occupancy holds, repeat
+    on the rest, which is a flow again. Each round uses up an action, so E more actions than decisions make at most
+    E + 1 policies (the product formula would make up to 2^E).
+    """
+    rest = occupancy(cmdp, policy)
+    left = 1.0
+    fallback = policy.pi.argmax(axis=-1)
+    policies: list[Policy] = []
+    weights: list[float] = []
+    while left > NEGLIGIBLE:
+        used = rest > NEGLIGIBLE * left
+        choice = np.where(used.any(axis=-1), rest.argmax(axis=-1), fallback)
+        part = Policy(one_hot(choice, cmdp.A), cmdp.states, cmdp.action_names)
+        q = occupancy(cmdp, part)
+        reached = q > NEGLIGIBLE
+        share = min(left, float((rest[reached] / q[reached]).min()))
+        if share <= NEGLIGIBLE:  # what is left is rounding
+            break
+        policies.append(part)
+        weights.append(share)
+        rest = np.maximum(rest - share * q, 0.0)
+        left -= share
+    return Mixture(tuple(policies), np.array(weights) / sum(weights))
