@@ -1,6 +1,7 @@
 """The constrained Markov decision process: what is decided, what is earned, what must stay within bounds.
 
-Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps. A `Constraint` keeps the user's words
+Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps, or the same for discounted totals,
+long-run averages or totals until absorption (see `criterion`). A `Constraint` keeps the user's words
 (name, at least or at most, bound); inside, an "at most" cost is the utility -cost with threshold -bound, so that every
 algorithm meets one form only. Arrays are copied in, checked, and read-only from then on.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,58 +17,23 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.constraints import Constraint, read_constraints
+from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.grid import Grid as Grid
+from cmdpkit.model.scale import Scale as Scale
+from cmdpkit.model.scale import scale_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import Name, action_mask, frozen, horizon_of, index_of, names_of, numbers, table
+from cmdpkit.model.validate import (
+    Name,
+    action_mask,
+    frozen,
+    index_of,
+    names_of,
+    numbers,
+    table,
+)
 
 if TYPE_CHECKING:
     from cmdpkit.running.gym import CMDPEnv
-
-
-class Scale(NamedTuple):
-    """An affine map between a per-step signal in the user's units and the unit interval learners work in."""
-
-    low: float
-    span: float
-
-    def to_unit(self, x: Any) -> Any:
-        """Per-step signal -> [0, 1]."""
-        return (x - self.low) / self.span
-
-    def total_to_unit(self, total: Any, H: int) -> Any:
-        """A total over H steps, from the user's units."""
-        return (total - H * self.low) / self.span
-
-    def total_from_unit(self, total: Any, H: int) -> Any:
-        """A total over H steps, back to the user's units."""
-        return total * self.span + H * self.low
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
-
-    rows: int
-    columns: int
-    cells: tuple[tuple[int, int], ...]  # (row, column) of every state
-    marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
-    arrows: tuple[str, ...] = ()  # symbol of every action
-
-    def __post_init__(self) -> None:
-        for s, (row, column) in enumerate(self.cells):
-            if not (0 <= row < self.rows and 0 <= column < self.columns):
-                raise CmdpkitError(
-                    f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
-                )
-
-    def check(self, S: int, A: int) -> None:
-        """Raise ValueError unless this draws a model of S states and A actions."""
-        if len(self.cells) != S:
-            raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
-        if len(self.arrows) not in (0, A):
-            raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
-        for s in self.marks:
-            if s not in range(S):
-                raise CmdpkitError(f"grid marks state index {s!r}, expected 0..{S - 1}")
 
 
 class Compact(NamedTuple):
@@ -84,7 +49,7 @@ class Compact(NamedTuple):
 
 
 class CMDP:
-    """A finite-horizon constrained MDP.
+    """A constrained MDP over H steps, discounted, on long-run average, or until absorption.
 
     Parameters
     ----------
@@ -93,7 +58,9 @@ class CMDP:
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
     mu : index or name of the initial state, or a distribution [S], or a mapping from state to probability
-    horizon : H, needed when nothing given depends on the step
+    horizon : H, needed when nothing given depends on the step and there is no discount or criterion
+    discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
+    criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
     actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
@@ -106,7 +73,7 @@ class CMDP:
     CMDP(H=4, S=2, A=2, N=1: utility ≥ 1)
     """
 
-    H: int
+    criterion: Criterion
     S: int
     A: int
     N: int
@@ -128,6 +95,8 @@ class CMDP:
         mu: Any = 0,
         *,
         horizon: int | None = None,
+        discount: float | None = None,
+        criterion: str | None = None,
         actions: Any = None,
         constraints: Iterable[Constraint] | None = None,
         states: Iterable[Any] | None = None,
@@ -140,17 +109,14 @@ class CMDP:
         kernel = _kernel(P, S, A)
         constraints, signals = read_constraints(g, rho, constraints, r.shape)
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
-        if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
+        lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed)}
+        lengths |= {f"g[{n}]": len(x) for n, x in enumerate(signals)}
+        if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
-        H = horizon_of(
-            horizon,
-            P=kernel.T,
-            r=len(r),
-            actions=len(allowed),
-            **{f"g[{n}]": len(x) for n, x in enumerate(signals)},
-        )
+        judged = criterion_of(horizon, discount, criterion, lengths)
+        constraints = tuple(c.over(judged.steps) for c in constraints)
         vars(self).update(
-            H=H,
+            criterion=judged,
             S=S,
             A=A,
             N=len(constraints),
@@ -192,27 +158,39 @@ class CMDP:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a CMDP cannot be changed; {name!r} stays as it is (see with_bounds and restrict)")
 
+    @property
+    def H(self) -> int:
+        """The horizon; models without one have no such attribute."""
+        if self.criterion.horizon is None:
+            raise AttributeError(f"this model has no horizon: its criterion is {self.criterion.kind}")
+        return self.criterion.horizon
+
+    @property
+    def steps(self) -> int:
+        """Length of the step axis of the arrays: H, or 1 where there is no horizon."""
+        return self.criterion.horizon or 1
+
     # -- the arrays, written out -----------------------------------------------------------------------------
 
     @property
     def P(self) -> FloatArray:
         """Transition probabilities [H, S, A, S]; refused where that would not fit in memory."""
-        return self.kernel.dense(self.H)
+        return self.kernel.dense(self.steps)
 
     @property
     def r(self) -> FloatArray:
         """Reward [H, S, A], in the user's units."""
-        return np.broadcast_to(self.compact.r, (self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.r, (self.steps, self.S, self.A))
 
     @property
     def g(self) -> FloatArray:
         """Utilities [N, H, S, A], in the user's units; the negative of an "at most" constraint's cost."""
-        return np.broadcast_to(self.compact.g, (self.N, self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.g, (self.N, self.steps, self.S, self.A))
 
     @property
     def actions(self) -> BoolArray:
         """Which actions exist, [H, S, A]."""
-        return np.broadcast_to(self.compact.allowed, (self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.allowed, (self.steps, self.S, self.A))
 
     @property
     def signs(self) -> FloatArray:
@@ -222,27 +200,46 @@ class CMDP:
     @cached_property
     def reward_scale(self) -> Scale:
         """Map of the reward to [0, 1]; the identity where it already lies there."""
-        return _scale(self.compact.r, self.compact.allowed)
+        return scale_of(self.compact.r, self.compact.allowed)
 
     @cached_property
     def utility_scales(self) -> tuple[Scale, ...]:
         """Map of each utility to [0, 1]; the identity where it already lies there."""
-        return tuple(_scale(x, self.compact.allowed) for x in self.compact.g)
+        return tuple(scale_of(x, self.compact.allowed) for x in self.compact.g)
 
     # -- variants --------------------------------------------------------------------------------------------
 
     def with_bounds(self, /, **bounds: float) -> CMDP:
-        """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name)."""
+        """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name).
+
+        Bounds are on the value by the model's criterion (a total, a discounted total, an average), whether or not a
+        constraint was given per step.
+        """
         for name in bounds:
             self.constraint_index(name)
-        changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
+        steps = self.criterion.steps
+        changed = tuple(c.moved(bounds[c.name], steps) if c.name in bounds else c for c in self.constraints)
         return self.reformulated(constraints=changed)
+
+    def with_criterion(
+        self, *, horizon: int | None = None, discount: float | None = None, criterion: str | None = None
+    ) -> CMDP:
+        """The same model judged by another criterion; all bounds must have been given per step.
+
+        >>> cmdp = CMDP([[[1.0]]], [[2.0]], constraints=[Constraint("cost", "at_most", 3, [[1.0]], True)], horizon=4)
+        >>> cmdp.with_criterion(discount=0.5)
+        CMDP(discount=0.5, S=1, A=1, N=1: cost ≤ 6)
+        """
+        from cmdpkit.model.variants import judged_by
+
+        return judged_by(self, horizon=horizon, discount=discount, criterion=criterion)
 
     def restrict(self, actions: Any) -> CMDP:
         """The same problem with only those actions that exist here *and* in ``actions`` (bool [S, A] or [H, S, A])."""
         allowed = action_mask(actions, self.S, self.A) & self.compact.allowed
-        if len(allowed) not in (1, self.H):
-            raise CmdpkitError(f"actions has {len(allowed)} steps, expected 1 or {self.H}")
+        if len(allowed) not in (1, self.steps):
+            expected = "1" if self.criterion.stationary else f"1 or {self.steps}"
+            raise CmdpkitError(f"actions has {len(allowed)} steps, expected {expected}")
         empty = np.argwhere(~allowed.any(axis=-1))
         if len(empty):
             h, s = (int(i) for i in empty[0])
@@ -287,14 +284,17 @@ class CMDP:
 
     def __repr__(self) -> str:
         bounds = ": " + ", ".join(str(c) for c in self.constraints) if self.constraints else ""
-        return f"CMDP(H={self.H}, S={self.S}, A={self.A}, N={self.N}{bounds})"
+        return f"CMDP({self.criterion}, S={self.S}, A={self.A}, N={self.N}{bounds})"
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that defines the problem, names included.
 
         The drawing, what is stored where no action exists, and the sign of a zero do not count.
         """
-        digest = hashlib.sha256(repr((self.H, self.kernel.shape, self.constraints)).encode())
+        judged: Any = self.criterion if self.criterion.stationary else self.H
+        digest = hashlib.sha256(repr((judged, self.kernel.shape, self.constraints)).encode())
+        if any(c.per_step for c in self.constraints):
+            digest.update(repr([c.per_step for c in self.constraints]).encode())
         for names in (self.states, self.action_names):
             digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
         c, rows = self.compact, self.kernel.masked(self.compact.allowed)
@@ -331,7 +331,9 @@ class CMDP:
 
     def _checked(self, what: str, x: FloatArray, allowed: BoolArray) -> FloatArray:
         """x with zeros where no action exists; ValueError at the first entry that is not finite."""
-        largest = np.finfo(float).max / (4 * self.H)  # totals, and their differences, must be finite too
+        largest = np.finfo(float).max / (
+            4 * (self.criterion.steps or self.S)
+        )  # totals, and their differences, must be finite too
         bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
         if len(bad):
             h, s, a = (int(i) for i in bad[0])
@@ -388,12 +390,3 @@ def _masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
     usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
     masked: FloatArray = np.where(usable, x, 0.0) + 0.0
     return masked
-
-
-def _scale(x: FloatArray, allowed: BoolArray) -> Scale:
-    shape = np.broadcast_shapes(x.shape, allowed.shape)
-    values = np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)]
-    low, high = float(values.min()), float(values.max())
-    if low >= 0 and high <= 1:
-        return Scale(0.0, 1.0)
-    return Scale(low, high - low if high > low else 1.0)

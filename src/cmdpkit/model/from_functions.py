@@ -13,6 +13,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.criterion import criterion_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, Kernel
 from cmdpkit.model.validate import check_horizon, numbers
 
@@ -23,7 +24,9 @@ Action = Hashable
 def from_function(
     *,
     start: Any,
-    horizon: int,
+    horizon: int | None = None,
+    discount: float | None = None,
+    criterion: str | None = None,
     actions: Iterable[Action] | Callable[[Any], Iterable[Action]],
     step: Callable[..., Any],
     reward: Callable[..., float],
@@ -38,10 +41,11 @@ def from_function(
     Parameters
     ----------
     start : the initial state, or a mapping from state to probability
+    horizon, discount, criterion : exactly one of them, as for `CMDP`; only with a horizon may functions take h
     actions : the actions, or a function from a state to those that exist there
     step : returns a list of (probability, next state) or a mapping from next state to probability
     reward : returns the (mean) reward; each constraint's signal likewise returns what is counted against its bound
-    states : all states, in order; without it the states reachable within the horizon are explored from the start.
+    states : all states, in order; without it the states reachable within the horizon (if there is one) are explored.
         States met only after the last step are kept, with a self-loop that is never used.
     max_states : stop exploring with an error beyond this many
 
@@ -64,7 +68,7 @@ def from_function(
     for what, f in (("step", step), ("reward", reward)):
         if not callable(f):
             raise CmdpkitError(f"{what} is {f!r}, expected a function of (state, action)")
-    check_horizon(horizon)
+    _check_length(horizon, discount, criterion, step, reward, *(c.signal for c in constraints))
     initial = dict(start) if isinstance(start, Mapping) else {_hashable("start", start): 1.0}
     fixed = None if callable(actions) else _different("actions", "an action", actions)
 
@@ -89,11 +93,11 @@ def from_function(
     timed = [_takes_step(f) for f in (step, reward, *(c.signal for c in constraints))]
     S, A = len(order), len(names)
     allowed = np.zeros((S, A), dtype=bool)
-    T = horizon if timed[0] else 1
+    T = (horizon or 1) if timed[0] else 1
     rows: list[int] = []
     nexts: list[int] = []
     probs: list[float] = []
-    signals = [np.zeros((horizon if t else 1, S, A)) for t in timed[1:]]
+    signals = [np.zeros(((horizon or 1) if t else 1, S, A)) for t in timed[1:]]
     for s, i in index.items():
         available = list(names)[:1] if s in outside else choices(s)
         if not available:
@@ -126,6 +130,8 @@ def from_function(
         signals[0],
         mu=mu,
         horizon=horizon,
+        discount=discount,
+        criterion=criterion,
         actions=allowed,
         constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
         states=order,
@@ -134,11 +140,29 @@ def from_function(
     )
 
 
+def _check_length(
+    horizon: int | None, discount: float | None, criterion: str | None, *functions: Callable[..., Any]
+) -> None:
+    """Raise unless there is one criterion, and no function takes the step where there is no horizon."""
+    if horizon is None and discount is None and criterion is None:
+        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+    if horizon is not None:
+        check_horizon(horizon)
+    judged = criterion_of(horizon, discount, criterion, {"P": horizon or 1})
+    for f in functions:
+        if judged.stationary and _takes_step(f):
+            name = getattr(f, "__name__", repr(f))
+            raise CmdpkitError(
+                f"the function {name} takes the step h, but the criterion is {judged}, where nothing may depend on the "
+                "step; make the step a part of the state, or give a horizon"
+            )
+
+
 class _Successors:
     """Calls the user's step function and checks each answer where it is asked."""
 
     def __init__(
-        self, step: Callable[..., Any], choices: Callable[[Any], list[Action]], H: int, renormalise: bool
+        self, step: Callable[..., Any], choices: Callable[[Any], list[Action]], H: int | None, renormalise: bool
     ) -> None:
         self.step, self.choices, self.H, self.renormalise = step, choices, H, renormalise
         self.timed = _takes_step(step)
@@ -165,20 +189,23 @@ class _Successors:
         return {x: p for x, p in row.items() if p > 0}
 
     def explore(self, initial: Mapping[State, float], max_states: int) -> list[State]:
-        """States reachable in at most H steps, in the order they are met."""
+        """States reachable in at most H steps (in any number if there is no horizon), in the order they are met."""
         found = list(initial)
         known = set(found)
         layer = list(found)
-        for depth in range(1, self.H + 1):
+        depth = 0
+        while layer and (self.H is None or depth < self.H):
+            depth += 1
             fresh: dict[State, None] = {}
             for s in layer:
                 for a in self.choices(s):
-                    for h in range(self.H if self.timed else 1):
+                    for h in range(self.H or 1 if self.timed else 1):
                         fresh.update(dict.fromkeys(x for x in self(s, a, h) if x not in known))
             found += fresh
             known |= fresh.keys()
             if len(found) > max_states:
-                raise CmdpkitError(f"more than max_states = {max_states:,} states are reachable within {self.H} steps")
+                within = f" within {self.H} steps" if self.H is not None else ""
+                raise CmdpkitError(f"more than max_states = {max_states:,} states are reachable{within}")
             if depth == self.H:
                 self.beyond = set(fresh)
             layer = list(fresh)

@@ -37,8 +37,10 @@ class Mixture:
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
     """The Markov policy with the mixture's occupancy, hence its values (Lemma 2).
 
-    Where the mixture never goes, the first policy's decision is kept.
+    Where the mixture never goes, the first policy's decision is kept. Long-run averages are refused: there a mixture
+    may divide its time between classes of states that no single policy visits in the same proportion.
     """
+    _refuse_average(cmdp)
     return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
 
 
@@ -57,6 +59,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     on the rest, which is a flow again. Each round uses up an action, so E more actions than decisions make at most
     E + 1 policies (the product formula would make up to 2^E).
     """
+    _refuse_average(cmdp)
     rest = occupancy(cmdp, policy)
     left = 1.0
     fallback = policy.pi.argmax(axis=-1)
@@ -65,7 +68,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     while left > NEGLIGIBLE:
         used = rest > NEGLIGIBLE * left
         choice = np.where(used.any(axis=-1), rest.argmax(axis=-1), fallback)
-        part = Policy(one_hot(choice, cmdp.A), cmdp.states, cmdp.action_names)
+        part = Policy.of(cmdp, one_hot(choice, cmdp.A))
         q = occupancy(cmdp, part)
         reached = q > NEGLIGIBLE
         share = min(left, float((rest[reached] / q[reached]).min()))
@@ -76,3 +79,11 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
         rest = np.maximum(rest - share * q, 0.0)
         left -= share
     return Mixture(tuple(policies), np.array(weights) / sum(weights))
+
+
+def _refuse_average(cmdp: CMDP) -> None:
+    if cmdp.criterion.kind == "average":
+        raise CmdpkitError(
+            "mixtures and single policies cannot be turned into each other under the criterion 'average': a mixture "
+            "may settle in several classes of states, a single policy in proportions of its own; evaluate(...) takes both"
+        )

@@ -59,7 +59,7 @@ def horizon_of(horizon: int | None, **steps: int) -> int:
         check_horizon(horizon)
     H = int(horizon) if horizon is not None else max(steps.values())
     if horizon is None and H == 1 and steps["P"] == 1:
-        raise CmdpkitError("horizon is missing: nothing given depends on the step")
+        raise CmdpkitError("horizon is missing: nothing given depends on the step (or give a discount or a criterion)")
     for what, T in steps.items():
         if T not in (1, H):
             raise CmdpkitError(f"{what} has {T} steps, expected 1 (stationary) or horizon = {H}")

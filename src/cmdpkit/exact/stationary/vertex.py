@@ -17,12 +17,13 @@ import numpy as np
 
 from cmdpkit.exact.stationary.components import Rows
 from cmdpkit.exact.stationary.sources import Column
-from cmdpkit.exact.vertex import TIGHT, _null_vector
 from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-CHAIN_ROUNDS = 10_000
+TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
+INDEPENDENT = 1e-11  # smallest singular value of the directions' effects that still counts as independent
+ROUNDS = 10_000
 
 
 class _Class(NamedTuple):
@@ -101,7 +102,7 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
         q[column.rows] += weight * column.q
         p[np.isin(flows.rows.owner, flows.rows.owner[column.rows])] = 0.0
         p[column.rows] = 1.0
-    for _ in range(CHAIN_ROUNDS):
+    for _ in range(ROUNDS):
         p = _policy(flows.rows, q, p)
         classes = flows.classes(p, q)
         visited = np.zeros(flows.rows.S, dtype=bool)
@@ -186,3 +187,15 @@ def _hit_bounds(q: FloatArray, directions: FloatArray, missing: FloatArray, effe
     shift = np.linalg.lstsq(effects.T, missing, rcond=None)[0]
     corrected: FloatArray = q + shift @ directions
     return corrected if corrected.min() >= 0 else q
+
+
+def _null_vector(effects: FloatArray) -> FloatArray | None:
+    """A combination of directions without effect [binding, n] on the binding utilities; None if there is none."""
+    rows, columns = effects.shape
+    if rows == 0:
+        first: FloatArray = np.eye(1, columns)[0]
+        return first
+    _, singular, right = np.linalg.svd(effects)
+    independent = int((singular > INDEPENDENT).sum()) == columns
+    null: FloatArray = right[-1].astype(float)
+    return None if independent else null
