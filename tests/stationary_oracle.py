@@ -14,11 +14,11 @@ from cmdpkit.model.transitions import Kernel
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def arrays(P, r, g, rho, mu, kind, discount=1.0, allowed=None) -> Arrays:
+def arrays(P, r, g, mu, kind, discount=1.0, allowed=None) -> Arrays:
     """Dense P [S, A, S], r [S, A], g [N, S, A] in the form that the solver takes."""
     kernel = Kernel.from_dense(np.asarray(P, dtype=float)[None])
     mask = np.ones(r.shape, dtype=bool) if allowed is None else allowed
-    return Arrays(kernel.indptr, kernel.successors, kernel.prob, r, g, rho, mu, mask, kind, discount)
+    return Arrays(kernel.indptr, kernel.successors, kernel.prob, r, g, mu, mask, kind, discount)
 
 
 def optimum(P, r, g, rho, mu, kind, discount=1.0) -> float | None:

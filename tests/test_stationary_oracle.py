@@ -28,7 +28,7 @@ def bounds_between(problem: Stationary, share: float) -> np.ndarray:
 def solved(model, kind, discount, share):
     P, r, g, mu = model
     rho = np.zeros(len(g))
-    problem = Stationary(arrays(P, r, g, rho, mu, kind, discount))
+    problem = Stationary(arrays(P, r, g, mu, kind, discount))
     if len(g):
         rho = bounds_between(problem, share)
         assert problem.feasible(rho)
@@ -115,7 +115,7 @@ def test_the_proved_gap_is_never_below_the_true_one_in_exact_fractions():
         rho = Fraction(float(worst + (free - worst) * 2 / 3))
         best = exact_discounted(P, r, g, rho, mu, discount)
         numbers = [np.array(x, dtype=float) for x in (P, r, [g], [rho], mu)]
-        problem = Stationary(arrays(*numbers, "discounted", float(discount)))
+        problem = Stationary(arrays(*numbers[:3], numbers[4], "discounted", float(discount)))
         assert problem.feasible(numbers[3])
         answer = problem.solve(numbers[3])
         scale = float(1 / (1 - discount))
@@ -129,10 +129,10 @@ def test_any_vector_proves_a_bound_and_better_ones_a_tighter_one():
         rng = np.random.default_rng([4, seed])
         P, r, _, mu = random_model(rng)
         nothing = np.zeros((0, *r.shape))
-        problem = Stationary(arrays(P, r, nothing, np.zeros(0), mu, "discounted", 0.9))
+        problem = Stationary(arrays(P, r, nothing, mu, "discounted", 0.9))
         best = optimum(P, r, nothing, np.zeros(0), mu, "discounted", 0.9) * 0.1
         engine, o = problem.source.engine, problem.problem.X[0]
-        solution = engine.best(o)
+        solution = engine.best(o, 1.0)
         assert solution.upper == pytest.approx(best, abs=1e-8)
         h = engine.h.copy()
         noise = rng.normal(size=len(h))
@@ -161,7 +161,7 @@ def test_totals_agree_with_scipy_and_endless_models_are_refused():
         assert draws(answer.policies[0]) <= N
     P[0, 0] = np.eye(S)[0]
     with pytest.raises(CmdpkitError, match="'total', but a policy can stay for ever in state 1"):
-        Stationary(arrays(P, r, g, rho, mu, "total"))
+        Stationary(arrays(P, r, g, mu, "total"))
 
 
 def test_unreachable_signals_have_no_influence():
@@ -170,7 +170,7 @@ def test_unreachable_signals_have_no_influence():
     r[0, 1], g[0, 1] = 1.0, 1.0
     r[2], g[:, 2] = 1e12, -1e15
     for kind, discount in CRITERIA:
-        problem = Stationary(arrays(P, r, g, np.zeros(1), mu, kind, discount))
+        problem = Stationary(arrays(P, r, g, mu, kind, discount))
         rho = bounds_between(problem, 0.5)
         small, _ = r.copy(), problem.feasible(rho)
         small[2] = 0.0
@@ -184,7 +184,7 @@ def test_signals_that_hardly_vary_are_solved_to_the_same_precision():
     """Costs 1.00000000059 and 1.00000000091 with a bound of 1.00000000078 on the average."""
     P, r = np.ones((1, 2, 1)), np.array([[0.0, 1.0]])
     g = -np.array([[[1.00000000059, 1.00000000091]]])
-    problem = Stationary(arrays(P, r, g, np.array([-1.00000000078]), np.ones(1), "average"))
+    problem = Stationary(arrays(P, r, g, np.ones(1), "average"))
     assert problem.feasible(np.array([-1.00000000078]))
     answer = problem.solve(np.array([-1.00000000078]))
     assert answer.value == pytest.approx(19 / 32, abs=1e-6)

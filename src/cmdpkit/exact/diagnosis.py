@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -52,6 +52,10 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
     k = cmdp.constraint_index(name)
     if n < 1:
         raise CmdpkitError(f"n is {n}, expected at least one point")
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import stationary_tradeoff
+
+        return stationary_tradeoff(cmdp, name, n, low, high)
     if low is None or high is None:
         ends = sorted((_indifferent(cmdp, k), _strictest(cmdp, k)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
@@ -94,7 +98,7 @@ class Range(NamedTuple):
 class Separation(NamedTuple):
     """What is lost by dropping one action of the optimum."""
 
-    step: int
+    step: int | None  # None without a horizon
     state: Name
     action: Name
     probability: float
@@ -138,6 +142,10 @@ def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
     >>> round(diagnose(cmdp).slater_slack, 6), diagnose(cmdp).binding
     (0.5, ('utility',))
     """
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import diagnose_stationary
+
+        return diagnose_stationary(cmdp, separation=separation)
     solution, infeasible = None, None
     try:
         solution = solve(cmdp)
@@ -173,6 +181,11 @@ def reachable(cmdp: CMDP) -> Any:
 
 def separations(solution: Solution) -> list[Separation]:
     """Every action the optimum uses: what dropping it costs. Old policies that avoid it warm-start each solve."""
+    if solution.cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import stationary_separations
+        from cmdpkit.exact.stationary.solution import StationarySolution
+
+        return stationary_separations(cast(StationarySolution, solution))
     cmdp, q = solution.cmdp, solution.occupancy
     pool = Pool(cmdp)
     check_feasible(cmdp, pool)

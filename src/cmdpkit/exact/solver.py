@@ -83,8 +83,11 @@ class Infeasible(CmdpkitError):
         return f"infeasible: {clash} cannot hold together; the best compromise reaches {reached}"
 
 
-def solve(cmdp: CMDP, method: str = "auto") -> Solution:
+def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> Solution:
     """The optimal policy of a known model.
+
+    Models without a horizon get one stationary policy and a `StationarySolution`; where the long-run optimum is not
+    attained by one, ``bridge`` is the share of time that a policy near it may lose (1e-4 unless given).
 
     ``method`` is "columns" (column generation: fast, sparse), "lp" (the full occupancy LP in HiGHS) or "auto"
     (columns, with the LP as a safety net). Raises `Infeasible` if no policy meets the bounds.
@@ -97,6 +100,14 @@ def solve(cmdp: CMDP, method: str = "auto") -> Solution:
     """
     if method not in METHODS:
         raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.solution import solve_stationary
+
+        if method == "lp":
+            raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
+        return solve_stationary(cmdp, bridge)
+    if bridge is not None:
+        raise CmdpkitError(f"bridge is {bridge!r}, but the model has a horizon: it is for long-run averages only")
     began = time.perf_counter()
     pool = Pool(cmdp)
     if method == "lp":

@@ -85,5 +85,5 @@ def _refuse_average(cmdp: CMDP) -> None:
     if cmdp.criterion.kind == "average":
         raise CmdpkitError(
             "mixtures and single policies cannot be turned into each other under the criterion 'average': a mixture "
-            "may settle in several classes of states, a single policy in proportions of its own; evaluate(...) takes both"
+            "may settle in several classes of states, a single policy in its own proportions; evaluate takes both"
         )

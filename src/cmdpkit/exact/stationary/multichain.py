@@ -30,9 +30,9 @@ class Multichain:
         self.rows, self.X = rows, X
         self.components = components
         self.parts = [Average(rows.part(states, inside), X[:, inside]) for states, inside in components]
-        self.quotient, self.origin, collapse = _quotient(rows, components)
+        self.quotient, self.origin, self.collapse = _quotient(rows, components)
         self.stops = np.flatnonzero(self.origin == STOP)
-        self.mu = np.asarray(collapse.T @ mu)
+        self.mu = np.asarray(self.collapse.T @ mu)
         self.engine = Transient(self.quotient, self.mu)
 
     def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
@@ -42,7 +42,7 @@ class Multichain:
         for j, part in enumerate(self.parts):
             worth[self.stops[j]], found = part.price(weights)
             classes.append(found[0])
-        upper, choice = self.engine.best(worth)
+        upper, choice = self.engine.best(worth, float(np.abs(weights).sum()))
         settled = np.maximum(Chain(self.quotient.P[choice], bordered=False).flow(self.mu), 0.0)
         rows, q = [], []
         v, w = 0.0, np.zeros(len(self.X) - 1)
@@ -54,6 +54,11 @@ class Multichain:
                 q.append(settled[j] * column.q)
         plan = self.origin[choice], classes
         return upper, [Column(float(v), w, np.concatenate(rows), np.concatenate(q), plan)]
+
+    def expand(self, h: FloatArray) -> FloatArray:
+        """A value of every state [S] from one of every state of the quotient."""
+        expanded: FloatArray = self.collapse @ h
+        return expanded
 
     def policy(self, column: Column) -> IntArray:
         """A column's row for every state [S]: towards the class or the exit in each component, as chosen elsewhere."""

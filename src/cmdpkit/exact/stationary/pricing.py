@@ -27,8 +27,10 @@ from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 EPS = float(np.finfo(float).eps)
-CLOSED = 1e-13  # remaining span of Th - h, relative to the objective, at which pricing stops
+CLOSED = 1e-13  # remaining span of Th - h, relative to the scale of the objective, at which pricing stops
 ROUNDS = 200  # improvements of a policy in one pricing with LU factors
+STALLED = 500  # rounds without a smaller span after which no better bound is expected
+TIE = 2.0  # an action must be better by this many times the rounding to replace another in policy iteration
 POLICY_SWEEPS = 50  # sweeps of one policy between two improvements
 
 
@@ -84,27 +86,31 @@ class Recurrent(_Improver):
         self.starts = int(np.count_nonzero(mu))
         self.sweeps = 0  # max-sweeps and policy sweeps so far
 
-    def best(self, o: FloatArray, closed: float = CLOSED) -> Best:
-        """The best policy for o [R]; stops when the bound is within `closed` (relative) of the policy's value."""
-        scale = float(np.abs(o).max())
+    def best(self, o: FloatArray, scale: float) -> Best:
+        """The best policy for o [R], whose entries could be as large as `scale`."""
         upper, began = np.inf, self.sweeps
         smallest, waited, rounds = np.inf, 0, 0
+        last = self.choice
         while True:
             Q = o + self.gamma * (self.rows.P @ self.h)
             noise = self.rounding(o, self.h)
-            excess = self.greedy(Q, noise / (self.entries + 8)) - self.h
+            excess = self.greedy(Q, TIE * noise if self.direct else EPS * scale) - self.h
             self.sweeps += 1
             span = float(np.ptp(excess))
             upper = min(upper, self._bound(excess, noise))
-            if span <= max(closed * scale, noise):
+            if span <= max(CLOSED * scale, noise):
                 break
             waited = 0 if span < 0.99 * smallest else waited + 1
             smallest = min(smallest, span)
-            if waited > (20 if self.direct else 500) or self.sweeps - began > chains.LAST_SWEEPS:
+            if waited > STALLED or self.sweeps - began > chains.LAST_SWEEPS:
                 break
             if self.direct and rounds < ROUNDS:
                 rounds += 1
+                before = self.choice
                 self._evaluate(o)
+                if rounds > 1 and (before == last).all():  # nothing left to improve but rounding
+                    rounds = ROUNDS
+                last = before
             else:
                 self._sweep(o, Q)
                 self.direct = self.direct or self.slow(self.sweeps - began)
@@ -138,7 +144,11 @@ class Recurrent(_Improver):
             gains = [Chain(P[c][:, c]).flow(np.zeros(len(c)), 1.0) @ o[self.choice[c]] for c in classes]
             target = np.zeros(self.rows.S, dtype=bool)
             target[classes[int(np.argmax(gains))]] = True
-            self.choice = np.where(target, self.choice, walk_to(self.rows, target))
+            lost = np.zeros(self.rows.S, dtype=bool)
+            lost[np.concatenate([c for c in classes if not target[c[0]]])] = True
+            chosen = Rows(P, np.arange(self.rows.S), self.choice)
+            astray = lost | (walk_to(chosen, lost) >= 0)  # may end in another class
+            self.choice = np.where(astray, walk_to(self.rows, target), self.choice)
             return int(np.flatnonzero(target)[0])
         return int(classes[0][0])
 
@@ -168,9 +178,8 @@ class Transient(_Improver):
         self.longest = np.zeros(rows.S)
         self.longest = self._longest()
 
-    def best(self, o: FloatArray) -> Best:
-        """The best policy for o [R]."""
-        scale = float(np.abs(o).max(initial=0.0))
+    def best(self, o: FloatArray, scale: float) -> Best:
+        """The best policy for o [R], whose entries could be as large as `scale`."""
         upper, began = np.inf, 0
         last = np.inf
         for sweeps in range(chains.LAST_SWEEPS):
@@ -198,7 +207,7 @@ class Transient(_Improver):
     def _longest(self) -> FloatArray:
         """m [S] with m >= 1 + P m for every row: no policy takes more steps, in expectation, from any state."""
         ones = np.ones(len(self.rows.owner))
-        self.best(ones)
+        self.best(ones, 1.0)
         m = self.h
         missing = float((1 + self.rows.P @ m - m[self.rows.owner]).max()) + self.rounding(ones, m)
         self.h = np.zeros(self.rows.S)

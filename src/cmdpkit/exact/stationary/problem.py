@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,23 +11,22 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.components import Rows, end_components, reachable
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-
-KINDS = ("discounted", "average", "total")
+from cmdpkit.model.validate import Name
 
 
 class Arrays(NamedTuple):
-    """What defines the problem: maximise the value of r subject to value of g_n >= rho_n, from the start mu."""
+    """What defines the problem but for its bounds: maximise the value of r with bounds on those of g, from mu."""
 
     indptr: Any  # [S*A + 1], sparse rows of one step
     successors: Any  # [nonzeros]
     prob: Any  # [nonzeros]
     r: FloatArray  # [S, A]
     g: FloatArray  # [N, S, A], utilities
-    rho: FloatArray  # [N], in the criterion's own unit
     mu: FloatArray  # [S]
     allowed: BoolArray  # [S, A]
     kind: str  # "discounted", "average" or "total"
     discount: float = 1.0  # of "discounted"
+    names: tuple[Sequence[Name], Sequence[Name]] | None = None  # of states and actions, for messages
 
 
 class Problem(NamedTuple):
@@ -55,7 +55,7 @@ def problem_of(arrays: Arrays) -> Problem:
     start = arrays.mu > 0
     keep = reachable(whole, start)
     if arrays.kind == "total":
-        _refuse_endless(whole, keep, absorbing(whole, X), A)
+        _refuse_endless(arrays, whole, keep, absorbing(whole, X))
         keep &= ~absorbing(whole, X)
     states = np.flatnonzero(keep)
     if not len(states):
@@ -86,14 +86,16 @@ def absorbing(rows: Rows, X: FloatArray) -> BoolArray:
     return ~moves
 
 
-def _refuse_endless(whole: Rows, reached: BoolArray, absorbed: BoolArray, A: int) -> None:
+def _refuse_endless(arrays: Arrays, whole: Rows, reached: BoolArray, absorbed: BoolArray) -> None:
     """Raise unless every policy is absorbed from every state that the start can reach."""
     endless = [c for c in end_components(whole) if reached[c[0]].all() and not absorbed[c[0]].any()]
     if not endless:
         return
     states, inside = min(endless, key=lambda component: len(component[0]))
-    named = ", ".join(str(s + 1) for s in states[:5]) + (" ..." if len(states) > 5 else "")
-    actions = ", ".join(str(a + 1) for a in np.unique(whole.pair[inside] % A)[:5])
+    S, A = arrays.allowed.shape
+    state_names, action_names = arrays.names or (range(1, S + 1), range(1, A + 1))
+    named = ", ".join(repr(state_names[int(s)]) for s in states[:5]) + (" ..." if len(states) > 5 else "")
+    actions = ", ".join(repr(action_names[int(a)]) for a in np.unique(whole.pair[inside] % A)[:5])
     raise CmdpkitError(
         f"criterion is 'total', but a policy can stay for ever in state {named} with action {actions}, so totals need "
         "not be finite; make a state absorbing (self-loops without reward and signals) or use a discount"

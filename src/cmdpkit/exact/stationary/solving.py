@@ -19,6 +19,7 @@ from cmdpkit.exact.stationary.vertex import Flows, Vertex, vertex
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
+APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy
 AGREES = 1e-9  # a stationary policy that comes this near (scaled) to a mixture takes its place
 
 
@@ -83,9 +84,17 @@ class Stationary:
         if isinstance(self.source, Multichain):
             return self._several(self.source, best, thresholds)
         found = vertex(self._flows(), best.parts, self.source.X[1:], thresholds)
-        if len(found.classes) > 1:
+        if len(found.classes) > 1 or found.kept < 1 - APART:
             return self._bridged(best, rho, bridge)
         return self._answer(best, self._spread(found))
+
+    def supremum(self, rho: FloatArray) -> float:
+        """The optimal value under bounds rho (own units), attained by a policy or not; minus infinity if infeasible."""
+        if not self.feasible(rho):
+            return -np.inf
+        best = self.pool.maximise(self.scaling.thresholds(rho))
+        values = np.append(sum(weight * column.v for weight, column in best.parts), np.zeros(self.N))
+        return float(self.scaling.own(values)[0])
 
     def _flows(self) -> Flows:
         problem, rows = self.problem, self.source.rows
@@ -140,8 +149,9 @@ class Stationary:
                 "the optimum keeps several classes of states apart, and the bounds leave no room for a stationary "
                 f"policy that moves between them with bridge = {bridge:g}; loosen a bound or choose a smaller bridge"
             )
-        q = (1 - bridge) * vertex(self._flows(), self.pool.maximise(tightened).parts, self.source.X[1:], tightened).q
-        q += bridge * u
+        q = bridge * u
+        for weight, column in self.pool.maximise(tightened).parts:
+            q[column.rows] += (1 - bridge) * weight * column.q
         p = np.zeros(len(self.problem.rows.owner))
         p[self.component] = q / np.bincount(rows.owner, q, rows.S)[rows.owner]
         note = (

@@ -51,7 +51,7 @@ class Discounted:
 
     def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
         """One column: the occupancy of the best policy."""
-        upper, choice = self.engine.best(weights @ self.X)
+        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()))
         chain = Chain(self.rows.P[choice], self.gamma, work=self.engine.chain_work)
         q = np.maximum(chain.flow((1 - self.gamma) * self.mu, 1.0), 0.0)
         return upper, [_column(self.X, choice, q / q.sum())]
@@ -66,7 +66,7 @@ class Total:
 
     def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
         """One column: the expected visits under the best policy."""
-        upper, choice = self.engine.best(weights @ self.X)
+        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()))
         chain = Chain(self.rows.P[choice], bordered=False, work=self.engine.chain_work)
         return upper, [_column(self.X, choice, np.maximum(chain.flow(self.mu), 0.0))]
 
@@ -81,7 +81,7 @@ class Average:
     def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
         """One column per recurrent class of the best policy, the best of them first."""
         o = weights @ self.X
-        upper, choice = self.engine.best(o)
+        upper, choice = self.engine.best(o, float(np.abs(weights).sum()))
         P = self.rows.P[choice]
         columns = []
         for members in closed_classes(P):

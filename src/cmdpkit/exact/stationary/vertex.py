@@ -45,14 +45,14 @@ class Flows:
     mu: FloatArray
     work: float
 
-    def classes(self, p: FloatArray, q: FloatArray) -> list[_Class]:
-        """The classes of the policy p [R], with the masses that q [R] gives them."""
+    def classes(self, p: FloatArray, q: FloatArray) -> tuple[list[_Class], float]:
+        """The classes of the policy p [R], with the masses that q [R] gives them, and the share of q in them."""
         P = self.rows.chain(p)
         if self.kind != "average":
             everywhere = np.arange(self.rows.S)
             bordered = self.kind == "discounted"
             chain = Chain(P, self.gamma, bordered=bordered, work=self.work)
-            return [_Class(everywhere, chain, (1 - self.gamma) * self.mu if bordered else self.mu, 1.0)]
+            return [_Class(everywhere, chain, (1 - self.gamma) * self.mu if bordered else self.mu, 1.0)], 1.0
         inside = np.zeros(self.rows.S, dtype=bool)
         inside[self.rows.owner[p > 0]] = True
         states = np.flatnonzero(inside)
@@ -65,7 +65,7 @@ class Flows:
                 chain = Chain(part[members][:, members], work=self.work)
                 found.append(_Class(states[members], chain, np.zeros(len(members)), mass))
         whole = sum(c.mass for c in found)
-        return [c._replace(mass=c.mass / whole) for c in found]
+        return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
 
     def occupancy(self, p: FloatArray, c: _Class) -> FloatArray:
         """q [R] of one class, exactly for the policy p."""
@@ -87,11 +87,16 @@ class Flows:
 
 
 class Vertex(NamedTuple):
-    """A policy p [R], zero at states that it never visits (averages only), its occupancy q [R] and its classes."""
+    """A policy p [R], zero at states that it never visits (averages only), its occupancy q [R] and its classes.
+
+    `kept` is the share of the mixture's occupancy that lies in these classes. It is less than 1 where classes of
+    different columns meet only in states that are hardly ever left: there one policy cannot stand for the mixture.
+    """
 
     p: FloatArray
     q: FloatArray
     classes: list[IntArray]
+    kept: float
 
 
 def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: FloatArray) -> Vertex:
@@ -102,9 +107,11 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
         q[column.rows] += weight * column.q
         p[np.isin(flows.rows.owner, flows.rows.owner[column.rows])] = 0.0
         p[column.rows] = 1.0
+    kept = 1.0
     for _ in range(ROUNDS):
         p = _policy(flows.rows, q, p)
-        classes = flows.classes(p, q)
+        classes, share = flows.classes(p, q)
+        kept = min(kept, share)
         visited = np.zeros(flows.rows.S, dtype=bool)
         for c in classes:
             visited[c.states] = True
@@ -123,8 +130,9 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
             break
         change = null @ directions
         q = _follow(q, change, (g @ q - rho)[~binding], (g @ change)[~binding])
-    classes = flows.classes(p, q)
-    return Vertex(p, np.sum([flows.occupancy(p, c) for c in classes], axis=0), [c.states for c in classes])
+    classes, share = flows.classes(p, q)
+    q = np.sum([flows.occupancy(p, c) for c in classes], axis=0)
+    return Vertex(p, q, [c.states for c in classes], min(kept, share))
 
 
 def _policy(rows: Rows, q: FloatArray, p: FloatArray) -> FloatArray:
