@@ -193,7 +193,7 @@ def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     if found.solution is None:
         return None
     kernel = found.solution.cmdp.kernel
-    transitions = len(kernel.prob) * found.solution.cmdp.H // kernel.T
+    transitions = len(kernel.prob) * found.solution.cmdp.steps // kernel.T
     used = int((found.solution.occupancy > NEGLIGIBLE).sum())
     if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
         return None

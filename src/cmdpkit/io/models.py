@@ -14,6 +14,7 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
+from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.describe import Tables, tables_of
 from cmdpkit.io.formats.document import model_of
 from cmdpkit.io.formats.source import read_text, reading, suffix_of
@@ -105,5 +106,5 @@ def _overrides(
                 raise CmdpkitError(
                     f"constraint {c.name!r} has a signal of its own, expected it in the column {c.name!r}"
                 )
-        given["constraints"] = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in bounds]
+        given["constraints"] = [constraint_entry(c) for c in bounds]
     return given

@@ -9,7 +9,10 @@ from typing import Any
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, Tradeoff
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
+from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.records.record import RunRecord
 
@@ -34,6 +37,7 @@ def _finite(x: Any) -> Any:
 def solution(name: str, found: Solution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws."""
     return {
+        **(_stationary(found) if isinstance(found, StationarySolution) else {}),
         "env": name,
         "method": found.method,
         "value": found.value,
@@ -43,6 +47,22 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "constraints": constraints(found),
         "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
         "seconds": found.seconds,
+    }
+
+
+def _stationary(found: StationarySolution) -> dict[str, Any]:
+    """What an optimum without a horizon has besides: its criterion, values per step, and whether it is attained."""
+    per_step = found.utilities_per_step
+    mixed = found.policy if isinstance(found.policy, Mixture) else None
+    return {
+        "criterion": found.cmdp.criterion.kind,
+        "discount": found.cmdp.criterion.discount,
+        "start": found.start,
+        "value_per_step": found.value_per_step,
+        "utilities_per_step": None if per_step is None else per_step.tolist(),
+        "attained": found.attained,
+        "notes": list(found.notes),
+        "mixture": None if mixed is None else mixed.weights.tolist(),
     }
 
 
@@ -67,9 +87,10 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
     """All that `diagnose` found; "separation" is null where it was not computed."""
     return {
         "env": name,
-        "steps": cmdp.H,
+        "steps": cmdp.criterion.horizon,
         "states": cmdp.S,
         "actions": cmdp.A,
+        **(_components(found) if isinstance(found, StationaryDiagnosis) else {}),
         "reachable": found.reachable,
         "pairs": found.pairs,
         "feasible": found.feasible,
@@ -80,6 +101,14 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
         "binding": list(found.binding),
         "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
         "separation": None if separated is None else [r._asdict() for r in separated],
+    }
+
+
+def _components(found: StationaryDiagnosis) -> dict[str, Any]:
+    return {
+        "end_components": [list(part) for part in found.components],
+        "feasible_starts": list(found.feasible_starts),
+        "feasible_starts_exact": found.starts_exact,
     }
 
 

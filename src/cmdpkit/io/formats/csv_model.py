@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.criterion import KEYS
 from cmdpkit.io.formats.document import RESERVED, constraints_of
 from cmdpkit.io.formats.source import Fields, Table, nearest
 
-HEAD = ("horizon", "start", "states", "actions", "per_step", "transitions", "grid")
+HEAD = (*KEYS, "start", "states", "actions", "per_step", "transitions", "grid")
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 

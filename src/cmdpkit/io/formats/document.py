@@ -15,11 +15,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from cmdpkit.io.formats.criterion import KEYS, read_criterion
 from cmdpkit.io.formats.source import Fields, Index, Table, nearest
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.transitions import DENSE_LIMIT, ROW_SUM_TOLERANCE, FloatArray, Kernel
-from cmdpkit.model.validate import MAX_HORIZON, Name
+from cmdpkit.model.validate import Name
 
 # What a transition has of its own, in tables or in columns: no constraint can be called so.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
@@ -44,10 +45,11 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])
-    model.only(("horizon", "start"), ("states", "actions", "per_step", "transitions"))
-    H = model.whole("horizon", 1, MAX_HORIZON)
+    model.only(("start",), (*KEYS, "states", "actions", "per_step", "transitions"))
+    judged = read_criterion(model)
+    H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
-    entries = _entries(whole, model, constraints)
+    entries = _entries(whole, model, constraints, timed="horizon" in judged)
     states = _names(model, "states", [x.name("state") for x in entries])
     actions = _names(model, "actions", [x.name("action") for x in entries])
     state, action = Index("state", states), Index("action", actions)
@@ -70,7 +72,7 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
         "grid": grid_of(whole, state, len(actions)),
     }
     return CMDP(
-        **parts, horizon=H, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
+        **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
     )
 
 
@@ -81,19 +83,26 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
         return []
     for i, table in enumerate(whole.list_of("constraint", dict, "tables (in TOML: [[constraint]])"), 1):
         fields = Fields(whole.path, f"constraint {i}", table)
-        fields.only(("name", "sense", "bound"))
+        fields.only(("name", "sense", "bound"), ("per_step",))
         name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
         if name in reserved:
             fields.fail(f"{name!r} is a key or column of every transition, so it cannot be a constraint's name", "name")
         if name in made:
             fields.fail(f"two constraints are called {name!r}", "name")
         with fields.locating():
-            made[name] = Constraint(name, cast(Sense, sense), bound)
+            made[name] = Constraint(name, cast(Sense, sense), bound, per_step=_per_step_bound(fields))
     return list(made.values())
 
 
-def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) -> list[Fields]:
-    """Every transition of the file, with the keys it must have."""
+def _per_step_bound(fields: Fields) -> bool:
+    per_step = fields.table.get("per_step", False)
+    if not isinstance(per_step, bool):
+        fields.fail(f"'per_step' is {per_step!r}, expected true or false", "per_step")
+    return per_step
+
+
+def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *, timed: bool) -> list[Fields]:
+    """Every transition of the file, with the keys it must have; a step only where there is a horizon."""
     tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
     if not tables:
         whole.fail("there are no transitions", "transition")
@@ -106,7 +115,7 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) ->
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
             fields.what = f"transition from {table['state']!r} under {table['action']!r}{at}"
-        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",))
+        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ())
         entries.append(fields)
     return entries
 

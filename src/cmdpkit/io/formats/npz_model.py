@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cmdpkit.io.formats import npz
+from cmdpkit.io.formats.criterion import KEYS, constraint_entry, criterion_entry, read_criterion
 from cmdpkit.io.formats.describe import grid_table, names_entry
 from cmdpkit.io.formats.document import constraints_of, grid_of
 from cmdpkit.io.formats.source import Fields, Index
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
-from cmdpkit.model.validate import MAX_HORIZON
 
 DTYPES = {
     "indptr": "int64",  # [T*S*A + 1]
@@ -28,10 +28,10 @@ def write(file: BinaryIO, cmdp: CMDP) -> None:
     """Store a model."""
     c = cmdp.compact
     header: dict[str, Any] = {
-        "horizon": cmdp.H,
+        **criterion_entry(cmdp),
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),
-        "constraint": [{"name": x.name, "sense": x.sense, "bound": x.bound} for x in cmdp.constraints],
+        "constraint": [constraint_entry(x) for x in cmdp.constraints],
     }
     if cmdp.grid:
         header["grid"] = grid_table(cmdp.grid, cmdp.states)
@@ -44,7 +44,7 @@ def read(path: Path, *, renormalise: bool = False) -> CMDP:
     """A model that `write` stored."""
     header, arrays = npz.read(path, "model", DTYPES)
     fields = Fields(path, "header", header)
-    fields.only(("horizon", "states", "actions", "constraint"), ("grid",))
+    fields.only(("states", "actions", "constraint"), (*KEYS, "grid"))
     states, actions = fields.names("states"), fields.names("actions")
     S, A = len(states), len(actions)
     for name, shape in (("r", (S, A)), ("signals", (S, A)), ("actions", (S, A)), ("mu", (S,))):
@@ -58,7 +58,7 @@ def read(path: Path, *, renormalise: bool = False) -> CMDP:
         arrays["r"],
         arrays["signals"],
         mu=arrays["mu"],
-        horizon=fields.whole("horizon", 1, MAX_HORIZON),
+        **read_criterion(fields),
         actions=arrays["actions"],
         constraints=constraints_of(fields),
         states=states,

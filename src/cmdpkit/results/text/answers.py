@@ -11,8 +11,11 @@ from rich.text import Text
 
 from cmdpkit.exact.diagnosis import Diagnosis, Range, Separation, Tradeoff
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
+from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.results.text import stationary
 from cmdpkit.results.text.policies import DRAWN, QUIET, TAKEN, plain_table, right, view
 from cmdpkit.results.text.wording import aligned, counted, duration, label, number, odds, percent, titled
 
@@ -50,6 +53,8 @@ def _pairs(rows: Mapping[str, str]) -> Table:
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     """Optimum, constraints, stochastic decisions, policy and the proof."""
+    if isinstance(found, StationarySolution):
+        return stationary.solution(name, found)
     headline = Text.assemble((label(name), "bold"), ": optimal value ", (number(found.value), "bold green"))
     bounds: list[RenderableType] = [GAP, _constraints(found)] if found.cmdp.N else []
     return Group(headline, *bounds, GAP, _chances(found), GAP, view(found, width), GAP, _certificate(found))
@@ -95,6 +100,8 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
 
 
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
+    if isinstance(found, StationaryDiagnosis):
+        return stationary.sizes(name, cmdp, found)
     sizes = [counted(n, noun) for n, noun in ((cmdp.H, "step"), (cmdp.S, "state"), (cmdp.A, "action"))]
     if not cmdp.compact.allowed.all():
         sizes[2] += " (not all of them everywhere)"
@@ -195,11 +202,16 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
 
 
 def _losses(rows: Sequence[Separation]) -> Table:
-    table = plain_table(right("step"), "state", "action", right("probability"), right("value lost"), right("sigma"))
+    timed = any(r.step is not None for r in rows)
+    table = plain_table(
+        *[right("step")] * timed, "state", "action", right("probability"), right("value lost"), right("sigma")
+    )
     columns = (aligned(r.value_loss for r in rows), aligned(r.sigma for r in rows))
     for r, loss, sigma in zip(rows, *columns, strict=True):
         loss = loss if math.isfinite(r.value_loss) else "infeasible"
-        table.add_row(str(r.step), Text(label(r.state)), Text(label(r.action)), percent(r.probability), loss, sigma)
+        table.add_row(
+            *[str(r.step)] * timed, Text(label(r.state)), Text(label(r.action)), percent(r.probability), loss, sigma
+        )
     return table
 
 
