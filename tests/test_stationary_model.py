@@ -237,3 +237,20 @@ def test_bridges_are_for_averages_only():
         ck.solve(machine(discount=0.9), bridge=0.1)
     with pytest.raises(CmdpkitError, match="bridge is 2, expected a share of time"):
         ck.solve(ck.load("two-rooms"), bridge=2)
+
+
+def test_what_needs_episodes_refuses_models_without_a_horizon():
+    cmdp = machine(criterion="average")
+    with pytest.raises(CmdpkitError, match="simulating episodes needs a horizon, but the model has average"):
+        ck.learn(cmdp, "dual-q", episodes=10)
+    with pytest.raises(CmdpkitError, match="a Gymnasium environment of this package needs a horizon"):
+        cmdp.to_gym()
+
+
+def test_the_command_line_changes_the_criterion_where_bounds_are_per_step():
+    answer = json.loads(CliRunner().invoke(app, ["solve", "power-queue", "--discount", "0.95", "--json"]).output)
+    assert answer["value_per_step"] == pytest.approx(-0.245195487291, abs=1e-9)
+    refused = CliRunner().invoke(app, ["solve", "queue", "--average"])
+    assert refused.exit_code != 0
+    both = CliRunner().invoke(app, ["solve", "power-queue", "--average", "--discount", "0.9"])
+    assert both.exit_code == 2

@@ -43,6 +43,12 @@ class PolicyFormat(StrEnum):
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="An environment, as name or name:parameter=value,..., or a model file.")
 ]
+Discount = Annotated[
+    float | None, typer.Option(help="Judge by discounted totals instead; all bounds must be per step.")
+]
+Average = Annotated[
+    bool, typer.Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 

@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Method, Model, PolicyFormat, app, bounds_of, examples, policy_file, vacant
+from cmdpkit.cli.app import (
+    Average,
+    Discount,
+    Force,
+    Json,
+    Method,
+    Model,
+    PolicyFormat,
+    app,
+    bounds_of,
+    examples,
+    policy_file,
+    vacant,
+)
 from cmdpkit.cli.terminal import busy, console, say, say_json
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
+    from cmdpkit.model.cmdp import CMDP
 
 MOST_SEPARATED = 5_000  # used actions; each costs another solve
 MOST_WORK = 300_000_000  # used actions times transitions: about a minute
@@ -43,6 +57,8 @@ def check(
         bool,
         typer.Option("--separation", help="Find what each action of the optimum is worth even if that takes long."),
     ] = False,
+    discount: Discount = None,
+    average: Average = False,
     as_json: Json = False,
 ) -> None:
     """Is it valid, is it feasible, and what does each bound cost?
@@ -55,7 +71,7 @@ def check(
     from cmdpkit.results import plain as answers
     from cmdpkit.results.text import answers as show
 
-    cmdp = ck.load(model)
+    cmdp = _judged(ck.load(model), discount, average)
     with busy("checking"):
         found = ck.diagnose(cmdp, separation=False)
     if not as_json:  # at once: what follows may take a while
@@ -88,6 +104,8 @@ def solve(
         Path | None,
         typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
     ] = None,
+    discount: Discount = None,
+    average: Average = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +121,7 @@ def solve(
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
-    cmdp = ck.load(model).with_bounds(**changed)
+    cmdp = _judged(ck.load(model), discount, average).with_bounds(**changed)
     with busy("solving"):
         found = ck.solve(cmdp, method)
     if save_policy is not None:
@@ -125,6 +143,8 @@ def tradeoff(
     high: Annotated[
         float | None, typer.Option(help="The last bound; by default the strictest that can be met.")
     ] = None,
+    discount: Discount = None,
+    average: Average = False,
     as_json: Json = False,
 ) -> None:
     """The best value against the bound of one constraint."""
@@ -132,7 +152,7 @@ def tradeoff(
     from cmdpkit.results import plain as answers
     from cmdpkit.results.text import answers as show
 
-    cmdp = ck.load(model)
+    cmdp = _judged(ck.load(model), discount, average)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if as_json:
@@ -183,6 +203,15 @@ def export(
     vacant(target, force)
     ck.write_policy(ck.read_policy(policy), target, overwrite=force)
     _wrote(target, as_json)
+
+
+def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
+    """The model by another criterion, if one is asked for."""
+    if discount is None and not average:
+        return cmdp
+    if discount is not None and average:
+        raise typer.BadParameter("give either --discount or --average")
+    return cmdp.with_criterion(discount=discount, criterion="average" if average else None)
 
 
 def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:

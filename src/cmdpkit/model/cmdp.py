@@ -165,6 +165,14 @@ class CMDP:
             raise AttributeError(f"this model has no horizon: its criterion is {self.criterion.kind}")
         return self.criterion.horizon
 
+    def need_horizon(self, purpose: str) -> None:
+        """Raise a CmdpkitError unless the model has a horizon; `purpose` says what needs one."""
+        if self.criterion.stationary:
+            raise CmdpkitError(
+                f"{purpose} needs a horizon, but the model has {self.criterion}; with bounds per step, "
+                "cmdp.with_criterion(horizon=...) is the same model over so many steps"
+            )
+
     @property
     def steps(self) -> int:
         """Length of the step axis of the arrays: H, or 1 where there is no horizon."""

@@ -73,7 +73,7 @@ def _problem(
 ) -> Plain:
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
-    small = cmdp is not None and cmdp.H * cmdp.S <= LARGE
+    small = cmdp is not None and cmdp.steps * cmdp.S <= LARGE
     best = solve(cmdp) if small and cmdp is not None and first.optimum is not None else None
     headings, rows = _verdicts(found)
     return {
