@@ -31,6 +31,8 @@ DIRECT_AT_ALL = 5e9  # work beyond which LU factors are not tried
 SWEEPS = 2_000  # sweeps before LU factors are tried instead
 LAST_SWEEPS = 200_000  # sweeps where LU factors are out of reach
 DENSE = 256  # states up to which full matrices are used
+STUCK = 20  # sweeps without a smaller change after which it is rounding that is left,
+NEARLY = 1e-13  # provided that the relative change is at most this
 SETTLED = 1e-15  # relative change of a sweep that counts as none
 
 
@@ -129,7 +131,7 @@ class Chain:
                 return y + change if not relative else y
             waited = 0 if size < 0.9 * smallest else waited + 1
             smallest = min(smallest, size)
-            if waited > 200 and size < 1e-12 * (scale + 1e-300):  # rounding lets it come no nearer
+            if waited > STUCK and size < NEARLY * scale:  # rounding lets it come no nearer
                 return y
             if sweep == SWEEPS and self.work < DIRECT_AT_ALL:
                 return None

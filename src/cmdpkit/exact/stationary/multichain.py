@@ -35,14 +35,14 @@ class Multichain:
         self.mu = np.asarray(self.collapse.T @ mu)
         self.engine = Transient(self.quotient, self.mu)
 
-    def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
         """One column: where to settle, and the best recurrent class of each component settled in."""
         worth = np.zeros(len(self.origin))
         classes: list[Column] = []
         for j, part in enumerate(self.parts):
-            worth[self.stops[j]], found = part.price(weights)
+            worth[self.stops[j]], found = part.price(weights, slack)
             classes.append(found[0])
-        upper, choice = self.engine.best(worth, float(np.abs(weights).sum()))
+        upper, choice = self.engine.best(worth, float(np.abs(weights).sum()), slack)
         settled = np.maximum(Chain(self.quotient.P[choice], bordered=False).flow(self.mu), 0.0)
         rows, q = [], []
         v, w = 0.0, np.zeros(len(self.X) - 1)

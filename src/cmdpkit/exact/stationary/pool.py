@@ -16,6 +16,8 @@ from cmdpkit.exact.stationary.pricing import EPS
 from cmdpkit.exact.stationary.sources import Column, Source
 from cmdpkit.model.transitions import FloatArray
 
+LOOSE = 0.01  # share of the gap to which pricing is done while the gap is large
+EXACT_BELOW = 1e-8  # gap from which on pricing is done as well as it can be
 SAME = 1e-14  # columns whose scaled values differ by less are the same
 
 
@@ -46,9 +48,9 @@ class Pool:
         """[pool, N]"""
         return np.array([c.w for c in self.columns]).reshape(len(self.columns), self.N)
 
-    def price(self, weights: FloatArray) -> tuple[float, bool]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, bool]:
         """The upper bound for these weights [1 + N], and whether a new column joined the pool."""
-        upper, columns = self.source.price(weights)
+        upper, columns = self.source.price(weights, slack)
         fresh = [c for c in columns if not self._known(c)]
         self.columns += fresh
         return upper, bool(fresh)
@@ -58,14 +60,16 @@ class Pool:
         bound, lam_best = np.inf, np.zeros(self.N)
         if not self.columns:
             self.price(np.eye(1, 1 + self.N)[0])
+        slack = 0.0  # while the gap is large, pricing may stop early
         for _ in range(ROUNDS):
             weights, lam, value = self._solve_master(rho)
-            upper, fresh = self.price(np.append(1.0, lam))
+            upper, fresh = self.price(np.append(1.0, lam), slack)
             here = upper - float(lam @ rho) + (self.N + 2) * EPS * (abs(upper) + float(lam @ np.abs(rho)))
             if here < bound:
                 bound, lam_best = here, lam
-            if bound - value <= CONVERGED or not fresh:
+            if bound - value <= CONVERGED or (not fresh and not slack):
                 break
+            slack = LOOSE * (bound - value) if fresh and bound - value > EXACT_BELOW else 0.0
         parts = [(float(x), c) for x, c in zip(weights, self.columns, strict=False) if x > 0]
         return Optimum(parts, lam_best, bound)
 

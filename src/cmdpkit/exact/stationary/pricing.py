@@ -86,8 +86,8 @@ class Recurrent(_Improver):
         self.starts = int(np.count_nonzero(mu))
         self.sweeps = 0  # max-sweeps and policy sweeps so far
 
-    def best(self, o: FloatArray, scale: float) -> Best:
-        """The best policy for o [R], whose entries could be as large as `scale`."""
+    def best(self, o: FloatArray, scale: float, slack: float = 0.0) -> Best:
+        """The best policy for o [R], whose entries could be as large as `scale`, or one within `slack` of it."""
         upper, began = np.inf, self.sweeps
         smallest, waited, rounds = np.inf, 0, 0
         last = self.choice
@@ -98,7 +98,7 @@ class Recurrent(_Improver):
             self.sweeps += 1
             span = float(np.ptp(excess))
             upper = min(upper, self._bound(excess, noise))
-            if span <= max(CLOSED * scale, noise):
+            if span <= max(CLOSED * scale, noise, slack):
                 break
             waited = 0 if span < 0.99 * smallest else waited + 1
             smallest = min(smallest, span)
@@ -178,9 +178,10 @@ class Transient(_Improver):
         self.longest = np.zeros(rows.S)
         self.longest = self._longest()
 
-    def best(self, o: FloatArray, scale: float) -> Best:
-        """The best policy for o [R], whose entries could be as large as `scale`."""
+    def best(self, o: FloatArray, scale: float, slack: float = 0.0) -> Best:
+        """The best policy for o [R], whose entries could be as large as `scale`, or one within `slack` of it."""
         upper, began = np.inf, 0
+        steps = max(float(self.mu @ self.longest), 1.0)
         last = np.inf
         for sweeps in range(chains.LAST_SWEEPS):
             Q = o + self.rows.P @ self.h
@@ -190,7 +191,9 @@ class Transient(_Improver):
             bound = float(self.mu @ self.h) + max(0.0, float(excess.max()) + noise) * float(self.mu @ self.longest)
             bound += self.rounding(o, self.h)
             upper = min(upper, bound)
-            if over <= max(CLOSED * scale, noise) or (self.direct and over >= last and sweeps - began > 20):
+            if over <= max(CLOSED * scale, noise, slack / steps) or (
+                self.direct and over >= last and sweeps - began > 20
+            ):
                 break
             if self.direct:
                 last = min(last, over)

@@ -33,8 +33,8 @@ class Source(Protocol):
     rows: Rows
     X: FloatArray  # [1 + N, R], scaled reward and utilities
 
-    def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
-        """An upper bound on weights . (v, w) over all policies, and columns that come near it."""
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
+        """An upper bound on weights . (v, w) over all policies, and columns within about `slack` of it."""
 
 
 def _column(X: FloatArray, rows: IntArray, q: FloatArray) -> Column:
@@ -49,9 +49,9 @@ class Discounted:
         self.rows, self.X, self.gamma, self.mu = rows, X, gamma, mu
         self.engine = Recurrent(rows, gamma, mu)
 
-    def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
         """One column: the occupancy of the best policy."""
-        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()))
+        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
         chain = Chain(self.rows.P[choice], self.gamma, work=self.engine.chain_work)
         q = np.maximum(chain.flow((1 - self.gamma) * self.mu, 1.0), 0.0)
         return upper, [_column(self.X, choice, q / q.sum())]
@@ -64,9 +64,9 @@ class Total:
         self.rows, self.X, self.mu = rows, X, mu
         self.engine = Transient(rows, mu)
 
-    def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
         """One column: the expected visits under the best policy."""
-        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()))
+        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
         chain = Chain(self.rows.P[choice], bordered=False, work=self.engine.chain_work)
         return upper, [_column(self.X, choice, np.maximum(chain.flow(self.mu), 0.0))]
 
@@ -78,10 +78,10 @@ class Average:
         self.rows, self.X = rows, X
         self.engine = Recurrent(rows, 1.0, np.zeros(rows.S))
 
-    def price(self, weights: FloatArray) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
         """One column per recurrent class of the best policy, the best of them first."""
         o = weights @ self.X
-        upper, choice = self.engine.best(o, float(np.abs(weights).sum()))
+        upper, choice = self.engine.best(o, float(np.abs(weights).sum()), slack)
         P = self.rows.P[choice]
         columns = []
         for members in closed_classes(P):
