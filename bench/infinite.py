@@ -89,7 +89,8 @@ def compare(S: int, N: int, criterion: dict[str, object]) -> None:
     print(
         f"S={S:,} {cmdp.criterion}, N={N}: columns {1000 * ours.seconds:.0f} ms, HiGHS interior point {ipm:.2f} s, "
         f"simplex {simplex:.2f} s; ratio {best / ours.seconds:.1f}x, values differ by "
-        f"{abs(ours.value - value) / value:.1e} (relative), relative gap {ours.gap / ours.value:.1e}, {len(ours.stochastic_decisions())} states draw",
+        f"{abs(ours.value - value) / value:.1e} (relative), relative gap "
+        f"{ours.gap / ours.value:.1e}, {len(ours.stochastic_decisions())} states draw",
         flush=True,
     )
 
