@@ -27,7 +27,7 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 unit: .venv/dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --cov --cov-report=term
 
 # Compiled code once more with every array access checked. The cache is its own: on a warm one the switch does nothing.
 bounds: .venv/dev

@@ -2,7 +2,7 @@
 
 Two instances of `paper/lower-bound`, p = 1/2 and p = 1/2 + 1 / sqrt K, cannot be told apart in K episodes. *Open loop*
 is the published refinement and identification, started with the right action set and without tightening: the error of
-its weights adds up, to order sqrt K. *Closed loop* is `pri` as it comes, from nothing: it corrects by what it realised.
+its weights adds up, to order sqrt K. *Closed loop* is `cl-pri`, from nothing: it corrects by what it realised.
 *Known optimum* plays the optimal policy from the first episode on: what it shows is sampling noise alone.
 
 `python -m bench lower_bound` prints the table and draws docs/figures/lower_bound.png.
@@ -15,8 +15,9 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.pri.paper.presets import params
-from cmdpkit.learners.pri.paper.refine import Refinement
+from cmdpkit.learners.params import chosen
+from cmdpkit.learners.pri import PRI
+from cmdpkit.learners.pri.refine import Refinement
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import counts
 
@@ -37,7 +38,7 @@ def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
 def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
     spec = Spec.of(cmdp, K)
-    p = params(spec, "paper", {"K": K // 2, "eps_rho": 0.0})
+    p = chosen(PRI.presets, spec, "paper", {"K": K // 2, "eps_rho": 0.0})
     D = ck.solve(cmdp).policy.pi > 1e-9
     phase = Refinement(spec, p, D, D.astype(float), spec.rho)
     rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0
@@ -46,8 +47,8 @@ def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
 
 
 def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
-    """`pri` with its default preset."""
-    load("pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
+    """`cl-pri` as it comes."""
+    load("cl-pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
 
 
 LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "closed loop": closed_loop}

@@ -9,7 +9,7 @@ import numpy as np
 from cmdpkit.learners import Spec, load
 
 H, A, N = 5, 4, 2
-MODEL_FREE, MODEL_BASED = ("triple-q", "pri"), ("opt-cmdp", "opt-dual", "opt-pess-lp", "reload")
+MODEL_FREE, MODEL_BASED = ("triple-q", "cl-pri"), ("opt-cmdp", "opt-dual", "opt-pess-lp", "reload")
 
 
 def state_bytes(algo: str, S: int) -> int:
@@ -17,12 +17,13 @@ def state_bytes(algo: str, S: int) -> int:
     spec = Spec(H, S, A, 100_000, np.ones(N), np.ones((H, S, A), dtype=bool))
     safe = {"baseline": np.full((H, S, A), 1 / A), "baseline_utility": np.full(N, 2.0)}
     told: dict[str, dict[str, Any]] = {"opt-dual": {"slack": 1.0}, "opt-pess-lp": safe}
-    learner: Any = load(algo)(spec, **told.get(algo, {}))  # type: ignore[call-arg]
+    learner: Any = load(algo)(spec, **told.get(algo, {}))
     return sum(array.nbytes for array in learner.state().values())
 
 
-def main() -> None:
+def main() -> dict[str, float]:
     """Bytes at two sizes, per table entry, and how they grow when S doubles."""
+    ratios = {}
     for algos, entry, what in ((MODEL_FREE, 8 * (1 + N), "H S A (1+N)"), (MODEL_BASED, 8 * 200, "H S^2 A")):
         for algo in algos:
             small, large = state_bytes(algo, 100), state_bytes(algo, 200)
@@ -31,3 +32,5 @@ def main() -> None:
                 f"S 100 -> 200: x{large / small:.2f}",
                 flush=True,
             )
+            ratios[f"memory at S=200 over S=100, {algo}"] = large / small
+    return ratios

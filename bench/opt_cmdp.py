@@ -41,7 +41,7 @@ def main() -> None:
 def errors_of(optimum: Solution, K: int, changes: dict[str, Any], seed: int) -> tuple[float, float]:
     """The larger error of value and utility, of the policy handed over and of the one that was played last."""
     cmdp = optimum.cmdp
-    learner = learner_of("opt-cmdp")(Spec.of(cmdp, K), preset="theory", **changes)  # type: ignore[call-arg]
+    learner = learner_of("opt-cmdp")(Spec.of(cmdp, K), preset="theory", **changes)
     learner.run(Source.of(cmdp), stream(seed), K)
     found = [evaluate(cmdp, Policy.of(cmdp, pi)) for pi in (learner.recommend(), learner.behaviour())]
     last, played = (max(abs(x.v - optimum.value), float(np.abs(x.w - optimum.utilities).max())) for x in found)

@@ -23,7 +23,7 @@ import numpy as np
 
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.triple_q import Learner
+from cmdpkit.learners.triple_q import TripleQ
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import counts
@@ -50,7 +50,7 @@ def ours(cmdp: CMDP, metered: bool = False) -> Timer:
     sim = Simulator.of(cmdp)
 
     def timed(seed: int) -> tuple[float, np.ndarray]:
-        learner, rng = Learner(Spec.of(cmdp, K)), stream(seed)
+        learner, rng = TripleQ(Spec.of(cmdp, K)), stream(seed)
         begin = time.thread_time()
         returns = learner.run(Source(sim, meter), rng, n)
         seconds = time.thread_time() - begin
@@ -63,7 +63,7 @@ def numpy_loop(cmdp: CMDP) -> Timer:
     """The algorithm as one would write it with NumPy, for a hundredth of the steps."""
     n = STEPS // cmdp.H // 100
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
-    p = Learner(Spec.of(cmdp, K)).params
+    p = TripleQ(Spec.of(cmdp, K)).params
     rho = Spec.of(cmdp, K).rho
     cdf, start = cmdp.P.cumsum(axis=-1), cmdp.mu.cumsum()
     signals = np.array(
@@ -130,7 +130,7 @@ def compiled_cpp(folder: Path) -> ctypes.CDLL | None:
 
 def cpp(library: ctypes.CDLL, name: str, cmdp: CMDP) -> Timer:
     n = STEPS // cmdp.H
-    learner = Learner(Spec.of(cmdp, K))
+    learner = TripleQ(Spec.of(cmdp, K))
     params = (ctypes.c_double * len(FIELDS))(*(float(getattr(learner.params, x)) for x in FIELDS))
     fresh = np.where(cmdp.actions, (cmdp.H - np.arange(cmdp.H))[:, None, None], -np.inf)
     arrays = [
@@ -170,7 +170,8 @@ def best_of(timers: dict[str, Timer], repetitions: int) -> dict[str, tuple[float
     return {name: (best[name], means[name]) for name in timers}
 
 
-def table(repetitions: int) -> None:
+def table(repetitions: int) -> dict[str, float]:
+    ratios = {}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled_cpp(Path(folder))
         columns = ("metered", "numpy", "plain", "tuned", "/plain", "/tuned")
@@ -189,9 +190,11 @@ def table(repetitions: int) -> None:
             for other in ("plain", "tuned"):
                 if other in found:
                     assert np.allclose(found["ours"][1], found[other][1], rtol=0.02), (name, other, found)
+                    ratios[f"time of a step over {other} C++, {name}"] = ns["ours"] / ns[other]
+    return ratios
 
 
-def threads(seeds: int = 8) -> None:
+def threads(seeds: int = 8) -> dict[str, float]:
     """Many seeds on one thread and on two.
 
     Other work on the machine lowers the gain in wall time. What two free cores would gain is twice the ratio of CPU
@@ -203,7 +206,7 @@ def threads(seeds: int = 8) -> None:
     def one(seed: int) -> float:
         meter = Meter.blind(cmdp.H, cmdp.rho, (cmdp.reward_scale, *cmdp.utility_scales))
         begin = time.thread_time()
-        Learner(Spec.of(cmdp, K)).run(Source(sim, meter), stream(seed), K)
+        TripleQ(Spec.of(cmdp, K)).run(Source(sim, meter), stream(seed), K)
         return time.thread_time() - begin
 
     def measured(workers: int) -> tuple[float, float]:
@@ -219,6 +222,7 @@ def threads(seeds: int = 8) -> None:
         f"{seeds} seeds of {K:,} episodes: {wall_1:.2f} s on one thread, {wall_2:.2f} s on two, x{wall_1 / wall_2:.2f}"
     )
     print(f"by CPU time: {cpu_1:.2f} s and {cpu_2:.2f} s, x{2 * cpu_1 / cpu_2:.2f} on two free cores")
+    return {"speed of two threads over one, by CPU time": 2 * cpu_1 / cpu_2}
 
 
 def fixed_policy(n: int = 7_000_000) -> None:
@@ -252,11 +256,11 @@ def first_result() -> None:
     print(f"process start to first result, warm cache: {min(wall):.2f} s ({min(cpu):.2f} s of CPU time)")
 
 
-def main(repetitions: int = 12) -> None:
-    table(repetitions)
-    threads()
+def main(repetitions: int = 12) -> dict[str, float]:
+    ratios = table(repetitions) | threads()
     fixed_policy()
     first_result()
+    return ratios
 
 
 if __name__ == "__main__":

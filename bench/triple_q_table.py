@@ -20,7 +20,7 @@ from scipy import stats
 from bench._ranges import total_range
 from cmdpkit import CMDP, diagnose, envs, solve
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.triple_q import Learner
+from cmdpkit.learners.triple_q import TripleQ
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import stream
 
@@ -49,7 +49,7 @@ REPORTED = [
 def run(cmdp: CMDP, optimum: float, K: int, seed: int, preset: str) -> tuple[Tally, float]:
     source = Source.of(cmdp, optimum)
     begin = time.thread_time()
-    Learner(Spec.of(cmdp, K), preset).run(source, stream(seed), K)
+    TripleQ(Spec.of(cmdp, K), preset=preset).run(source, stream(seed), K)
     return source.meter.tally(), time.thread_time() - begin
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -23,16 +24,13 @@ from cmdpkit.experiments.execute import execute
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners import facts
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.results.statistics import estimate
+from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.study import Group, finals, policy_gaps, policy_misses, slope
+from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share, whole, with_interval
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
-EXPONENTS = {"triple-q": "0.8", "reload": "–"}  # of K in the published bound, where it is not a half
-HEADINGS = (
-    *("algorithm", "K", "regret", "strong regret", "violation", "strong violation", "unsafe episodes"),
-    *("policy below optimum", "policies within bounds", "µs an episode", "kB"),
-)
+EXPONENTS = {"triple-q": "0.8", "reload": "–", "cl-pri": "–"}  # of K in the published bound, where it is not a half
 
 
 class Figures(NamedTuple):
@@ -72,9 +70,9 @@ class Figures(NamedTuple):
 
 def main() -> None:
     experiment = Experiment.load(EXPERIMENT)
-    models = dict(experiment.problems)
-    done = execute(experiment.runs(), models, experiment.output)
-    groups = done.study(models).groups()
+    done = execute(experiment.runs(), experiment.worlds, experiment.output, title=experiment.name)
+    groups = done.study().groups()
+    models = {problem.env: problem.world for problem in experiment.problems}
     FOLDER.mkdir(exist_ok=True)
     write("summary", summary([group for group in groups if group.run.preset == "practical"], models))
     write("growth", growth(groups))
@@ -91,11 +89,45 @@ def write(name: str, lines: Sequence[str]) -> None:
     Path(FOLDER, f"{name}.inc").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def rows_of(cells: Iterable[Sequence[str]], numbers: int) -> list[str]:
-    """A Markdown table whose first row is its head; all but the first columns hold so many numbers."""
-    head, *body = cells
-    rule = [*["---"] * (len(head) - numbers), *["---:"] * numbers]
-    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
+class Line(NamedTuple):
+    """One row of a table: figures of a group of runs, or their medians over several problems."""
+
+    algo: str
+    episodes: int
+    figures: Mapping[str, Estimate | float]
+    within: Share
+    microseconds: float  # of an episode
+    kilobytes: float | None
+
+
+TOTALS = {
+    "regret": "regret",
+    "strong_regret": "strong regret",
+    "violation": "violation",
+    "strong_violation": "strong violation",
+}
+
+
+def as_table(lines: Iterable[Line], write: Format, unit: str = "") -> list[str]:
+    """The lines in Markdown; ``unit`` is that of the totals and of what policies stay below the optimum."""
+
+    def figure(key: str, heading: str) -> Column[Line]:
+        return Column(key, heading, "A figure of the runs.", lambda line: line.figures[key], write, "right")
+
+    columns: list[Column[Line]] = [
+        Column("algo", "algorithm", "The algorithm.", lambda line: line.algo),
+        Column("episodes", "K", "Episodes of every run.", lambda line: line.episodes, whole, "right"),
+        *(figure(key, heading + unit) for key, heading in TOTALS.items()),
+        figure("unsafe", "unsafe episodes, %"),
+        figure("gap", "policy below optimum" + unit),
+        Column("within", "policies within bounds", "Final policies that meet all bounds.", lambda line: line.within,
+               share, "right"),
+        Column("microseconds", "µs an episode", "The median time.", lambda line: line.microseconds, rounded(2),
+               "right"),
+        Column("kilobytes", "kB", "The size of what the learner keeps.", lambda line: line.kilobytes, rounded(2),
+               "right"),
+    ]  # fmt: skip
+    return Table("", tuple(columns), tuple(lines)).to_markdown().splitlines()
 
 
 # -- a problem ---------------------------------------------------------------------------------------------------------
@@ -108,60 +140,52 @@ def described(cmdp: CMDP, group: Group) -> str:
 
 
 def table(groups: Iterable[Group], cmdp: CMDP) -> list[str]:
-    cells: list[Sequence[str]] = [HEADINGS]
+    lines = []
     for group in groups:
         x = Figures.of(group)
-        totals = [spread(total) for total in (x.regret, x.strong_regret, x.violation, x.strong_violation)]
-        policies = [spread(x.gap), f"{x.within} of {len(group.seeds)}"]
-        spent = [number(1e6 * x.seconds, 2), kilobytes(group, cmdp)]
-        name, K = f"`{group.run.algo}`", f"{group.run.episodes:,}"
-        cells.append([name, K, *totals, f"{number(100 * x.unsafe.mean())} %", *policies, *spent])
-    return rows_of(cells, len(HEADINGS) - 1)
+        figures = {key: estimate(getattr(x, key)) for key in (*TOTALS, "gap")}
+        figures["unsafe"] = estimate(100 * x.unsafe)
+        within, micro = Share(x.within, len(group.seeds)), 1e6 * x.seconds
+        lines.append(Line(group.run.algo, group.run.episodes, figures, within, micro, kilobytes(group, cmdp)))
+    return as_table(lines, with_interval(3))
 
 
-def spread(values: FloatArray) -> str:
-    """Mean over seeds and half of its 95 % interval."""
-    over = estimate(values)
-    half = 0.0 if over.high is None else over.high - over.mean
-    return number(over.mean) + (f" ± {number(half, 2)}" if half > 1e-9 else "")
-
-
-def number(x: float, digits: int = 3) -> str:
-    """A few digits, thousands apart, nothing that is rounding."""
-    rounded = 0.0 if abs(x) < 1e-9 else float(f"{x:.{digits}g}")
-    if 0 < abs(rounded) < 1e-4:
-        return f"{rounded:.0e}".replace("e-0", "e-")
-    return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
-
-
-def kilobytes(group: Group, cmdp: CMDP) -> str:
+def kilobytes(group: Group, cmdp: CMDP) -> float:
     """Size of the arrays that the learner keeps, as a checkpoint has them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.npz")
         learn(cmdp, group.run.algo, preset=group.run.preset, episodes=1000, checkpoint=path)
         with np.load(path, allow_pickle=False) as saved:
             size = sum(saved[name].nbytes for name in saved.files if name.startswith("learner/"))
-    return number(size / 1e3, 2)
+    return size / 1e3
 
 
 # -- all problems ------------------------------------------------------------------------------------------------------
 
 
 def summary(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
-    """A row an algorithm and length: medians over problems."""
+    """One row per algorithm and length: medians over problems, per episode and in percent of each signal's range."""
     together: dict[tuple[str, int], list[Group]] = {}
     for group in groups:
         together.setdefault((group.run.algo, group.run.episodes), []).append(group)
-    units = {name: f"{name}, %" for name in (*HEADINGS[2:7], "policy below optimum")}
-    cells: list[Sequence[str]] = [[units.get(x, x) for x in HEADINGS if x != "kB"]]
     ranges = {name: [total_range(cmdp, x) for x in (cmdp.r, *cmdp.g)] for name, cmdp in models.items()}
+    lines = []
     for (algo, K), mine in together.items():
         found = [Figures.of(group, *ranges[group.run.env]) for group in mine]
-        percent = np.median([[100 * part.mean() for part in x[:6]] for x in found], axis=0) / [K, K, K, K, 1, 1]
-        within = f"{sum(x.within for x in found)} of {sum(len(group.seeds) for group in mine)}"
-        spent = number(1e6 * float(np.median([x.seconds for x in found])), 2)
-        cells.append([f"`{algo}`", f"{K:,}", *(number(x, 2) for x in percent), within, spent])
-    return rows_of(cells, len(cells[0]) - 1)
+        figures = {key: 100 * median(getattr(x, key).mean() for x in found) for key in (*TOTALS, "unsafe", "gap")}
+        figures |= {key: figures[key] / K for key in TOTALS}
+        within = Share(sum(x.within for x in found), sum(len(group.seeds) for group in mine))
+        lines.append(Line(algo, K, figures, within, 1e6 * median(x.seconds for x in found), None))
+    return as_table(lines, rounded(2), unit=", %")
+
+
+class Growth(NamedTuple):
+    """One row of the table of growth."""
+
+    algo: str
+    published: str
+    exponent: str
+    measured: Mapping[str, str]  # by preset
 
 
 def growth(groups: Iterable[Group]) -> list[str]:
@@ -169,21 +193,28 @@ def growth(groups: Iterable[Group]) -> list[str]:
     by_algo: dict[str, list[Group]] = {}
     for group in groups:
         by_algo.setdefault(group.run.algo, []).append(group)
-    cells: list[Sequence[str]] = [
-        ("algorithm", "published, up to logarithms", "exponent of K", "`practical`", "`theory`"),
+    columns: list[Column[Growth]] = [
+        Column("algo", "algorithm", "The algorithm.", lambda row: row.algo),
+        Column("published", "published, up to logarithms", "The published bound.", lambda row: row.published),
+        Column("exponent", "exponent of K", "Of the published bound.", lambda row: row.exponent, align="right"),
+        *(
+            Column(preset, preset, "Measured.", lambda row, preset=preset: row.measured[preset], align="right")
+            for preset in PRESETS
+        ),
     ]
+    rows = []
     for algo, mine in by_algo.items():
         guarantee = facts(algo).guarantee
         order = re.search(r"order (.+?)(?:,|;| and | as |[.]?$)", guarantee)
         kind = "strong" if guarantee.startswith("strong") else "weak"
         longest = max(group.run.episodes for group in mine)
-        found = [
-            exponents([g for g in mine if g.run.preset == preset and g.run.episodes == longest], kind)
+        found = {
+            preset: exponents([g for g in mine if g.run.preset == preset and g.run.episodes == longest], kind)
             for preset in PRESETS
-        ]
+        }
         published = f"{kind}, {order[1]}" if order else "nothing about regret"
-        cells.append([f"`{algo}`", published, EXPONENTS.get(algo, "0.5"), *found])
-    return rows_of(cells, 3)
+        rows.append(Growth(algo, published, EXPONENTS.get(algo, "0.5"), found))
+    return Table("", tuple(columns), tuple(rows)).to_markdown().splitlines()
 
 
 def exponents(groups: Sequence[Group], kind: str) -> str:

@@ -18,7 +18,7 @@ version = release = cmdpkit.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings"]
 exclude_patterns = ["_build", "_ext"]
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 default_role = "py:obj"  # `solve` in a docstring is a link where there is something to link to

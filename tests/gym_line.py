@@ -54,6 +54,9 @@ class WatchedByStep:
     def __init__(self):
         self.told = []
 
+    def episodic(self):
+        return None
+
     def first(self, s, rng):
         self.states, self.signals = [s], []
         return 1

@@ -63,6 +63,6 @@ def sparse(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
     pool = Pool(cmdp)
     _, free = pool.price(1.0, np.zeros(N))
-    _, weights, _ = pool.reach(np.zeros(N), np.ones(N))
+    _, weights, _ = pool.reach(pool.scaled(np.zeros(N)), np.ones(N))
     best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
-    return with_rho(cmdp, (free.w + best) / 2 * pool.units[1:])
+    return with_rho(cmdp, (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:])

@@ -10,6 +10,7 @@ import cmdpkit as ck
 from cmdpkit.records.record import Certificate, Run, RunRecord
 
 EXPONENT = {"pri": 0.5, "triple-q": 0.8, "opt-cmdp": 0.6}
+PRI = ("pri", "cl-pri")
 EPISODES = 1_000_000
 
 
@@ -53,7 +54,7 @@ def make_record(
     cmdp = ck.load(env) if cmdp is None else cmdp
     best = ck.solve(cmdp) if optimum is None else optimum
     rng = np.random.default_rng([zlib.crc32(f"{env} {algo} {preset}".encode()), seed])
-    share = {"pri": 0.0, "opt-cmdp": 0.02}.get(algo, 0.15) * rng.uniform(0.8, 1.2)
+    share = {"pri": 0.0, "cl-pri": 0.0, "opt-cmdp": 0.02}.get(algo, 0.15) * rng.uniform(0.8, 1.2)
     policy = ck.Policy.of(cmdp, (1 - share) * best.policy.pi + share * ck.Policy.uniform(cmdp).pi)
     values = ck.evaluate(cmdp, policy)
     run = Run(env, algo, episodes, seed, preset, params or {}, "" if blind else cmdp.fingerprint())
@@ -72,9 +73,9 @@ def make_record(
             third,
             (best.value - 0.02, best.value + 0.01),
             tuple((w - 0.02, w + 0.02) for w in values.w.tolist()),
-            tuple(None if algo == "pri" else True for _ in cmdp.constraints),
+            tuple(None if algo in PRI else True for _ in cmdp.constraints),
         ),
-        phases=(("pruning", 0), ("identification", third), ("refinement", 2 * third)) if algo == "pri" else (),
+        phases=(("pruning", 0), ("identification", third), ("refinement", 2 * third)) if algo in PRI else (),
         explanation=_explanation(algo, cmdp, third),
         notes=("the theory's bonus exceeds the horizon here: <vacuous>",) if algo == "triple-q" else (),
         seconds=float(rng.uniform(1, 3)),
@@ -84,7 +85,7 @@ def make_record(
 
 def _curves(algo, cmdp, best, episodes, blind, rng):
     k = checkpoints(episodes)
-    power = EXPONENT[algo]
+    power = EXPONENT.get(algo, 0.5)
     noise = np.cumsum(rng.normal(size=len(k))) * 0.01
     regret = (2 + rng.normal() * 0.1) * k**power * (1 + noise)
     miss = np.array(
@@ -107,7 +108,7 @@ def _curves(algo, cmdp, best, episodes, blind, rng):
 
 
 def _explanation(algo, cmdp, third):
-    if algo != "pri":
+    if algo not in PRI:
         return {"frames": 251, "frame length": 3981}
     return {
         "base learner": "triple-q",

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from cmdpkit.records import store
-from cmdpkit.results import study as analyse
 from cmdpkit.results.statistics import estimate, sign_flip_p, t_central, t_p, t_quantile
 from cmdpkit.results.study import Study, compare, curve, groups, slope
 from records import make_record, study, two_bounds
@@ -153,7 +152,7 @@ def test_comparisons_are_paired_by_seed(records):
 
 
 def test_the_table_has_every_form_and_what_became_of_the_policies(records):
-    rows = {row["algo"]: row for row in analyse.table(records)}
+    rows = {row["algo"]: row for row in Study(tuple(records)).table()}
     pri = rows["pri"]
     mine = [r for r in records if r.run.algo == "pri"]
     for name in ("regret", "strong_regret", "realised_regret"):
@@ -168,7 +167,7 @@ def test_the_table_has_every_form_and_what_became_of_the_policies(records):
         r.policy_utilities[0] <= 0.6 and r.policy_utilities[1] >= 1.0 for r in records if r.run.algo == "triple-q"
     )
     assert 0.4 < pri["slope"] < 0.6 and 0.7 < rows["triple-q"]["slope"] < 0.9
-    blind = analyse.table([make_record("two", "pri", 0, two_bounds(), blind=True)])[0]
+    blind = Study((make_record("two", "pri", 0, two_bounds(), blind=True),)).table()[0]
     assert "regret" not in blind and "violation_1" not in blind and blind["policies_within_bounds"] is None
     assert blind["realised_violation_2_low"] is None and not any(x != x for x in blind.values())
 

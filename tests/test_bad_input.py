@@ -18,6 +18,7 @@ from cmdpkit.model.constraints import Constraint, at_least, at_most
 from cmdpkit.model.transitions import Kernel
 
 P, R = np.full((2, 2, 2), 0.5), np.zeros((2, 2))
+SQUARE = np.array([[[0.9, 0.1], [0.8, 0.2]], [[0.7, 0.3], [0.6, 0.4]]])  # sums to 1 over the last axis only
 NAN, INF = float("nan"), float("inf")
 HUGE = 10**400  # a whole number no float can hold
 
@@ -54,6 +55,13 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P with other states": ({"P": np.full((2, 2, 3), 1 / 3)}, r"P has shape .* expected 2"),
     "P with other actions": ({"P": np.full((2, 3, 2), 0.5)}, r"P is for 2 states and 3 actions, r for 2 and 2"),
     "P with other steps": ({"P": np.full((4, 2, 2, 2), 0.5)}, r"P has 4 steps, expected 1 \(stationary\) or horizon = 3"),
+    "P in the order of older toolboxes": ({"P": np.full((3, 2, 2), 0.5), "r": np.zeros((2, 3))}, r"P has shape \(3, 2, 2\) and r is for 2 states and 3 actions: this is the order \(A, S, S\) .* np.swapaxes\(P, -3, -2\)"),
+    "P in that order per step": ({"P": np.full((3, 3, 2, 2), 0.5), "r": np.zeros((2, 3))}, r"this is the order \(A, S, S\) of older toolboxes"),
+    "P and r in that order": ({"P": np.full((3, 2, 2), 0.5), "r": np.zeros((3, 2))}, r"P looks like \(A, S, S\) and r like \(A, S\)"),
+    "P with actions last": ({"P": np.full((2, 2, 3), 0.5), "r": np.zeros((2, 3))}, r"this is the order \(S, next S, A\).*np.swapaxes\(P, -2, -1\)"),
+    "P square with actions last": ({"P": np.swapaxes(SQUARE, -2, -1)}, r"sums to 1 over axis -2 and not over its last axis: .*\(S, next S, A\)"),
+    "P square with next states first": ({"P": np.moveaxis(SQUARE, -1, 0)}, r"sums to 1 over axis -3 and not over its last axis"),
+    "P sparse, one matrix per action": ({"P": [scipy.sparse.eye(2)] * 3, "r": np.zeros((2, 3))}, r"sparse P\[h=0\] has shape \(2, 2\), .* = \(6, 2\); .*one matrix per action.*row s \* A \+ a"),
     "P ragged": ({"P": [[1.0], [0.5, 0.5]]}, r"P must be an array of numbers: .*inhomogeneous"),
     "P of text": ({"P": P.astype(str)}, r"P must be an array of numbers: got an array of <U"),
     "P complex": ({"P": P * 1j}, r"P must be an array of numbers: got an array of complex"),
@@ -61,6 +69,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P with infinity": ({"P": changed(P, (0, 1, 0), INF)}, r"P\[s=0, a=1\] .* probability inf, .*between 0 and 1"),
     "P negative": ({"P": P + np.array([-0.7, 0.7])}, r"P\[s=0, a=0\] .* probability -0\.1999.*, expected a number between 0 and 1"),
     "P above one": ({"P": P * 3}, r"probability 1\.5, expected a number between 0 and 1"),
+    "P with both infinities": ({"P": np.array([[[INF, -INF], [0.5, 0.5]]] * 2)}, r"P\[s=0, a=0\] gives next state index 0 probability inf"),
     "P sums below one": ({"P": changed(P, (1, 1, 0), 0.4)}, r"P\[s=1, a=1\] sums to 0\.9, expected 1 within 1e-09"),
     "P just outside the tolerance": ({"P": changed(P, (1, 0, 0), 0.5 + 2e-9)}, r"P\[s=1, a=0\] sums to 1\.000000002"),
     "P row of zeros": ({"P": changed(P, (1, 1), 0)}, r"P\[s=1, a=1\] sums to 0, .*mark the action as unavailable"),

@@ -21,7 +21,7 @@ import cmdpkit as ck
 from cmdpkit import cli, envs
 from cmdpkit.exact.solver import METHODS
 from cmdpkit.io import policies as policy_files
-from cmdpkit.results.plain import text as json_text
+from cmdpkit.results.json import text as json_text
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "command-line.md"
 VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos", "learn")
@@ -125,7 +125,7 @@ def test_what_is_not_finite_is_null_in_json() -> None:
 
 def test_envs_lists_all_and_describes_one() -> None:
     text = run("envs").stdout
-    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z]", line)] == envs.names()
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z]", line)] == ["environment", *envs.names()]
     assert [each["name"] for each in answer("envs")] == envs.names()
     (one,) = answer("envs", "paper/lower-bound")
     assert one == {

@@ -1,6 +1,8 @@
 """`algos` and `learn` from the shell."""
 
+import inspect
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve
+from cmdpkit.cli.learning import OPTIONS
+from cmdpkit.experiments.worker import learn_many
 from cmdpkit.io.policies import write_policy
+from cmdpkit.running.learning import learn, request
+from cmdpkit.running.parameters import RESERVED
 
 pytestmark = pytest.mark.compiled
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")
@@ -82,6 +88,24 @@ def test_vacuous_constants_are_said_and_verbose_tells_the_story():
         ((*LEARN, "0.5"), 2, "0.5 is not a whole number"),
         ((*LEARN, "10", "--set", "eta"), 2, "'eta' is not NAME=VALUE"),
         ((*LEARN, "10", "--set", "etta=1"), 1, "etta"),
+        ((*LEARN, "10", "--set", "seed=3"), 2, "'seed' is not a parameter of the algorithm; give --first-seed instead"),
+        ((*LEARN, "10", "--set", "preset=theory"), 2, "give --preset instead"),
+        ((*LEARN, "10", "--set", "noise=bernoulli"), 2, "give --noise instead"),
+        ((*LEARN, "10", "--set", "env=queue"), 2, "give the argument MODEL instead"),
+        ((*LEARN, "10", "--set", "progress=1"), 1, "progress is not a parameter of an algorithm"),
+        ((*LEARN, "10", "--set", "baseline_utility=1"), 1, "baseline_utility is not a parameter of an algorithm"),
+        ((*LEARN, "10", "--set", "spec=1"), 1, "spec is not a parameter of an algorithm"),
+        (
+            (*LEARN, "10", "--first-seed", str(2**63)),
+            1,
+            f"seed is {2**63}, expected a whole number from 0 to 2**63 - 1",
+        ),
+        ((*LEARN, "10", "--seeds", "2", "--first-seed", str(2**63 - 1)), 1, f"seed is {2**63}, expected"),
+        (
+            ("learn", "paper/synthetic", "--set", "delta=1e-300"),
+            1,
+            "delta is 1e-300, expected at least 1e-12 and below 1",
+        ),
         ((*LEARN, "10", "--preset", "bold"), 1, "bold"),
         ((*LEARN, "10", "--bound", "utlity=1"), 1, "did you mean 'utility'"),
         (("learn", "paper/synthetic", "--algo", "tripleq"), 1, "did you mean 'triple-q'"),
@@ -92,6 +116,19 @@ def test_bad_requests_are_one_sentence(arguments, code, message):
     result = run(*arguments)
     assert result.exit_code == code
     assert message in result.stderr and "Traceback" not in result.output
+
+
+def test_every_argument_of_a_run_is_reserved_and_no_parameter_of_an_algorithm_is():
+    """Whatever `learn` or a learner's constructor takes by name could not be told from a parameter of that name."""
+    taken = {*inspect.signature(learn).parameters, *inspect.signature(learn_many).parameters}
+    taken |= {*inspect.signature(request).parameters} - {"world"}
+    assert taken - {"params"} <= RESERVED
+    assert set(OPTIONS) <= RESERVED
+    for name in learners.names():
+        with pytest.raises(ValueError, match="unknown parameter") as caught:
+            learn("paper/synthetic", name, episodes=10, no_such_thing=1)
+        known = set(re.findall(r"\w+", str(caught.value).partition("there are")[2]))
+        assert not known & RESERVED, name
 
 
 def test_an_impossible_bound_is_said_not_hidden():
@@ -117,10 +154,15 @@ def test_a_killed_command_continues_and_a_finished_one_is_not_repeated(tmp_path)
     assert kept == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 
 
+NEEDY = ("dope", "opdop", "opsrl", "opt-dual", "opt-pess-lp", "opt-pess-primal-dual", "opt-primal-dual")
+
+
 def test_every_algorithm_says_what_is_proved_what_it_needs_and_where_it_is_from():
     for entry in answer("algos"):
-        assert entry["reference"].startswith("arXiv "), entry["name"]
-        assert entry["guarantee"] and entry["needs"], entry["name"]
+        ours = entry["name"] in ("cl-pri", "dual-q")
+        assert entry["reference"].startswith("our own, after arXiv " if ours else "arXiv "), entry["name"]
+        assert entry["guarantee"] and entry["presets"], entry["name"]
+        assert bool(entry["needs"]) == (entry["name"] in NEEDY), entry["name"]
 
 
 def test_a_baseline_file_is_the_policy_that_a_safe_algorithm_begins_with(tmp_path):

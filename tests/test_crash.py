@@ -35,7 +35,7 @@ episodes = 60_000
 seeds = 10
 """
 # Python reads this file when it starts, in workers too: runs are saved far more often than every five seconds.
-EAGER = "import cmdpkit.running.learning\ncmdpkit.learning.SAVE_SECONDS = 0.02\n"
+EAGER = "import cmdpkit.running.learning\ncmdpkit.running.learning.SAVE_SECONDS = 0.02\n"
 
 
 class Bench:
@@ -58,7 +58,8 @@ class Bench:
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.folder)}
+        places = [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in places if place)}
 
     def wait_for_work(self, process: subprocess.Popen[str]) -> None:
         """Until a run is done or saved that was not there before, or the command ends."""
@@ -71,6 +72,8 @@ class Bench:
     def state(self) -> set[tuple[str, int]]:
         with_times = set()
         for path in self.out.glob("*.*") if self.out.exists() else ():
+            if path.name == "study.json":  # written before the first run
+                continue
             try:
                 with_times.add((path.name, path.stat().st_mtime_ns))
             except FileNotFoundError:

@@ -5,14 +5,13 @@ import pytest
 
 from cmdpkit import Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.dual_q import Learner
-from cmdpkit.learners.dual_q.kernel import CHANGED
+from cmdpkit.learners.dual_q import DualQ
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 
 
 def played(cmdp, K, seed=1, **params):
-    learner = Learner(Spec.of(cmdp, K), **params)
+    learner = DualQ(Spec.of(cmdp, K), **params)
     returns = learner.run(Source.of(cmdp), stream(seed), K)
     return learner, returns
 
@@ -52,7 +51,7 @@ def test_without_constraints_it_is_plain_q_learning():
 def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
     cmdp, K = envs.build("paper/grid"), 300
     whole, returns = played(cmdp, K)
-    stepwise, rng, sim = Learner(Spec.of(cmdp, K)), stream(1), Source.of(cmdp).simulator
+    stepwise, rng, sim = DualQ(Spec.of(cmdp, K)), stream(1), Source.of(cmdp).simulator
     rewards = []
     for _ in range(K):
         s = reset(sim, rng)
@@ -66,7 +65,6 @@ def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
         stepwise.last(sim.outcomes[x])
         rewards.append(total)
     np.testing.assert_array_equal(returns.reward, rewards)
-    stepwise.tables.clock[CHANGED] = 0  # no meter has been told of the last policy
     for name, array in whole.state().items():
         np.testing.assert_array_equal(array, stepwise.state()[name], err_msg=name)
 
@@ -75,7 +73,7 @@ def test_random_actions_fade_like_one_over_sqrt_k():
     cmdp = envs.build("paper/synthetic")
     learner, _ = played(cmdp, 100_000)
     k = 100_000 // learner.params.frame * learner.params.frame
-    assert learner.tables.explore[0] == pytest.approx(0.1 * np.sqrt(270 / k))
+    assert learner.learned.explore[0] == pytest.approx(0.1 * np.sqrt(270 / k))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +94,6 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 
 def test_a_state_of_another_size_is_refused():
-    one, other = (Learner(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
-    with pytest.raises(ValueError, match=r"state\['cells'\] has shape"):
+    one, other = (DualQ(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
+    with pytest.raises(ValueError, match=r"state\['learned/cells'\] has shape"):
         other.restore(one.state())

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli
-from cmdpkit.experiments import execute
 from cmdpkit.experiments import worker as jobs
 from cmdpkit.experiments.execute import bench
+from cmdpkit.experiments.worker import learn_many
 from cmdpkit.records import store
 from cmdpkit.records.manifest import difference
-from cmdpkit.running.runs import learn_many
+from cmdpkit.results.folder import load_models
 
 SMALL = {"episodes": 2000, "seeds": 3}
 
@@ -125,7 +125,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 
     seen = Seen()
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.running.runs.learn_in", bug)
+        patched.setattr("cmdpkit.experiments.worker.learn_in", bug)
         again = bench(*asked, **SMALL, out=tmp_path, executor="serial", observer=seen)
     assert seen.begun == [(6, 3)] and len(seen.ends) == 3
     assert all(f.reason.startswith("ZeroDivisionError: by nothing (test_execute.py:") for f in again.failures)
@@ -134,7 +134,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
     asked = {"episodes": 100, "seeds": 1, "out": tmp_path, "executor": "serial"}
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.running.runs.learn_in", lambda *a, **k: 1 / 0)
+        patched.setattr("cmdpkit.experiments.worker.learn_in", lambda *a, **k: 1 / 0)
         assert len(bench(["paper/grid"], ["triple-q"], **asked).failures) == 1
     study = bench(["paper/grid"], ["triple-q"], **asked)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
@@ -147,7 +147,7 @@ def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, m
         except KeyboardInterrupt:
             raise RuntimeError("query interrupted") from None
 
-    monkeypatch.setattr("cmdpkit.running.runs.learn_in", swallow)
+    monkeypatch.setattr("cmdpkit.experiments.worker.learn_in", swallow)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
@@ -157,12 +157,12 @@ def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, m
 def test_models_of_your_own_travel_to_other_processes_and_are_kept(tmp_path):
     cmdp = ck.CMDP([[[0.5, 0.5]] * 2, [[1.0, 0.0]] * 2], [[0, 1], [2, 0.5]], horizon=3)
     study = bench({"mine": cmdp}, ["triple-q"], **SMALL, out=tmp_path, executor="processes", workers=1)
-    assert {r.run.env for r in study.records} == {"mine"} and study.models == {"mine": cmdp}
-    assert execute.models_of(tmp_path.parent, study.records) == {"mine": cmdp}
+    assert {r.run.env for r in study.records} == {"mine"} and study.models == {cmdp.fingerprint(): cmdp}
+    assert load_models(tmp_path.parent, study.records) == {cmdp.fingerprint(): cmdp}
 
 
 def test_an_optimum_is_found_once_per_process_and_environment(tmp_path, monkeypatch):
-    jobs._world.cache_clear()
+    jobs._model_world.cache_clear()
     counted = []
     solve = jobs.ModelWorld.__init__
     monkeypatch.setattr(jobs.ModelWorld, "__init__", lambda *a, **k: (counted.append(1), solve(*a, **k))[1])
@@ -181,7 +181,7 @@ def test_an_optimum_is_found_once_per_process_and_environment(tmp_path, monkeypa
     ],
 )
 def test_an_executor_that_cannot_be_is_refused(options, said, monkeypatch):
-    monkeypatch.setattr("cmdpkit.experiments.cluster.ANSWER", "1s")
+    monkeypatch.setattr("cmdpkit.experiments.backends.dask.CONNECT_TIMEOUT", "1s")
     with pytest.raises(ValueError, match=said):
         bench(["paper/grid"], ["triple-q"], **SMALL, **options)
 
@@ -296,7 +296,7 @@ def test_a_model_file_that_was_changed_is_not_taken_for_the_model(tmp_path):
     bench(["paper/grid"], ["triple-q"], episodes=100, seeds=1, out=tmp_path, executor="serial")
     (kept,) = (tmp_path / "models").iterdir()
     ck.write_model(ck.load("paper/synthetic"), kept, overwrite=True)
-    jobs._world.cache_clear()
+    jobs._model_world.cache_clear()
     study = bench(["paper/grid"], ["triple-q"], episodes=100, seeds=2, out=tmp_path, executor="serial")
     assert len(study) == 1 and "is not the model of this run any more" in study.failures[0].reason
 

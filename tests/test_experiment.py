@@ -7,10 +7,11 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
+from cmdpkit.learners.registry import resolve
 from cmdpkit.paper.reproduce import paper_experiments
 from cmdpkit.records.record import Run
 from cmdpkit.running.learning import request
-from cmdpkit.running.worlds import ModelWorld
+from cmdpkit.running.worlds import ModelWorld, world_of
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 PLAIN = {"name": "x", "environments": ["paper/synthetic"], "algorithms": ["triple-q"], "episodes": 1000, "seeds": 2}
@@ -38,12 +39,12 @@ def test_a_list_is_several_settings_and_the_order_is_that_of_the_file():
         environments=["paper/grid", {"model": "random", "params": {"S": [3, 4], "seed": 7}}],
         algorithms=[
             {"name": "triple-q", "params": {"eta": [1.0, 2.0], "keep": 0.5}},
-            {"name": "pri", "preset": ["paper", "practical"], "episodes": 2e3},
+            {"name": "pri", "preset": ["paper", "theory"], "episodes": 2e3},
         ],
         seeds=[5, 1],
     )
     settings = [("triple-q", "practical", {"eta": x, "keep": 0.5}, 1000) for x in (1.0, 2.0)]
-    settings += [("pri", preset, {}, 2000) for preset in ("paper", "practical")]
+    settings += [("pri", preset, {}, 2000) for preset in ("paper", "theory")]
     expected = [
         (env, algo, preset, params, episodes, seed)
         for env in ("paper/grid", "random:S=3,seed=7", "random:S=4,seed=7")
@@ -55,7 +56,7 @@ def test_a_list_is_several_settings_and_the_order_is_that_of_the_file():
 
 def test_a_run_is_the_one_that_learn_would_make():
     world = ModelWorld(ck.load("paper/synthetic"), "paper/synthetic", "bernoulli")
-    alone = request(world, "triple-q", episodes=1000, seed=1, noise="bernoulli", eta=2.0)
+    alone = request(world, resolve("triple-q"), episodes=1000, seed=1, eta=2.0)
     assert asked(algorithms=[{"name": "triple-q", "params": {"eta": 2.0}}], noise="bernoulli")[1] == alone
 
 
@@ -78,11 +79,16 @@ def test_every_part_of_what_is_asked_counts():
     assert len(set(found)) == len(found) == 12
 
 
-def test_bounds_change_the_model_and_its_name():
-    (name, cmdp), *_ = Experiment.of(
-        {**PLAIN, "environments": [{"model": "paper/synthetic", "bounds": {"utility": [1.9, 1.5]}}]}, "x"
+def test_bounds_change_the_model_and_are_a_part_of_the_run_not_of_its_name():
+    first, second = Experiment.of(
+        {**PLAIN, "environments": [{"model": "paper/synthetic", "bounds": {"utility": [1.9, 1]}}]}, "x"
     ).problems
-    assert name == "paper/synthetic with utility = 1.9" and cmdp.constraints[0].bound == 1.9
+    assert (first.env, first.bounds, second.bounds) == ("paper/synthetic", {"utility": 1.9}, {"utility": 1.0})
+    assert first.world.constraints[0].bound == 1.9
+    runs = asked(environments=[{"model": "paper/synthetic", "bounds": {"utility": 1}}])
+    assert {(run.env, run.problem) for run in runs} == {("paper/synthetic", "paper/synthetic with utility = 1")}
+    world = world_of("paper/synthetic", bounds={"utility": 1.0})
+    assert runs[1] == request(world, resolve("triple-q"), episodes=1000, seed=1)
 
 
 def test_files_are_relative_to_the_toml_and_their_runs_do_not_depend_on_where_one_stands(tmp_path, monkeypatch):
@@ -168,3 +174,10 @@ def test_a_missing_file_is_named():
 
 def test_runs_are_plain_requests():
     assert all(isinstance(run, Run) for run in asked())
+
+
+@pytest.mark.parametrize("name", ["seed", "noise", "preset", "episodes", "baseline", "progress"])
+def test_settings_of_the_whole_run_are_refused_among_the_parameters(name):
+    """Among them, noise would be taken for the noise of the run, and a preset would be given twice."""
+    with pytest.raises(ck.CmdpkitError, match=rf"algorithms\[0\]\.params: {name} is not a parameter of an algorithm"):
+        asked(algorithms=[{"name": "triple-q", "params": {name: 1}}])

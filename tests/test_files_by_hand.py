@@ -133,9 +133,9 @@ def test_renormalise_divides_rounded_rows_by_their_sum(tmp_path):
     path = tmp_path / "model.csv"
     path.write_text(
         '# horizon = 2\n# start = "x"\nstate,action,next_state,probability,reward\n'
-        "x,a,x,0.33,3\nx,a,y,0.33,6\nx,a,z,0.33,9\ny,a,x,2,0\nz,a,z,1,0\n"
+        "x,a,x,0.3,3\nx,a,y,0.3,6\nx,a,z,0.30,9\ny,a,x,2,0\nz,a,z,1,0\n"
     )
-    with pytest.raises(ValueError, match=r"model.csv:4: transition from 'x' under 'a': .* sum to 0.99, expected 1"):
+    with pytest.raises(ValueError, match=r"model.csv:4: transition from 'x' under 'a': .* sum to 0.9, expected 1"):
         read_model(path)
     cmdp = read_model(path, renormalise=True)
     assert np.allclose(cmdp.P[0, 0, 0], 1 / 3) and cmdp.P[0, 1, 0].tolist() == [1, 0, 0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit import learners
 from cmdpkit.running.learning import checkpoints, learn
 from cmdpkit.running.worlds import ModelWorld
 
@@ -142,6 +143,10 @@ def test_progress_reports_every_piece():
         ({"preset": "best"}, "best"),
         ({"colour": 3}, "colour"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 1.7}, r"seed is 1\.7, expected a whole number from 0"),
+        ({"seed": 2**63}, f"seed is {2**63}, expected a whole number from 0"),
+        ({"seeds": 3}, "seeds is not a parameter of an algorithm"),
+        ({"slack": 3}, "slack is not a parameter of an algorithm"),
         ({"constraints": [ck.at_most("cost", 1)]}, "a model brings its own constraints"),
     ],
 )
@@ -167,9 +172,23 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
 
 
 def test_the_account_of_a_run_takes_a_line_an_entry():
-    run = learn("paper/synthetic", "pri", episodes=20_000, seed=1)
+    run = learn("paper/synthetic", "cl-pri", episodes=20_000, seed=1)
     text = run.explain()
-    assert text.startswith("pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
+    assert text.startswith("cl-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
     epochs = text.split("epochs:\n")[1].splitlines()
     assert sum(line.startswith("  until episode") for line in epochs) == len(run.explanation["epochs"])
     assert "00000000" not in text, "numbers have six digits"
+
+
+@pytest.mark.parametrize("algo", [name for name in learners.names() if name not in ("triple-q", "dual-q")])
+@pytest.mark.parametrize("delta", [1e-300, 5e-324, 1e-13, 0.0, 1.0, float("nan")])
+def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(algo, delta):
+    for preset in learners.facts(algo).presets:
+        with pytest.raises(ck.CmdpkitError, match=rf"delta is {delta}, expected .*at least 1e-12 and below 1"):
+            learn("paper/synthetic", algo, episodes=50, preset=preset, delta=delta)
+
+
+@pytest.mark.parametrize("algo", [name for name in learners.names() if name not in ("triple-q", "dual-q")])
+def test_the_smallest_probability_of_error_works_everywhere(algo):
+    run = learn("paper/synthetic", algo, episodes=50, delta=1e-12)
+    assert np.isfinite(run.curves["regret"]).all()

@@ -41,9 +41,9 @@ def by_hand(cmdp, learner, source, rng, n):
 def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     n, optimum = 300, solve(cmdp).value
     spec = Spec.of(cmdp, n)
-    values = by_hand(cmdp, TripleQ(spec, preset), Source.of(cmdp), stream(1), n)
+    values = by_hand(cmdp, TripleQ(spec, preset=preset), Source.of(cmdp), stream(1), n)
     source = Source.of(cmdp, optimum)
-    TripleQ(spec, preset).run(source, stream(1), n)
+    TripleQ(spec, preset=preset).run(source, stream(1), n)
     gaps = np.array([optimum, *cmdp.rho]) - values
     tally = source.meter.tally()
     assert tally.episodes == n

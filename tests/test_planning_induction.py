@@ -106,7 +106,7 @@ def test_compiled_and_plain_python_agree_to_the_bit():
     H, (_, S, A) = x.H, x.r.shape
     outputs = []
     for function in (extended_induction, extended_induction.py_func):
-        found = Optimistic.room(H, S, A, 1)
+        found = Optimistic.empty(H, S, A, 1)
         function(x.box, x.r, x.r[None], x.allowed, found)
         outputs.append(found)
     for compiled, plain in zip(*outputs, strict=True):
@@ -119,7 +119,7 @@ def test_what_was_computed_before_does_not_matter():
     box = Box(lo, up, np.full(5, 0.0), np.full(5, 0.5))
     allowed = np.ones((1, 5, 2), dtype=bool)
     ties, other = rng.integers(0, 2, (1, 5, 2)).astype(float), rng.random((1, 5, 2))
-    fresh, used = Optimistic.room(4, 5, 2, 1), Optimistic.room(4, 5, 2, 1)
+    fresh, used = Optimistic.empty(4, 5, 2, 1), Optimistic.empty(4, 5, 2, 1)
     extended_induction(box, ties, other[None], allowed, fresh)
     for objective in (other, -other, ties):
         extended_induction(box, objective, other[None], allowed, used)

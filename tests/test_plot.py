@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from itertools import pairwise
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 import cmdpkit as ck
-from cmdpkit.results import boards as plot_boards
-from cmdpkit.results import figures as plot
+from cmdpkit.results.figures import boards as plot_boards
+from cmdpkit.results.figures import curves as plot
 from cmdpkit.results.study import Study, curve, groups
 from records import make_record, study, two_bounds
 
@@ -179,3 +182,47 @@ def test_what_cannot_be_drawn_is_explained(grid, two, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ValueError, match=r"figures need matplotlib.*pip install 'cmdpkit\[plot\]'"):
         study_.plot("regret")
+
+
+# -- fonts -------------------------------------------------------------------------------------------------------------
+
+
+def saved_in_every_way(figure, folder):
+    """Bytes of PDF and PostScript files, by the way in which they were written."""
+    found = {}
+    for suffix in ("pdf", "ps", "eps"):
+        figure.savefig(folder / f"a.{suffix}")
+        found[f"path {suffix}"] = (folder / f"a.{suffix}").read_bytes()
+        stream = io.BytesIO()
+        figure.savefig(stream, format=suffix)
+        found[f"stream {suffix}"] = stream.getvalue()
+        stream = io.BytesIO()
+        figure.canvas.print_figure(stream, format=suffix)
+        found[f"canvas {suffix}"] = stream.getvalue()
+    return found
+
+
+def test_fonts_are_embedded_as_truetype_however_a_figure_is_saved_and_settings_stay(grid, tmp_path):
+    """A PDF names its kinds of fonts in clear text, PostScript defines them; type 3 is matplotlib's own default."""
+    before = {name: matplotlib.rcParams[name] for name in ("pdf.fonttype", "ps.fonttype", "savefig.dpi")}
+    assert before["pdf.fonttype"] == before["ps.fonttype"] == 3
+    for way, data in saved_in_every_way(plot.regret(grid), tmp_path).items():
+        if way.endswith("pdf"):
+            assert b"/FontFile2" in data and b"/Type3" not in data, way
+        else:
+            assert b"/FontType 42 def" in data and b"/FontType 3 def" not in data, way
+    assert {name: matplotlib.rcParams[name] for name in before} == before
+
+
+def test_the_pages_of_a_pdf_document_have_the_fonts_of_the_whole_document(grid, tmp_path):
+    """Fonts of a document are embedded when it is closed; pages written with other settings could not be read."""
+    for fonttype, there, absent in ((3, b"/Type3", b"/FontFile2"), (42, b"/FontFile2", b"/Type3")):
+        with matplotlib.rc_context({"pdf.fonttype": fonttype}), PdfPages(tmp_path / "pages.pdf") as pages:
+            pages.savefig(plot.regret(grid))
+        data = (tmp_path / "pages.pdf").read_bytes()
+        assert there in data and absent not in data
+
+
+def test_text_of_an_svg_stays_text(grid, tmp_path):
+    plot.regret(grid).savefig(tmp_path / "a.svg")
+    assert ">regret<" in (tmp_path / "a.svg").read_text(encoding="utf-8")

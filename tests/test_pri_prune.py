@@ -6,10 +6,10 @@ from scipy.stats import binom
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.pri.paper import PaperPRI
-from cmdpkit.learners.pri.paper.base import BaseRun, _book, means, radius, within
-from cmdpkit.learners.pri.paper.presets import params
-from cmdpkit.learners.pri.paper.prune import (
+from cmdpkit.learners.params import chosen
+from cmdpkit.learners.pri import PRI
+from cmdpkit.learners.pri.base import BaseRun, _add_up, means, radius, within
+from cmdpkit.learners.pri.prune import (
     ALONE,
     DROP,
     Rule,
@@ -39,12 +39,12 @@ def test_the_instance_is_solved_by_hand():
 def test_an_action_is_underused_by_share_by_count_or_because_nobody_comes_there():
     spec = Spec.of(easy(), 1000)
     usage = np.array([[[97.0, 3.0, 0.0], [2.0, 0.0, 0.0]], [[98.0, 2.0, 0.0], [0.0, 2.0, 0.0]]])
-    by_share = params(spec, "paper", {"use_min": 0.02, "reach_min": 0.05})
+    by_share = chosen(PRI.presets, spec, "paper", {"use_min": 0.02, "reach_min": 0.05})
     assert underused(usage, by_share).tolist() == [
         [[False, False, True], [True, True, True]],
         [[False, True, True], [True, True, True]],
     ]
-    by_count = params(spec, "theory", {"count_min": 2.0})
+    by_count = chosen(PRI.presets, spec, "theory", {"count_min": 2.0})
     assert underused(usage, by_count).tolist() == [
         [[False, False, True], [True, True, True]],
         [[False, True, True], [True, True, True]],
@@ -86,7 +86,7 @@ def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
     # Of 200 other seeds none failed with either base learner, so one of three does with probability below 0.05.
     cmdp = easy()
     for seed in range(3):
-        learner = PaperPRI(Spec.of(cmdp, 300_000), "paper", eps_rho=0.0, base=base)
+        learner = PRI(Spec.of(cmdp, 300_000), preset="paper", eps_rho=0.0, base=base)
         learner.run(Source.of(cmdp), stream(seed), 25_000)
         assert learner.pruning.done
         assert np.array_equal(learner.pruning.D, support(cmdp))
@@ -94,8 +94,8 @@ def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
 
 def test_a_base_learner_that_counts_no_uses_is_judged_by_what_it_recommends():
     cmdp = easy()
-    learner = PaperPRI(Spec.of(cmdp, 20_000), "paper", eps_rho=0.0, base="opt-cmdp")
-    assert not hasattr(learner.pruning.current, "usage")
+    learner = PRI(Spec.of(cmdp, 20_000), preset="paper", eps_rho=0.0, base="opt-cmdp")
+    assert learner.pruning.current.usage() is None
     learner.run(Source.of(cmdp), stream(1), 2000)
     assert np.array_equal(learner.pruning.D, support(cmdp))
 
@@ -141,7 +141,7 @@ def test_the_radius_holds_at_all_times_at_once():
         returns = 3.0 * (rng.random(400) < chances)
         tally = np.zeros((3, 1))
         for k in range(400):
-            _book(returns[None, k : k + 1], 1.5, tally)
+            _add_up(returns[None, k : k + 1], 1.5, tally)
             if abs(means(tally)[0] - 3 * chances[: k + 1].mean()) > radius(tally, 3, 0.05)[0]:
                 failures += 1
                 break
@@ -160,9 +160,9 @@ def test_early_stop_never_contradicts_the_exact_gap(gap):
     rule = Rule(np.array([0.5]), tol_value=0.1, tol_utility=0.1, two_sided=False)
     for _ in range(200):
         reference, tally, answer = np.zeros((3, 2)), np.zeros((3, 2)), None
-        _book(_returns(rng, 1.0, 20_000), 1.0, reference)
+        _add_up(_returns(rng, 1.0, 20_000), 1.0, reference)
         for _ in range(20):
-            _book(_returns(rng, 1.0 - gap, 1000), 1.0, tally)
+            _add_up(_returns(rng, 1.0 - gap, 1000), 1.0, tally)
             answer = early_verdict(reference, tally, rule, 2, 0.1)
             if answer is not None:
                 break
@@ -174,8 +174,8 @@ def test_early_stop_never_contradicts_the_exact_gap(gap):
 
 def test_early_stop_sees_a_threshold_that_is_missed():
     rng, tally, reference = np.random.default_rng(8), np.zeros((3, 2)), np.zeros((3, 2))
-    _book(_returns(rng, 1.0, 20_000), 1.0, reference)
-    _book(_returns(rng, 1.0, 20_000), 1.0, tally)
+    _add_up(_returns(rng, 1.0, 20_000), 1.0, reference)
+    _add_up(_returns(rng, 1.0, 20_000), 1.0, tally)
     for rho, answer in ((0.9, True), (1.1, False), (1.0, None)):
         assert early_verdict(reference, tally, Rule(np.array([rho]), 0.1, 0.0, False), 2, 0.05) is answer
 

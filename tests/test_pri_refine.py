@@ -9,9 +9,11 @@ from scipy.optimize import linprog
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.pri.paper.decompose import DecompositionOpt, whole_plays
-from cmdpkit.learners.pri.paper.presets import params, rad
-from cmdpkit.learners.pri.paper.refine import IDENTIFY, REFINE, Refinement, likeliest, policies_in
+from cmdpkit.learners.params import chosen
+from cmdpkit.learners.pri import PRI
+from cmdpkit.learners.pri.decompose import DecompositionOpt, whole_plays
+from cmdpkit.learners.pri.presets import rad
+from cmdpkit.learners.pri.refine import IDENTIFY, REFINE, Refinement, likeliest, policies_in
 from cmdpkit.model.policy import one_hot
 from cmdpkit.simulate.random import stream
 from pri_instance import easy, support
@@ -106,7 +108,7 @@ def test_the_policies_of_an_action_set_come_in_order_of_use_however_many_there_a
 def refinement(cmdp, D, K, **changes):
     """The phases of refinement inside D, for the thresholds as they are."""
     spec = Spec.of(cmdp, 4 * K)
-    p = params(spec, "paper", {"K": K, "eps_rho": 0.0, **changes})
+    p = chosen(PRI.presets, spec, "paper", {"K": K, "eps_rho": 0.0, **changes})
     return Refinement(spec, p, D, D.astype(float), spec.rho)
 
 

@@ -87,14 +87,14 @@ def test_published_figures_fit_the_limit_too(shown, rows):
 
 
 READ = """[...document.querySelectorAll('table.published tbody')].flatMap(body => [...body.rows].map(row => {
-    const cell = name => row.querySelector('td.' + name), interval = cell('interval').dataset;
+    const cell = name => row.querySelector('td.col-' + name), interval = cell('interval').dataset;
     const text = a => document.querySelector(a.getAttribute('href')).textContent;
     return { algo: body.querySelector('th').textContent, quantity: cell('quantity').textContent,
-        published: cell('theirs').dataset.value, measured: cell('ours').dataset.value,
+        published: cell('published').dataset.value, measured: cell('measured').dataset.value,
         low: interval.low ?? null, high: interval.high ?? null,
-        texts: ['theirs', 'ours', 'interval'].map(name => cell(name).textContent),
-        verdict: cell('says').textContent, differs: row.classList.contains('differs'),
-        assumptions: [...cell('marks').querySelectorAll('a')].map(text) }; }))"""
+        texts: ['published', 'measured', 'interval'].map(name => cell(name).textContent),
+        verdict: cell('verdict').textContent, differs: row.classList.contains('differs'),
+        assumptions: [...cell('assumptions').querySelectorAll('a')].map(text) }; }))"""
 
 
 def test_published_figures_come_first_with_the_numbers_of_the_rows(browser, beside, rows):
@@ -118,13 +118,13 @@ def test_published_figures_come_first_with_the_numbers_of_the_rows(browser, besi
         assert sorted(shown["assumptions"]) == sorted(row.assumptions)
         read = [float(text.replace(",", "")) for text in shown["texts"][:2]]
         assert read == pytest.approx([row.published, row.measured.mean], rel=5e-4)
-    assert [shown["texts"][2] for shown in found] == ["-268.4 … 738.3", "no spread", "1,415,000 … 2,685,000", "-"]
+    assert [shown["texts"][2] for shown in found] == ["-268.4 … 738.3", "no spread", "1,415,000 … 2,685,000", "–"]
     assert browser.run("document.querySelectorAll('#published :is(b, i, u, s)').length") == 0
 
 
 def test_an_assumption_is_reached_with_the_keyboard(browser, beside):
     browser.open(beside)
-    browser.run("document.querySelector('table.published .marks a').focus()")
+    browser.run("document.querySelector('table.published .col-assumptions a').focus()")
     browser.press("Enter")
     assert browser.run("location.hash") == "#assumption-1"
     assert browser.run("document.querySelector('li:target').textContent") == "The board is ours."
@@ -144,7 +144,7 @@ def test_published_figures_are_readable_at_every_width(browser, beside, width, d
             "[...document.querySelectorAll('table.published')].every(t => t.scrollWidth <= t.clientWidth)"
         )
     assert browser.run(OVERLAPPING) == []
-    said = "getComputedStyle(document.querySelector('.differs .says span'))"
+    said = "getComputedStyle(document.querySelector('.differs .col-verdict span'))"
     assert contrast(browser.run(f"{said}.color"), browser.run(f"{said}.backgroundColor")) >= 4.5
 
 

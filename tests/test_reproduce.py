@@ -47,10 +47,10 @@ def rows(env, regret, violation):
 def test_every_published_figure_has_a_row(env):
     found = {(row.algo, row.quantity): row.published for row in rows(env, 1.0, 1.0)}
     grid = env == "paper/grid"
-    for algo in ("pri (paper)", "pri (practical)"):
+    for algo in ("pri (paper)", "cl-pri (practical)"):
         assert found.pop((algo, "regret")) == (1.69e5 if grid else 6.89e4)
         assert found.pop((algo, "violation")) == (-6.51e3 if grid else -8e4)
-    assert found.pop(("pri (practical)", "realised violation")) == (-6.51e3 if grid else -8e4)
+    assert found.pop(("cl-pri (practical)", "realised violation")) == (-6.51e3 if grid else -8e4)
     for algo in ("triple-q (practical)", "triple-q (authors)"):
         assert found.pop((algo, "regret")) == (3.19e6 if grid else 1.57e6)
         assert found.pop((algo, "violation")) == (-5.27e5 if grid else -4.17e5)
@@ -107,7 +107,7 @@ def test_every_row_says_what_it_assumes():
     for env, key in (("paper/synthetic", "start"), ("paper/grid", "board")):
         for row in rows(env, 1.0, 1.0):
             assert ASSUMPTIONS[key] in row.assumptions and set(row.assumptions) <= set(ASSUMPTIONS.values())
-            assert (ASSUMPTIONS["practical"] in row.assumptions) == (row.algo == "pri (practical)")
+            assert (ASSUMPTIONS["ours"] in row.assumptions) == (row.algo == "cl-pri (practical)")
             assert (ASSUMPTIONS["constants"] in row.assumptions) == row.algo.startswith("triple-q")
 
 
@@ -154,7 +154,7 @@ COMMAND = ["reproduce", "paper", "--quick", "--executor", "serial"]
 FIGURES = {
     *(f"paper-{env}-{what}.png" for env in ("synthetic", "grid") for what in ("regret-violation", "multiplier")),
     *(f"paper-{env}-regret-violation-log.png" for env in ("synthetic", "grid")),
-    *(f"paper-grid-policy-{whose}.png" for whose in ("optimum", "pri-paper", "pri-practical")),
+    *(f"paper-grid-policy-{whose}.png" for whose in ("optimum", "pri-paper", "cl-pri-practical")),
 }
 
 

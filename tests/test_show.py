@@ -14,12 +14,15 @@ from rich.console import Console, RenderableType
 
 import cmdpkit as ck
 from cmdpkit import envs
-from cmdpkit.exact.diagnosis import Range, Separation, Tradeoff, separations
+from cmdpkit.exact.diagnosis import Separation, separations
+from cmdpkit.exact.ranges import Range
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
-from cmdpkit.results.text import answers as show
-from cmdpkit.results.text.policies import view
-from cmdpkit.results.text.wording import aligned, label, number, percent, ranges
+from cmdpkit.results.text import diagnosis as show
+from cmdpkit.results.text.policy import view
+from cmdpkit.results.text.solution import solution
+from cmdpkit.results.wording import aligned, label, number, percent, ranges
 
 
 def printed(renderable: RenderableType, width: int = 100) -> str:
@@ -76,7 +79,7 @@ def test_a_name_can_neither_command_the_terminal_nor_pass_for_markup() -> None:
     bound = ck.at_most("[b]cost[/b]", 3, [[1.0, 0.0]] * 2)
     cmdp = chain(2, 4, ("[red]go[/red]", "\x1b[31m"), states=["[dim]a", "b\nc"], constraints=[bound])
     found = ck.solve(cmdp)
-    text = printed(show.solution("[x]", found)) + printed(show.diagnosis("[x]", cmdp, ck.diagnose(cmdp)))
+    text = printed(solution("[x]", found)) + printed(show.diagnosis("[x]", cmdp, ck.diagnose(cmdp)))
     text += printed(show.separation(found, separations(found)))
     text += printed(show.tradeoff("[x]", cmdp, ck.tradeoff(cmdp, "[b]cost[/b]", 3)))
     assert "\x1b" not in text
@@ -167,7 +170,7 @@ def test_slack_is_positive_inside_the_bound_for_both_senses() -> None:
     # One state, four steps, "on" only: total 4 of each signal.
     signals = [[1.0, 0.0]] * 2
     bounds = [ck.at_most("cost", 5, signals), ck.at_least("use", 1.5, signals)]
-    text = printed(show.solution("m", ck.solve(chain(2, 4, constraints=bounds))))
+    text = printed(solution("m", ck.solve(chain(2, 4, constraints=bounds))))
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.endswith("binding")}
     assert rows == {
         "cost": ["4", "≤", "5", "1.0", "0", "not", "binding"],
@@ -177,7 +180,7 @@ def test_slack_is_positive_inside_the_bound_for_both_senses() -> None:
 
 
 def test_a_solution_names_its_optimum_its_price_and_its_draws() -> None:
-    text = printed(show.solution("paper/synthetic", ck.solve(ck.load("paper/synthetic"))))
+    text = printed(solution("paper/synthetic", ck.solve(ck.load("paper/synthetic"))))
     assert text.startswith("paper/synthetic: optimal value 1.57306\n")
     assert re.search(r"utility +2 +≥ 2 +0 +0\.739261 +binding", text)
     assert "step 1, state 1: 27.38 % action 2, 72.62 % action 3" in text
@@ -189,7 +192,7 @@ def test_every_environment_is_shown_without_nan_and_within_the_width(name: str) 
     cmdp = ck.load(name)
     found = ck.solve(cmdp)
     texts = [
-        printed(show.solution(name, found)),
+        printed(solution(name, found)),
         printed(show.diagnosis(name, cmdp, ck.diagnose(cmdp, separation=False))),
     ]
     texts += [printed(show.tradeoff(name, cmdp, ck.tradeoff(cmdp, c.name, 3))) for c in cmdp.constraints]

@@ -19,7 +19,7 @@ def test_load_takes_an_environment_with_parameters_or_a_file(tmp_path: Path) -> 
     assert ck.load(tmp_path / "model.json") == ck.load("queue")
     with pytest.raises(ValueError, match="is a file: it takes no parameters, got horizon"):
         ck.load("model.json", horizon=3)
-    with pytest.raises(TypeError, match="multiple values"):
+    with pytest.raises(ValueError, match="parameter 'S' is given twice, also in 'random:S=3'"):
         ck.load("random:S=3", S=4)
 
 

@@ -218,15 +218,17 @@ def test_missing_files_newer_schemas_and_strangers_are_told_apart(record, tmp_pa
         store.load_records(tmp_path)
     other.unlink()
     text = path.read_text()
-    path.write_text(text.replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(ValueError, match="has schema 2, this cmdpkit reads up to 1; update cmdpkit"):
+    path.write_text(text.replace('"schema": 2', '"schema": 3'))
+    with pytest.raises(ValueError, match="has schema 3, this cmdpkit reads up to 2; update cmdpkit"):
         store.load_record(tmp_path, key)
     path.write_text('{"hello": 1}')
     with pytest.raises(ValueError, match="is not a cmdpkit record; move it elsewhere"):
         store.load_record(tmp_path, key)
     path.write_text(text)
     path.with_suffix(".parquet").unlink()
-    with pytest.raises(ValueError, match=rf"there is no .*{key}\.parquet; run again"):
+    with pytest.raises(
+        ValueError, match=rf"{key}\.parquet is missing, though {key}\.json describes it: .* run the same"
+    ):
         store.load_record(tmp_path, key)
     with pytest.raises(ValueError, match="is no folder of runs"):
         store.load_records(tmp_path / "nowhere")
@@ -307,13 +309,29 @@ def test_plain_sql_over_the_files_gives_the_numbers_of_the_records(tmp_path):
         assert row[2] == pytest.approx(np.mean([r.regret for r in mine]), rel=1e-12)
         assert row[3] == max(r.violation[1] for r in mine)
     columns = [c[0] for c in duckdb.sql(f"DESCRIBE FROM '{tmp_path}/a/*.parquet'").fetchall()]
-    assert columns[:7] == ["run", "env", "algo", "preset", "params", "seed", "episode"]
+    assert columns[:11] == [*store.IDENTITY, "episode"] and "code" in columns[:11]
 
 
 def test_the_manifest_reads_like_the_documented_schema(record, tmp_path):
     document = json.loads(store.save_record(record, tmp_path).read_text())
-    assert document["format"] == "cmdpkit record" and document["schema"] == 1 and document["key"] == record.run.key
+    assert document["format"] == "cmdpkit record" and document["schema"] == 2 and document["key"] == record.run.key
     assert document["run"]["params"] == {"eta": 0.1, "reset": True, "mode": "warm"}
     assert document["curves"]["shapes"]["violation"] == [2, len(record.curves["episode"])]
     assert document["constraints"][0] == {"name": "late <i>jobs</i>", "sense": "at_most", "bound": 0.6}
     assert document["phases"][1] == {"name": "identification", "start": 333333}
+
+
+def test_a_record_whose_curves_are_gone_is_made_again(tmp_path):
+    """The run is deterministic: what is made again is what was there, to the byte."""
+    asked = (["paper/synthetic"], ["triple-q"])
+    options = {"episodes": 300, "seeds": 2, "out": tmp_path, "executor": "serial"}
+    ck.bench(*asked, **options)
+    tables = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    lost = min(tables)
+    lost.unlink()
+    assert not store.has_record(tmp_path, lost.stem)
+    with pytest.raises(ck.CmdpkitError, match=rf"{lost.name} is missing, though {lost.stem}.json describes it"):
+        ck.Study.load(tmp_path)
+    ck.bench(*asked, **options)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.parquet")} == tables
+    assert len(ck.Study.load(tmp_path).records) == 2

@@ -77,7 +77,7 @@ def test_a_generator_moves_its_stream_on_and_depends_on_nothing_else():
     assert not np.array_equal(first, generator(rng).random(3))
 
 
-@pytest.mark.parametrize(("seed", "keys"), [(-1, ()), (1.5, ()), (True, ()), (1, (-2,)), (1, ("a",))])
+@pytest.mark.parametrize(("seed", "keys"), [(-1, ()), (1.5, ()), (True, ()), (2**63, ()), (1, (-2,)), (1, ("a",))])
 def test_a_seed_or_key_that_is_no_whole_number_is_refused(seed, keys):
-    with pytest.raises(ValueError, match="expected a whole number, at least 0"):
+    with pytest.raises(ValueError, match="expected a whole number"):
         stream(seed, *keys)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +50,59 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
     assert process.returncode in (0, 1)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("envs", 0), ("solve nowhere.toml", 1)])
+def test_closed_streams_change_neither_the_exit_code_nor_what_the_others_get(
+    closed: str, arguments: str, code: int
+) -> None:
+    command = f'"{sys.executable}" -m cmdpkit {arguments}'
+    plain, without = (
+        subprocess.run(f"{command} {x}", shell=True, capture_output=True, text=True, timeout=120, check=False)
+        for x in ("", closed)
+    )
+    assert plain.returncode == without.returncode == code
+    assert without.stdout == ("" if " >&-" in f" {closed}" else plain.stdout)
+    assert without.stderr == ("" if "2>&-" in closed else plain.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+def test_what_compiled_libraries_print_does_not_end_up_in_a_file_where_stdout_is_closed(tmp_path: Path) -> None:
+    """A file that is opened gets the lowest free number, and that of standard output is not to be free."""
+    code = "import sys; sys.argv[1:] = ['--version']; import cmdpkit.__main__ as m; m._open_streams()"
+    check = "file = open('opened', 'w'); sys.exit(file.fileno())"
+    command = [sys.executable, "-c", f"{code}; {check}"]
+    result = subprocess.run(f"{shlex.join(command)} <&- >&- 2>&-", shell=True, cwd=tmp_path, timeout=120, check=False)
+    assert result.returncode > 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", ["--help", "envs", "solve paper/synthetic --json"])
+def test_a_full_disk_behind_stdout_is_an_error_in_one_line(arguments: str) -> None:
+    command = f'"{sys.executable}" -m cmdpkit {arguments} > /dev/full'
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert re.fullmatch(r"error: .*No space left on device\n", result.stderr)
+
+
+def test_where_compiled_code_cannot_be_kept_the_command_says_so_and_works(tmp_path: Path) -> None:
+    """A file stands where each cache folder would be made, and the home is no folder: not even root can write there."""
+    package = tmp_path / "installed" / "cmdpkit"
+    shutil.copytree(Path(ck.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (package, *(path for path in package.rglob("*") if path.is_dir())):
+        (folder / "__pycache__").touch()
+    (tmp_path / "tmp").mkdir()
+    hidden = ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HOME": os.devnull, "PYTHONPATH": str(package.parent), "TMPDIR": str(tmp_path / "tmp")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    result = spawned("solve", "paper/synthetic", "--json", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["value"] == pytest.approx(1.5730628631)
+    assert result.stderr.startswith("note: compiled code cannot be kept") and result.stderr.count("note:") == 1
+    assert not list((tmp_path / "tmp").iterdir()), "the temporary folder is removed in the end"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals of POSIX")
 def test_an_interrupt_ends_with_130_and_without_a_traceback() -> None:
     command = [*COMMAND, "check", "random:S=60,H=15,A=4", "--separation"]
@@ -54,7 +111,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback() -> None:
         assert "is valid" in process.stdout.readline()  # the first part is out, the long one runs
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (130, "")
+    assert (process.returncode, errors) == (130, "interrupted\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals of POSIX")
@@ -87,3 +144,25 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
     os.close(leader)
     assert process.returncode == 0
     return b"".join(chunks).decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("sol", {"solve"}),
+        ("solve paper/s", {"paper/synthetic"}),
+        ("learn queue --algo opt-pess", {"opt-pess-lp", "opt-pess-primal-dual"}),
+        ("solve queue --table l", {"latex"}),
+        ("solve no-such-name", set()),
+    ],
+)
+def test_a_shell_completes_verbs_environments_algorithms_and_choices(typed: str, offered: set[str]) -> None:
+    """As the script that `cmdpkit --show-completion` prints for bash asks for it."""
+    words = f"cmdpkit {typed}"
+    asked = {"_CMDPKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    script = "import sys; from cmdpkit.cli import main; sys.argv = ['cmdpkit']; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **asked},
+    )  # fmt: skip
+    assert (set(result.stdout.split()), result.stderr) == (offered, "")

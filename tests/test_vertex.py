@@ -1,17 +1,23 @@
-"""Purification: from optimal but blurred occupancies to extreme points."""
+"""Purification: from optimal but blurred policies to extreme points, in one walk through the steps."""
 
 import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.exact.drawn import blend, read_off, totals
 from cmdpkit.exact.vertex import purify
-from cmdpkit.model.mixture import from_occupancy
 from instances import tiny, with_rho
 
 pytestmark = pytest.mark.compiled
 
 
-def extras(q: np.ndarray) -> int:
+def vertex_of(cmdp: ck.CMDP, policy: ck.Policy) -> ck.Policy:
+    start = read_off(ck.occupancy(cmdp, policy), policy.pi.argmax(axis=-1).astype(np.int16))
+    return purify(cmdp, start, cmdp.rho, np.ones(cmdp.N)).policy(cmdp)
+
+
+def extras(cmdp: ck.CMDP, policy: ck.Policy) -> int:
+    q = ck.occupancy(cmdp, policy)
     return int((q > 1e-10).sum() - (q.sum(axis=-1) > 1e-10).sum())
 
 
@@ -23,25 +29,60 @@ def test_when_everything_is_tied_any_policy_becomes_a_vertex_with_its_utilities(
     for _ in range(40):
         cmdp = tiny(rng, N, ties=False)
         cmdp = cmdp.reformulated(r=np.zeros((1, cmdp.S, cmdp.A)))
-        q = ck.occupancy(cmdp, ck.Policy.uniform(cmdp))
-        cmdp = with_rho(cmdp, ck.evaluate(cmdp, ck.Policy.uniform(cmdp)).w)
-        blurred += extras(q) > N
-        vertex = purify(cmdp, q, cmdp.rho, np.ones(N), ck.Policy.uniform(cmdp).pi)
-        assert extras(vertex) <= N
-        policy = from_occupancy(cmdp, vertex, ck.Policy.uniform(cmdp).pi)
-        assert ck.evaluate(cmdp, policy).w == pytest.approx(cmdp.rho, abs=1e-9), "all constraints are binding"
+        uniform = ck.Policy.uniform(cmdp)
+        cmdp = with_rho(cmdp, ck.evaluate(cmdp, uniform).w)
+        blurred += extras(cmdp, uniform) > N
+        vertex = vertex_of(cmdp, uniform)
+        assert extras(cmdp, vertex) <= N
+        assert ck.evaluate(cmdp, vertex).w == pytest.approx(cmdp.rho, abs=1e-9), "all constraints are binding"
     assert blurred > 20
+
+
+@pytest.mark.parametrize("N", [1, 2, 3])
+def test_the_reward_never_falls_on_the_way(N):
+    """Also from policies that are far from optimal: directions are followed to the side that gains."""
+    rng = np.random.default_rng([N, 1])
+    for _ in range(40):
+        cmdp = tiny(rng, N, ties=bool(rng.integers(2)))
+        uniform = ck.Policy.uniform(cmdp)
+        cmdp = with_rho(cmdp, ck.evaluate(cmdp, uniform).w)
+        vertex = vertex_of(cmdp, uniform)
+        assert ck.evaluate(cmdp, vertex).v >= ck.evaluate(cmdp, uniform).v - 1e-9
+        assert (ck.evaluate(cmdp, vertex).w >= cmdp.rho - 1e-9).all()
+        assert extras(cmdp, vertex) <= N
 
 
 def test_a_slack_utility_may_fall_but_not_below_its_bound():
     # One state, three actions; utility of the actions 0, 1/2, 1. Uniform play has 1/2; the bound 0.2 is slack.
     cmdp = ck.CMDP(np.ones((1, 3, 1)), np.zeros((1, 3)), np.array([[[0.0, 0.5, 1.0]]]), [0.2], horizon=1)
-    vertex = purify(cmdp, np.full((1, 1, 3), 1 / 3), cmdp.rho, np.ones(1), np.full((1, 1, 3), 1 / 3))
-    assert extras(vertex) <= 1
-    assert (vertex * cmdp.g[0]).sum() >= 0.2 - 1e-12
+    vertex = vertex_of(cmdp, ck.Policy.uniform(cmdp))
+    assert extras(cmdp, vertex) <= 1
+    assert ck.evaluate(cmdp, vertex).w[0] >= 0.2 - 1e-12
 
 
 def test_rounding_in_a_binding_utility_is_taken_out():
     cmdp = ck.CMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), np.array([[[0.0, 1.0]]]), [0.3], horizon=1)
-    q = np.array([[[0.7 + 3e-10, 0.3 - 3e-10]]])
-    assert purify(cmdp, q, cmdp.rho, np.ones(1), q)[0, 0, 1] == pytest.approx(0.3, abs=1e-15)
+    vertex = vertex_of(cmdp, ck.Policy(np.array([[[0.7 + 3e-13, 0.3 - 3e-13]]])))
+    assert vertex.pi[0, 0, 1] == pytest.approx(0.3, abs=1e-15)
+
+
+def test_an_action_of_negligible_probability_leaves_without_taking_the_others_along():
+    """Effects count with the probability there is: a shift that is harmless because it is tiny must stay tiny."""
+    cmdp = ck.CMDP(np.ones((1, 2, 1)), [[1.0, 0.0]], np.array([[[0.0, 1.0]]]), [1.0], horizon=1)
+    vertex = vertex_of(cmdp, ck.Policy(np.array([[[1e-11, 1 - 1e-11]]])))
+    assert vertex.pi[0, 0, 1] >= 1 - 2e-11
+
+
+def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture():
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        cmdp = tiny(rng, 2, ties=bool(rng.integers(2)))
+        allowed = [np.flatnonzero(row) for row in cmdp.actions.reshape(-1, cmdp.A)]
+        choices = [np.array([rng.choice(x) for x in allowed], dtype=np.int16).reshape(cmdp.H, cmdp.S) for _ in range(3)]
+        weights = rng.dirichlet(np.ones(3))
+        drawn = blend(cmdp, choices, weights, choices[0])
+        mixture = ck.Mixture(tuple(ck.Policy.deterministic(x, cmdp.A) for x in choices), weights)
+        assert ck.occupancy(cmdp, drawn.policy(cmdp)) == pytest.approx(ck.occupancy(cmdp, mixture), abs=1e-14)
+        exact = ck.evaluate(cmdp, mixture)
+        assert totals(cmdp, drawn) == pytest.approx([exact.v, *exact.w], abs=1e-13)
+        assert totals(cmdp, drawn)[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.learners import Spec
+from cmdpkit.learners import Spec, resolve
 from cmdpkit.learners._planning.confidence import point
 from cmdpkit.learners._planning.extended import plan
 
@@ -41,6 +40,6 @@ def told(cmdp: ck.CMDP) -> dict[str, Any]:
 
 def make(algo: str, cmdp: ck.CMDP, K: int, preset: str = "practical", **changes: Any) -> Any:
     """The algorithm for a model, told what it needs."""
-    module = importlib.import_module(f"cmdpkit.learners.{algo.replace('-', '_')}")
-    given = {name: x for name, x in told(cmdp).items() if name in module.NEEDS}
-    return module.Learner(Spec.of(cmdp, K), preset, **{**given, **changes})
+    kind = resolve(algo)
+    given = {name: x for name, x in told(cmdp).items() if name in kind.needs}
+    return kind(Spec.of(cmdp, K), preset=preset, **{**given, **changes})

@@ -51,7 +51,7 @@ class Run(SphinxDirective):
     """One literal block for all commands of the body."""
 
     has_content = True
-    option_spec = {"exit": directives.nonnegative_int}  # noqa: RUF012  # docutils reads the class attribute
+    option_spec = {"exit": directives.nonnegative_int}  # docutils reads the class attribute
 
     def run(self) -> list[nodes.Node]:
         folder = _folder(self.env, self.env.docname)

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.errors import RoundingWarning as RoundingWarning
+    from cmdpkit.errors import RunFailed as RunFailed
     from cmdpkit.exact.diagnosis import diagnose as diagnose
-    from cmdpkit.exact.diagnosis import tradeoff as tradeoff
-    from cmdpkit.exact.solver import Infeasible as Infeasible
+    from cmdpkit.exact.infeasible import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
+    from cmdpkit.exact.tradeoff import tradeoff as tradeoff
     from cmdpkit.experiments.execute import bench as bench
     from cmdpkit.experiments.experiment import Experiment as Experiment
     from cmdpkit.io.loading import load as load
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
+    from cmdpkit.learners.contract import Learner as Learner
     from cmdpkit.model.cmdp import CMDP as CMDP
     from cmdpkit.model.cmdp import Grid as Grid
     from cmdpkit.model.constraints import Constraint as Constraint
@@ -47,12 +50,15 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError",),
-    "exact.diagnosis": ("diagnose", "tradeoff"),
-    "exact.solver": ("Infeasible", "Solution", "solve"),
+    "errors": ("CmdpkitError", "RoundingWarning", "RunFailed"),
+    "exact.diagnosis": ("diagnose",),
+    "exact.infeasible": ("Infeasible",),
+    "exact.solver": ("Solution", "solve"),
+    "exact.tradeoff": ("tradeoff",),
     "experiments.execute": ("bench",),
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),
+    "learners.contract": ("Learner",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
@@ -66,7 +72,12 @@ _HOME = {
     "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_MODULES = {"envs": "envs", "gym": "running.gym", "learners": "learners"}  # whole modules that are public
+_MODULES = {
+    "envs": "envs",
+    "gym": "running.gym",
+    "learners": "learners",
+    "testing": "testing",
+}  # whole modules that are public
 
 __all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]
 

@@ -1,11 +1,19 @@
-"""The errors that cmdpkit raises on purpose.
+"""The errors that cmdpkit raises on purpose, and how they show names and values.
 
 Whatever a user can mend is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its message
 names the thing, its place, its value, the rule and what to do next. Any other exception is a defect of this package and
 is shown where it happened.
+
+Names and values come from files and from callers, so they may hold anything: line breaks, terminal commands, characters
+that reverse the reading direction, or a hundred thousand letters. `quoted` and `shown` make them safe to read.
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
+MAX_SHOWN = 60  # characters of a name or value in a message or a table
 
 
 class CmdpkitError(ValueError):
@@ -13,3 +21,71 @@ class CmdpkitError(ValueError):
 
     __module__ = "cmdpkit"  # where users find it, and what a traceback calls it
     exit_code = 1  # of the command that ends with this error
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
+
+
+class RoundingWarning(UserWarning):
+    """Probabilities in the input were rounded and had to be corrected; the message says by how much."""
+
+    __module__ = "cmdpkit"
+
+
+def printable(text: str) -> str:
+    r"""The text with every character that is not printable written as an escape; line breaks stay.
+
+    >>> printable("red \x1b[31m, right to left \u202e, next\nline")
+    'red \\x1b[31m, right to left \\u202e, next\nline'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def shown(name: object) -> str:
+    r"""A name for people to read: on one line, printable, and cut in the middle where it is long.
+
+    >>> shown("two\nlines")
+    'two\\nlines'
+    >>> shown("a" * 100_000)
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaa...aaaaaaaaaaaaaaaaaaaaaaaaaaaa'
+    """
+    return _short(printable(_text_of(str, name)).replace("\n", "\\n"))
+
+
+def quoted(value: object) -> str:
+    """A value as Python writes it, with the care of `shown`; for messages.
+
+    >>> print(quoted("busy"), quoted([1, 2]))
+    'busy' [1, 2]
+    """
+    return _short(printable(_text_of(repr, value)).replace("\n", " "))
+
+
+def _text_of(write: Any, value: object) -> str:
+    """str(value) or repr(value), or the type where that fails: it is the user's code, or a number of 5,000 digits."""
+    try:
+        return str(write(value))
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_SHOWN:
+        return text
+    half = (MAX_SHOWN - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
+def _escape(c: str) -> str:
+    return c.encode("unicode_escape").decode()
+
+
+class RunFailed(CmdpkitError):
+    """A run that something outside of this package ended: an environment that raised, or returned what it must not.
+
+    The message names episode, step and what came back; an exception of the environment is its ``__cause__``.
+    """
+
+    __module__ = "cmdpkit"

@@ -1,20 +1,13 @@
 """The command line: each verb calls one public function and prints what it returns.
 
-Results go to stdout, errors to stderr as one sentence. Exit codes: 0 done, 1 bad input, 2 usage, 3 infeasible.
+Results go to stdout, errors to stderr as one sentence. Exit codes: 0 done, 1 bad input, 2 usage, 3 infeasible, 130
+interrupted. The command itself begins in `cmdpkit.__main__`.
 """
 
 from __future__ import annotations
 
-import sys
-
+from cmdpkit.__main__ import main  # launchers that were installed with version 0.1 look for it here
 from cmdpkit.cli import exact, experiments, learning  # the verbs, in the order --help lists them
 from cmdpkit.cli.app import Method, PolicyFormat, app
 
 __all__ = ["Method", "PolicyFormat", "app", "exact", "experiments", "learning", "main"]
-
-
-def main() -> None:
-    """The command `cmdpkit`."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without "≥" shows "?"
-    app(prog_name="cmdpkit")

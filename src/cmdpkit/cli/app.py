@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,7 +16,6 @@ from cmdpkit.errors import CmdpkitError
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,8 +40,57 @@ class PolicyFormat(StrEnum):
     json = "json"
 
 
+class TableForm(StrEnum):
+    """The forms of tables that `cmdpkit.results.tables.joined` writes."""
+
+    markdown = "markdown"
+    latex = "latex"
+
+
+def one_form(context: typer.Context, value: Any) -> Any:
+    """Refuse --json together with --table, whichever of the two is read second."""
+    if value and (context.params.get("as_json") or context.params.get("table")):
+        raise typer.BadParameter("--json and --table exclude each other; give one of the two")
+    return value
+
+
+def _environments(incomplete: str) -> list[str]:
+    """The environments whose names begin like this, for the completion of a shell."""
+    from cmdpkit import envs
+
+    return [name for name in envs.names() if name.startswith(incomplete)]
+
+
+def _algorithms(incomplete: str) -> list[str]:
+    """The algorithms whose names begin like this, for the completion of a shell."""
+    from cmdpkit import learners
+
+    return [name for name in learners.names() if name.startswith(incomplete)]
+
+
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An environment, as name or name:parameter=value,..., or a model file.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An environment, as name or name:parameter=value,..., a model file, or your own package.module:function.",
+        autocompletion=_environments,
+    ),
+]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algo",
+        help="The algorithm; `cmdpkit algos` lists them. Or your own package.module:Class.",
+        autocompletion=_algorithms,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", callback=one_form)]
+Tables = Annotated[
+    TableForm | None,
+    typer.Option("--table", help="Print only the tables, as Markdown or LaTeX.", callback=one_form),
+]
+Renormalise = Annotated[
+    bool, typer.Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
 ]
 Discount = Annotated[
     float | None, typer.Option(help="Judge by discounted totals instead; all bounds must be per step.")
@@ -49,12 +98,11 @@ Discount = Annotated[
 Average = Annotated[
     bool, typer.Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 
 def examples(*lines: str) -> str:
-    """The last lines of a verb's help."""
+    """The last lines of a verb's help: commands that can be typed as they are."""
     return "\b\nExamples:\n" + "\n".join(f"  cmdpkit {line}" for line in lines)
 
 
@@ -72,15 +120,29 @@ def bounds_of(given: list[str]) -> dict[str, float]:
     return bounds
 
 
+def constraints_of(given: list[str]) -> list[tuple[str, Literal["at_most", "at_least"], float]]:
+    """Name, sense and bound of every --constraint, ``NAME<=BOUND`` or ``NAME>=BOUND``."""
+    found: list[tuple[str, Literal["at_most", "at_least"], float]] = []
+    for item in given:
+        match = re.fullmatch(r"(.+?)\s*(<=|>=|≤|≥)\s*(\S+)", item.strip())
+        try:
+            name, sign, bound = match.groups() if match else ("", "", "")
+            found.append((name, "at_most" if sign in ("<=", "≤") else "at_least", float(bound)))
+        except ValueError:
+            hint = "is not NAME<=BOUND or NAME>=BOUND with a number as the bound"
+            raise typer.BadParameter(f"{item!r} {hint}", param_hint="--constraint") from None
+    return found
+
+
 def policy_file(path: Path | None) -> Path | None:
-    """Refuse a suffix no policy can be written with, before any work is done for it."""
+    """Refuse a suffix that is no format of policies, before any work is done."""
     if path is not None and path.suffix.lower().removeprefix(".") not in list(PolicyFormat):
         raise typer.BadParameter(f"{str(path)!r} must end in {', '.join(f'.{x}' for x in PolicyFormat)}")
     return path
 
 
 def vacant(path: Path | None, force: bool) -> None:
-    """Refuse a file that exists before any work is done for it."""
+    """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
         raise CmdpkitError(f"{path} exists already; --force replaces it")
 
@@ -93,7 +155,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     epilog=examples(
-        "envs", "solve paper/grid", "tradeoff treatment spending", "learn paper/synthetic --algo pri --episodes 1e6"
+        "envs", "solve paper/grid", "tradeoff treatment spending", "learn paper/synthetic --algo cl-pri --episodes 1e6"
     )
 )
 def root(

@@ -15,39 +15,45 @@ from cmdpkit.cli.app import (
     Method,
     Model,
     PolicyFormat,
+    Renormalise,
+    Tables,
     app,
     bounds_of,
     examples,
     policy_file,
     vacant,
 )
-from cmdpkit.cli.terminal import busy, console, say, say_json
+from cmdpkit.cli.terminal import busy, console, say, say_json, say_tables
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
     from cmdpkit.model.cmdp import CMDP
 
-MOST_SEPARATED = 5_000  # used actions; each costs another solve
-MOST_WORK = 300_000_000  # used actions times transitions: about a minute
+MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
+MOST_WORK = 300_000_000  # used actions times transitions, which is about a minute
 
 
 @app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
 def envs(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """List the environments, or the parameters of one."""
     from cmdpkit import envs
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results.model_tables import Environment, environment_table
+    from cmdpkit.results.text import catalogue
 
-    listed = envs.names() if name is None else [name]
-    described = {each: envs.describe(each) for each in listed}
+    names = envs.names() if name is None else [name]
+    listed = [Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
     if as_json:
-        say_json([{"name": x, "description": line, "parameters": envs.parameters(x)} for x, line in described.items()])
+        say_json(environment_table(listed).data())
+    elif table is not None:
+        say_tables([environment_table(listed)], table)
     elif name is None:
-        say(show.environments(described))
+        say(catalogue.environments(listed))
     else:
-        say(show.parameters(name, described[name], envs.parameters(name)))
+        say(catalogue.parameters(listed[0]))
 
 
 @app.command(epilog=examples("check queue", "check model.toml", "check treatment:budget=5 --json"))
@@ -59,6 +65,8 @@ def check(
     ] = False,
     discount: Discount = None,
     average: Average = False,
+    renormalise: Renormalise = False,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Is it valid, is it feasible, and what does each bound cost?
@@ -68,17 +76,20 @@ def check(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.model_tables import range_table, separation_table
+    from cmdpkit.results.text import diagnosis as show
 
-    cmdp = _judged(ck.load(model), discount, average)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("checking"):
         found = ck.diagnose(cmdp, separation=False)
-    if not as_json:  # at once: what follows may take a while
+    if not as_json and table is None:  # at once: what follows may take a while
         say(show.diagnosis(model, cmdp, found))
     separated = _separated(found, separation)
     if as_json:
-        say_json(answers.diagnosis(model, cmdp, found, separated))
+        say_json(data.diagnosis(model, cmdp, found, separated))
+    elif table is not None:
+        say_tables([range_table(found.ranges), *([] if separated is None else [separation_table(separated)])], table)
     elif found.solution is not None:
         say(show.separation(found.solution, separated))
     if found.infeasible is not None:
@@ -107,6 +118,8 @@ def solve(
     discount: Discount = None,
     average: Average = False,
     force: Force = False,
+    renormalise: Renormalise = False,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """The exact optimum, the price of every bound, and the proof.
@@ -116,18 +129,21 @@ def solve(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.model_tables import constraint_table
+    from cmdpkit.results.text import solution as show
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
-    cmdp = _judged(ck.load(model), discount, average).with_bounds(**changed)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
     with busy("solving"):
         found = ck.solve(cmdp, method)
     if save_policy is not None:
         ck.write_policy(found.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(answers.solution(model, found))
+        say_json(data.solution(model, found))
+    elif table is not None:
+        say_tables([constraint_table(found)], table)
     else:
         say(show.solution(model, found, console().width))
 
@@ -145,18 +161,23 @@ def tradeoff(
     ] = None,
     discount: Discount = None,
     average: Average = False,
+    renormalise: Renormalise = False,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """The best value against the bound of one constraint."""
     import cmdpkit as ck
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import answers as show
+    from cmdpkit.results import json as data
+    from cmdpkit.results.model_tables import tradeoff_table
+    from cmdpkit.results.text import diagnosis as show
 
-    cmdp = _judged(ck.load(model), discount, average)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if as_json:
-        say_json(answers.tradeoff(model, found))
+        say_json(data.tradeoff(model, cmdp, found))
+    elif table is not None:
+        say_tables([tradeoff_table(cmdp, found)], table)
     else:
         say(show.tradeoff(model, cmdp, found))
 
@@ -166,6 +187,7 @@ def convert(
     model: Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz or .csv).")],
     force: Force = False,
+    renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """Write a model or an environment to a file.
@@ -175,7 +197,7 @@ def convert(
     import cmdpkit as ck
 
     vacant(out, force)
-    ck.write_model(ck.load(model), out, overwrite=force)
+    ck.write_model(ck.load(model, renormalise=renormalise), out, overwrite=force)
     _wrote(out, as_json)
 
 

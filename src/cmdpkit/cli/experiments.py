@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Json, app, examples, vacant
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, vacant
+from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
+
+if TYPE_CHECKING:
+    from cmdpkit.results.study import Study
 
 
 class Executor(StrEnum):
-    """`cmdpkit.experiments.execute.EXECUTORS`, which are not imported for --help."""
+    """`cmdpkit.experiments.backends.EXECUTORS`, which are not imported for --help."""
 
     serial = "serial"
     processes = "processes"
@@ -35,7 +35,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; by defau
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
 ]
-INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 @app.command(
@@ -52,6 +51,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the records here instead of where the file says.")
     ] = None,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Run algorithms on problems with several seeds, as a file says.
@@ -65,14 +65,24 @@ def bench(
     from cmdpkit.experiments.experiment import Experiment
 
     experiment = Experiment.load(file)
-    models, folder = dict(experiment.problems), out or experiment.output
-    with _resumable(folder), Overview(quiet=as_json) as watch:
+    folder = out or experiment.output
+    with resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
-            experiment.runs(), models, folder, executor=executor.value, workers=workers, address=address, observer=watch
+            experiment.runs(),
+            experiment.worlds,
+            folder,
+            title=experiment.name,
+            executor=executor.value,
+            workers=workers,
+            address=address,
+            observer=watch,
         )
-    study = done.study(models)
+    study = done.study()
     if as_json:
-        say_json({"name": experiment.name, **done.to_dict(), "table": study.table()})
+        answer = {"name": experiment.name, **done.to_dict(), "table": study.table()}
+        say_json({**answer, "remarks": list(study.remarks())})
+    elif table is not None:
+        say_tables(study.summary(), table)
     else:
         say(outcomes.outcome(experiment.name, done, study))
     raise typer.Exit(1 if done.failed else 0)
@@ -83,12 +93,23 @@ def bench(
         "report runs/quickstart",
         "report runs/quickstart --out quickstart.html",
         "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
+        "report runs/quickstart --table latex --out summary.tex",
     )
 )
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write here; by default report.html in the folder, replaced.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write here; by default the report replaces report.html in the folder, and tables are printed.",
+        ),
+    ] = None,
+    table: Annotated[
+        TableForm | None,
+        typer.Option(
+            "--table", help="Instead of the report, give its summary as Markdown or LaTeX tables.", callback=one_form
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
@@ -99,15 +120,18 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show what was learned: one HTML file that needs no network."""
-    from cmdpkit.experiments.execute import models_of
     from cmdpkit.results.study import Study
-    from cmdpkit.results.text.wording import counted
+    from cmdpkit.results.wording import counted
 
+    if table is not None and tensorboard is not None:
+        raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     vacant(out, force)
     study = Study.load(folder)
-    study = Study(study.records, models_of(folder, study.records), study.failures)
+    if table is not None:
+        _give_tables(study, table, out, force)
+        return
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
-    path = study.to_html(out or folder / "report.html", title=folder.resolve().name, overwrite=force or out is None)
+    path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         answer = {"report": str(path), "runs": len(study.records), "failures": len(study.failures)}
         say_json({**answer, "tensorboard": [str(run) for run in written]})
@@ -128,6 +152,7 @@ def reproduce(
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments again.
@@ -138,11 +163,12 @@ def reproduce(
     from cmdpkit.cli import outcomes
     from cmdpkit.cli.progress import Overview
     from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
+    from cmdpkit.results.run_tables import published_tables
 
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = QUICK_SEEDS if quick else seeds or SEEDS
-    with _resumable(out), Overview(quiet=as_json) as watch:
+    with resumable(out), Overview(quiet=as_json) as watch:
         found = reproduce_paper(
             out,
             seeds=number,
@@ -153,7 +179,10 @@ def reproduce(
         )
     if as_json:
         written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}
-        say_json({what.value: [row.to_dict() for row in found.rows], "seeds": found.seeds, **written})
+        rows = [row for its_table in published_tables(found.rows) for row in its_table.data()]
+        say_json({what.value: rows, "seeds": found.seeds, **written})
+    elif table is not None:
+        say_tables(published_tables(found.rows), table)
     else:
         say(outcomes.reproduction(found))
         if quick:
@@ -163,12 +192,12 @@ def reproduce(
     raise typer.Exit(1 if found.study.failures else 0)
 
 
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """After Ctrl-C, say what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        command = shlex.join(["cmdpkit", *sys.argv[1:]])
-        typer.echo(f"interrupted: what is done is kept in {folder}. Continue with\n  {command}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -> None:
+    """Print the summary of a study in a form for papers, or write it to a file."""
+    from cmdpkit.io.atomic import write_text
+    from cmdpkit.results.tables import joined
+
+    if out is None:
+        say_tables(study.summary(), form)
+    else:
+        typer.echo(f"wrote {write_text(out, joined(study.summary(), form), overwrite=force)}")

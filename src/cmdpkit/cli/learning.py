@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Json, Model, app, bounds_of, examples
-from cmdpkit.cli.terminal import say, say_json
+from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples
+from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 
 class Noise(StrEnum):
@@ -19,44 +19,61 @@ class Noise(StrEnum):
     bernoulli = "bernoulli"
 
 
+# How to give what `cmdpkit.running.parameters` reserves; the rest of it has no place on the command line.
+OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
+OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
+OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
 Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole run, e.g. 200000 or 8e6.")]
 
 
 @app.command(epilog=examples("algos", "algos --json"))
-def algos(as_json: Json = False) -> None:
-    """List the algorithms: guarantee, needs, reference."""
+def algos(table: Tables = None, as_json: Json = False) -> None:
+    """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
-    from cmdpkit.results.text import runs as show_runs
+    from cmdpkit.results.model_tables import algorithm_table
+    from cmdpkit.results.text import catalogue
 
-    listed = {name: learners.facts(name) for name in learners.names()}
+    listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     if as_json:
-        keys = ("description", "reference", "guarantee", "needs")
-        say_json([{"name": name, **dict(zip(keys, facts, strict=True))} for name, facts in listed.items()])
+        say_json(algorithm_table(listed).data())
+    elif table is not None:
+        say_tables([algorithm_table(listed)], table)
     else:
-        say(show_runs.algorithms(listed))
+        say(catalogue.algorithms(listed))
 
 
 @app.command(
     epilog=examples(
-        "learn paper/synthetic --algo pri --episodes 8e6 --seeds 10",
+        "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
         "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
-        "learn paper/grid --algo pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+        "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+        "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
+        'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
     )
 )
 def learn(
     model: Model,
-    algo: Annotated[str, typer.Option(help="The algorithm; `cmdpkit algos` lists them.")] = "pri",
+    algo: Algorithm = "cl-pri",
     episodes: Episodes = "1e6",
     seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run; the others count on.")] = 0,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first run; later runs use the following integers.")
+    ] = 0,
     preset: Annotated[
-        str | None, typer.Option(help="Constants: practical (default), theory, or the algorithm's own.")
+        str | None, typer.Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")
     ] = None,
     bound: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
+    ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Steps per episode of a Gymnasium environment; else its time limit.")
     ] = None,
     noise: Annotated[Noise, typer.Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
     baseline: Annotated[
@@ -67,7 +84,9 @@ def learn(
         Path | None, typer.Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")] = None,
+    renormalise: Renormalise = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the learner's own account.")] = False,
+    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy online, without knowing the model.
@@ -76,19 +95,21 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import Watch
+    from cmdpkit.experiments.worker import learn_many
     from cmdpkit.io.policies import read_policy
-    from cmdpkit.results import plain as answers
-    from cmdpkit.results.text import runs as show_runs
-    from cmdpkit.running.runs import learn_many
+    from cmdpkit.results import json as data
+    from cmdpkit.results.run_tables import run_table
+    from cmdpkit.results.text import learning as show
 
-    with Watch(quiet=as_json) as watch:
+    with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
-            model,
+            _environment(model, constraint, horizon, bound or []),
             algo,
             episodes=whole("--episodes", episodes),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=bounds_of(bound or []),
+            bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
+            renormalise=renormalise,
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
             out=out,
@@ -97,11 +118,25 @@ def learn(
             **settings_of(setting or []),
         )
     if as_json:
-        say_json(answers.learned(records))
+        say_json(data.learned(records))
         return
-    say(show_runs.learned(records))
+    if table is not None:
+        say_tables([run_table(records, len(records))], table)
+    else:
+        say(show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
+
+
+def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str]) -> Any:
+    """What to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
+    if constraint is None and horizon is None:
+        return model
+    from cmdpkit.model.constraints import Constraint
+    from cmdpkit.running.gym.recipe import GymRecipe
+
+    limits = None if constraint is None else tuple(Constraint(*x) for x in constraints_of(constraint))
+    return GymRecipe(model, constraints=limits, bounds=tuple(bounds_of(bound).items()), horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:
@@ -117,12 +152,18 @@ def whole(option: str, text: str) -> int:
 
 def settings_of(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
+    from cmdpkit.running.parameters import check_parameters
+
     settings: dict[str, Any] = {}
     for item in given:
         name, found, value = item.partition("=")
         if not found or not name.strip().isidentifier():
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+        if name.strip() in OPTIONS:
+            advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
+            raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
         settings[name.strip()] = _plain(value.strip())
+    check_parameters(settings)
     return settings
 
 

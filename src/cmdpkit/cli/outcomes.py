@@ -1,24 +1,29 @@
-"""Experiments for the terminal: a row a group of seeds, what failed and why, and the paper's figures beside ours."""
+"""What experiments came to, for the terminal: a summary of the runs, what failed and why, published figures."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
 from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.results.published import Row, numbered
+from cmdpkit.results.published import numbered
+from cmdpkit.results.run_tables import published_tables
 from cmdpkit.results.study import Study
-from cmdpkit.results.text.answers import GAP
-from cmdpkit.results.text.policies import QUIET, plain_table, right
-from cmdpkit.results.text.wording import compact, counted, duration, label
+from cmdpkit.results.tables import Table
+from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.wording import counted, duration, label
 
-NAME = 18  # characters of a name that stay on one line
-ODD = "yellow"  # a figure that is not as published
+# The columns of a summary that fit on a terminal; the report has all of them.
+BRIEF = (
+    *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret"),
+    *("realised_reward", "evaluated_value", "evaluated_utility"),
+    *("unsafe_episodes", "policy_gap", "policies_within_bounds"),
+)
 
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
@@ -28,71 +33,30 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
     headline.append(f", {done.skipped:,} before" if done.skipped else "")
     headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
     parts: list[RenderableType] = [headline]
-    if study.records:
-        parts += _tables(study)
-    parts.append(GAP)
-    for reason, times in Counter(done.failed.values()).items():
-        parts.append(Text(f"{counted(times, 'run')} failed: {reason}", style="red"))
+    for table in study.summary():
+        parts += [EMPTY_LINE, *_titled(table.only(*BRIEF))]
+    parts += [EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+    parts += [EMPTY_LINE, *_failures(done.failed.values())]
     parts.append(Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET))
     return Group(*parts)
 
 
-def _tables(study: Study) -> list[RenderableType]:
-    """A table an environment: means over seeds, the first two with half the width of their 95 % intervals."""
-    columns = ("regret", "violation", "strong\nregret", "unsafe\nepisodes", "policy below\noptimum", "policies\nwithin")
-    tables: dict[str, Table] = {}
-    for group, row in zip(study.groups(), study.table(), strict=True):
-        table = tables.setdefault(row["env"], plain_table(_names("algorithm", study), *(right(x) for x in columns)))
-        violations = [_spread(row, f"violation_{n + 1}") for n in range(len(group.records[0].constraints))]
-        within = row["policies_within_bounds"]
-        table.add_row(
-            group.label,
-            _spread(row, "regret"),
-            "\n".join(violations) or "-",
-            *(_mean(row, name) for name in ("strong_regret", "unsafe_episodes", "policy_gap")),
-            f"- of {row['seeds']}" if within is None else f"{within} of {row['seeds']}",
-        )
-    return [part for env, table in tables.items() for part in (GAP, Text(label(env), style="bold"), table)]
-
-
-def _spread(row: dict[str, Any], name: str) -> str:
-    high = row.get(f"{name}_high")
-    return _mean(row, name) + ("" if high is None else f" ± {compact(high - row[name], 2)}")
-
-
-def _mean(row: dict[str, Any], name: str) -> str:
-    return "-" if row.get(name) is None else compact(row[name], 3)
-
-
-def _names(heading: str, study: Study) -> Column:
-    """A column for names, which are folded only when they are long."""
-    return Column(Text(heading), min_width=min(NAME, max(len(group.label) for group in study.groups())))
-
-
 def reproduction(found: Reproduction) -> RenderableType:
-    """Published | measured | interval | verdict | assumptions, which are spelled out below."""
-    numbers = numbered(found.rows)
+    """Every published figure beside the measured one, problem by problem, and the assumptions they rest on."""
     parts: list[RenderableType] = []
-    for env in dict.fromkeys(row.env for row in found.rows):
-        parts += [Text(env, style="bold"), _paper_table([row for row in found.rows if row.env == env], numbers), GAP]
-    parts += [Text(f"{i}. {assumption}") for assumption, i in numbers.items()]
-    parts.append(GAP)
-    for reason, times in Counter(failure.reason for failure in found.study.failures).items():
-        parts.append(Text(f"{counted(times, 'run')} failed: {reason}", style="red"))
+    for table in published_tables(found.rows):
+        parts += [*_titled(table, heads="algo"), EMPTY_LINE]
+    parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(found.rows).items()]
+    parts += [EMPTY_LINE, *_failures(failure.reason for failure in found.study.failures)]
     said = f"{counted(found.seeds, 'seed')}, {duration(found.seconds)}. The report is {found.report}."
     said += f" The figures are in {found.figures[0].parent}." if found.figures else ""
     return Group(*parts, Text(said, style=QUIET))
 
 
-def _paper_table(rows: list[Row], numbers: dict[str, int]) -> RenderableType:
-    columns = (right("published"), right("measured"), right("95 % interval"), "verdict", "assuming")
-    table = plain_table(Column(no_wrap=True), *columns)
-    algo = ""
-    for row in rows:
-        if row.algo != algo:
-            algo = row.algo
-            table.add_row(Text(algo, style="bold"))
-        verdict = Text(row.verdict.text, style="" if row.verdict.agrees else ODD)
-        marks = sorted(numbers[text] for text in row.assumptions)
-        table.add_row(f"  {row.quantity}", *row.texts(), verdict, " ".join(map(str, marks)))
-    return table
+def _titled(table: Table[Any], heads: str = "") -> list[RenderableType]:
+    return [Text(label(table.title), style="bold"), TerminalTable(table, heads)]
+
+
+def _failures(reasons: Iterable[str]) -> list[Text]:
+    """One line per reason, with how many runs failed for it."""
+    return [Text(f"{counted(n, 'run')} failed: {reason}", style="red") for reason, n in Counter(reasons).items()]

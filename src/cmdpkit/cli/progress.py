@@ -1,4 +1,4 @@
-"""Signs of life for long runs: a live table on a terminal, now and then a plain line elsewhere. All of it on stderr."""
+"""Progress of long runs on stderr: bars on a terminal, and elsewhere a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, 
 from rich.progress import Progress as Bars
 
 from cmdpkit.records.record import Run
-from cmdpkit.results.text.wording import duration, label, number
+from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.learning import Progress
 
-LINE_SECONDS = 10.0  # between two plain lines of one run
-MEASURABLE = 0.05  # seconds of learning from which on a rate means something
+SECONDS_BETWEEN_LINES = 10.0  # of one run, where there is no terminal
+MIN_MEASURED = 0.05  # seconds of learning before a rate is shown
 
 
-class _Board:
-    """Bars that stand on a terminal, if there is one and nobody asked for quiet, while the context is open."""
+class _ProgressBars:
+    """Bars that are shown while the context is open, if stderr is a terminal and quiet was not asked for."""
 
     def __init__(self, quiet: bool, *columns: ProgressColumn) -> None:
         self.quiet = quiet
@@ -41,8 +41,8 @@ class _Board:
             self.bars.stop()
 
 
-class Watch(_Board):
-    """Shows where every run stands; call it with each report. Use it as a context manager."""
+class Watch(_ProgressBars):
+    """Shows how far every run is; call it with each report. Use it as a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class Watch(_Board):
         self.spoke: dict[str, float] = {}
 
     def __call__(self, at: Progress) -> None:
-        """Take in where one run stands."""
+        """Show how far one run is."""
         if self.quiet:
             return
         with self.lock:
@@ -70,7 +70,7 @@ class Watch(_Board):
 
     def _say(self, at: Progress) -> None:
         now = time.monotonic()
-        if now - self.spoke.setdefault(at.run.key, now) < LINE_SECONDS:
+        if now - self.spoke.setdefault(at.run.key, now) < SECONDS_BETWEEN_LINES:
             return
         self.spoke[at.run.key] = now
         figures = _figures(at)
@@ -87,14 +87,14 @@ def _figures(at: Progress) -> dict[str, str]:
     sums = at.tally.weak or at.tally.realised
     return {
         "phase": at.phase,
-        "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MEASURABLE else "…",
+        "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MIN_MEASURED else "…",
         "regret": "-" if sums.regret is None else number(sums.regret),
         "violation": " ".join(number(float(x)) for x in sums.violation) or "-",
     }
 
 
-class Overview(_Board):
-    """Shows where an experiment stands: all of its runs, those under way, and at once what fails. A context manager."""
+class Overview(_ProgressBars):
+    """Shows how far an experiment is: all of its runs, those under way, and each failure at once. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(
@@ -106,17 +106,17 @@ class Overview(_Board):
         self.total = self.done = self.failed = 0
         self.reasons: set[str] = set()
         self.rows: dict[str, Any] = {}
-        self.gone: set[str] = set()  # runs that ended; a report of one may still be on its way
+        self.gone: set[str] = set()  # keys of runs that ended; a late report of one of them is passed over
         self.began = self.spoke = time.monotonic()
 
     def begin(self, total: int, done: int) -> None:
-        """Take in how many runs there are, and how many were done before."""
+        """Begin with so many runs, of which so many were done before."""
         self.total, self.done = total, done
         if self.live:
             self.rows[""] = self.bars.add_task("runs", total=total, completed=done, figures=self._count())
 
     def report(self, at: Progress) -> None:
-        """Take in where one run stands."""
+        """Show how far one run is."""
         with self.lock:
             if at.run.key in self.gone:
                 return
@@ -130,7 +130,7 @@ class Overview(_Board):
                 self._say(f"{_name(at.run)}: {at.phase}, {at.done:,} of {at.run.episodes:,} episodes")
 
     def ended(self, run: Run, reason: str | None) -> None:
-        """Take in that a run is done, or failed; the same reason is told once."""
+        """Count a run that is done, or that failed for a reason; the same reason is shown once."""
         with self.lock:
             self.done += reason is None
             self.failed += reason is not None
@@ -149,11 +149,11 @@ class Overview(_Board):
 
     def _say(self, news: str) -> None:
         now = time.monotonic()
-        if self.quiet or self.live or now - self.spoke < LINE_SECONDS:
+        if self.quiet or self.live or now - self.spoke < SECONDS_BETWEEN_LINES:
             return
         self.spoke = now
         print(f"{self._count()} after {duration(now - self.began)}" + (f"; {news}" if news else ""), file=sys.stderr)
 
 
 def _name(run: Run) -> str:
-    return f"{label(run.env)}  {run.algo} ({run.preset})  seed {run.seed}"
+    return f"{label(run.problem)}  {run.algo} ({run.preset})  seed {run.seed}"

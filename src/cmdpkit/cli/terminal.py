@@ -1,34 +1,89 @@
-"""Talking to the person, or the program, at the other end: results to stdout, errors to stderr, signs of life."""
+"""How commands speak to the user: results on stdout, errors on stderr, and a sign that something is under way."""
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import INTERRUPTED, CmdpkitError, RoundingWarning, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
 
-PLAIN_WIDTH = 100  # columns where stdout is no terminal
+    from cmdpkit.results.tables import Table
+
+PLAIN_WIDTH = 100  # columns of text where stdout is no terminal
 
 
 class Verbs(TyperGroup):
-    """The verbs, with what went wrong in them said in one sentence."""
+    """The commands; an error in one of them is reported in one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; an error that the user can mend becomes a message and an exit code."""
+        """Run a command; an error that the user can mend becomes a message and an exit code."""
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+            with _warnings_as_notes():
+                return super().invoke(ctx)
+        except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
             raise
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
         except (CmdpkitError, OSError, MemoryError) as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Say what was corrected in the input in a line on stderr, once for each file, instead of as a Python warning."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if not issubclass(category, RoundingWarning):
+            usual(message, category, *rest, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"note: {printable(str(message))}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RoundingWarning)
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
+
+
+@contextmanager
+def resumable(folder: Path | None) -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, so that runs save themselves; then say what is kept and how to go on.
+
+    Scripts of a shell start background commands deaf to Ctrl-C. Runs that save themselves listen all the same, so that
+    ``kill -INT`` always works.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    listens = threading.current_thread() is threading.main_thread()
+    if listens:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "nothing is kept, as no folder was given with --out"
+        if folder is not None:
+            kept = f"what is done is kept in {folder}. Continue with\n  {shlex.join(['cmdpkit', *sys.argv[1:]])}"
+        typer.echo(f"interrupted: {kept}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if listens:
+            signal.signal(signal.SIGINT, before)
 
 
 def console() -> Console:
@@ -50,13 +105,20 @@ def say(renderable: RenderableType) -> None:
 
 def say_json(answer: Any) -> None:
     """Print a result as JSON."""
-    from cmdpkit.results.plain import text
+    from cmdpkit.results.json import text
 
     typer.echo(text(answer))
 
 
+def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
+    """Print tables in a form for papers: "markdown" or "latex"."""
+    from cmdpkit.results.tables import joined
+
+    typer.echo(joined(tables, form), nl=False)
+
+
 def busy(what: str) -> Status:
-    """A sign of life on stderr while something runs; nothing where stderr is no terminal."""
+    """A moving sign on stderr while something runs; nothing where stderr is no terminal."""
     from rich.console import Console
 
     return Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False).status(what)

@@ -1,7 +1,13 @@
 """Ready-made problems, each an exact model.
 
 The folder is the registry: a file ``envs/paper/grid.py`` with a function ``build`` *is* the environment ``paper/grid``,
-and its docstring's first line is what lists say about it. There is nothing else to edit.
+and its docstring's first line is what lists say about it. There is nothing else to edit. Other packages offer
+environments by entry points of the group ``cmdpkit.envs``: functions that return a CMDP or a Gymnasium environment. A
+name of ours hides the same name of theirs.
+
+Enters: a name and parameters, all of which have defaults. Leaves: a `CMDP`, a new one at every call. An environment is
+data and has no state: acting in it is the business of `simulate` and `running`. Other rooms may import the functions of
+this module; `running` also reads the tables of Gymnasium's environments with `gym/_tables`.
 
 >>> [name for name in names() if name.startswith("paper/")]
 ['paper/grid', 'paper/lower-bound', 'paper/synthetic']
@@ -16,31 +22,36 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, cast
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.validate import index_of
 
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
 
+GROUP = "cmdpkit.envs"  # of entry points
+
 Parameter = bool | int | float | str
 
 
 def names() -> list[str]:
-    """All environments, in alphabetical order."""
-    return sorted(_sources())
+    """All environments, in alphabetical order; those that other packages offer come last."""
+    return [*sorted(_sources()), *sorted(_offered())]
 
 
 def describe(name: str) -> str:
-    """What an environment is, in one line; its module is read, not imported.
+    """What an environment is, in one line; a module of ours is read, not imported.
 
     >>> describe("paper/lower-bound")
     'The lower-bound instance: one early choice between reward and utility, between two problems hard to tell apart.'
     """
-    tree = ast.parse(_sources()[_known(name)].read_text(encoding="utf-8"))
+    if _known(name) not in _sources():
+        return (inspect.getdoc(builder(name)) or "").partition("\n")[0]
+    tree = ast.parse(_sources()[name].read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
@@ -50,18 +61,28 @@ def parameters(name: str) -> dict[str, object]:
     >>> parameters("paper/lower-bound")
     {'p': 0.5, 'H': 6}
     """
-    return {p.name: p.default for p in inspect.signature(_builder(name)).parameters.values()}
+    return {p.name: p.default for p in inspect.signature(builder(name)).parameters.values()}
 
 
 def build(name: str, /, **params: object) -> CMDP:
     """The environment called ``name``, with some of its parameters changed."""
-    builder = _builder(name)
+    function = builder(name)
     has = parameters(name)
     for given in params:
         if given not in has:
-            listed = ", ".join(f"{p}={default!r}" for p, default in has.items())
-            raise CmdpkitError(f"environment {name!r} has no parameter {given!r}; its parameters are {listed}")
-    return builder(**params)
+            listed = ", ".join(f"{p}={quoted(default)}" for p, default in has.items())
+            raise CmdpkitError(
+                f"environment {quoted(name)} has no parameter {quoted(given)}; its parameters are {listed}"
+            )
+    return function(**params)
+
+
+def builder(name: str) -> Callable[..., CMDP]:
+    """The function that makes an environment."""
+    if _known(name) in _offered():
+        return cast("Callable[..., CMDP]", _offered()[name].load())
+    module = name.replace("/", ".").replace("-", "_")
+    return cast("Callable[..., CMDP]", importlib.import_module(f"{__name__}.{module}").build)
 
 
 def parse(text: str) -> tuple[str, dict[str, Parameter]]:
@@ -77,9 +98,9 @@ def parse(text: str) -> tuple[str, dict[str, Parameter]]:
     for item in listed.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not (key and equals and value):
-            raise CmdpkitError(f"{text!r}: expected parameter=value after the colon, got {item!r}")
+            raise CmdpkitError(f"{quoted(text)}: expected parameter=value after the colon, got {quoted(item)}")
         if key in params:
-            raise CmdpkitError(f"{text!r}: parameter {key!r} is given twice")
+            raise CmdpkitError(f"{quoted(text)}: parameter {quoted(key)} is given twice")
         params[key] = _value(value)
     return name.strip(), params
 
@@ -116,6 +137,7 @@ def _known(name: str) -> str:
     return listed[index_of("environment", listed, name)]
 
 
-def _builder(name: str) -> Callable[..., CMDP]:
-    module = _known(name).replace("/", ".").replace("-", "_")
-    return cast("Callable[..., CMDP]", importlib.import_module(f"{__name__}.{module}").build)
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """What other packages offer, by name."""
+    return {found.name: found for found in entry_points(group=GROUP) if found.name not in _sources()}

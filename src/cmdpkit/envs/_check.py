@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 
 Number = (int, float, np.integer, np.floating)
 
@@ -17,7 +17,7 @@ def whole(name: str, value: object, low: int, high: int | None = None) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= value <= top:
         return int(value)
     limits = f"at least {low}" if high is None else f"from {low} to {high}"
-    raise CmdpkitError(f"{name} is {value!r}, expected a whole number {limits}")
+    raise CmdpkitError(f"{name} is {quoted(value)}, expected a whole number {limits}")
 
 
 def real(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
@@ -25,20 +25,20 @@ def real(name: str, value: object, low: float = -math.inf, high: float = math.in
     if isinstance(value, Number) and not isinstance(value, bool) and math.isfinite(value) and low <= value <= high:
         return float(value)
     if math.isinf(low):
-        raise CmdpkitError(f"{name} is {value!r}, expected a finite number")
+        raise CmdpkitError(f"{name} is {quoted(value)}, expected a finite number")
     limits = f"at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-    raise CmdpkitError(f"{name} is {value!r}, expected a number {limits}")
+    raise CmdpkitError(f"{name} is {quoted(value)}, expected a number {limits}")
 
 
 def flag(name: str, value: object) -> bool:
     """True or False."""
     if isinstance(value, bool):
         return value
-    raise CmdpkitError(f"{name} is {value!r}, expected true or false")
+    raise CmdpkitError(f"{name} is {quoted(value)}, expected true or false")
 
 
 def choice(name: str, value: object, options: tuple[str, ...]) -> str:
     """One of the options."""
     if isinstance(value, str) and value in options:
         return value
-    raise CmdpkitError(f"{name} is {value!r}, expected one of {', '.join(options)}")
+    raise CmdpkitError(f"{name} is {quoted(value)}, expected one of {', '.join(options)}")

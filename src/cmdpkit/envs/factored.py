@@ -44,13 +44,12 @@ from __future__ import annotations
 from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
-from cmdpkit.model.from_functions import from_function
 
 
 def build(S: int = 3, H: int = 6, share: float = 0.5) -> CMDP:
     """A ring of ``S`` places, walked for ``H`` steps."""
     S, H, share = whole("S", S, 1), whole("H", H, 1), real("share", share, 0, 1)
-    return from_function(
+    return CMDP.from_function(
         states=range(1, S + 1),
         start=1,
         horizon=H,

@@ -44,7 +44,6 @@ from __future__ import annotations
 from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
-from cmdpkit.model.from_functions import from_function
 
 CAPACITY = 5
 DEMAND = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # probability of 0, 1, ... units
@@ -54,7 +53,7 @@ def build(H: int = 7, share: float = 0.5) -> CMDP:
     """The shop over ``H`` periods."""
     H, share = whole("H", H, 1), real("share", share, 0, 1)
     most_sold, dearest = _sales(CAPACITY), _cost(0, CAPACITY)
-    return from_function(
+    return CMDP.from_function(
         states=range(CAPACITY + 1),
         start=0,
         horizon=H,

@@ -47,7 +47,6 @@ from __future__ import annotations
 from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
-from cmdpkit.model.from_functions import from_function
 
 BUSY_HOURS = range(8, 18)  # of every 24, counted from 0
 POWER = {"idle": 0.0, "slow": 1.0, "fast": 3.0}
@@ -83,7 +82,7 @@ def build(
         moves = [(p * q, i - j) for i, p in ((1, arrives), (0, 1 - arrives)) for j, q in _finished(served[speed])]
         return [(p, names[jobs[state] + move]) for p, move in moves if p > 0]
 
-    return from_function(
+    return CMDP.from_function(
         states=names,
         start="empty",
         horizon=H,

@@ -46,7 +46,6 @@ from __future__ import annotations
 from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
-from cmdpkit.model.from_functions import from_function
 
 
 def build(
@@ -65,7 +64,7 @@ def build(
             (p * q + (1 - p) * (1 - q), level),
         ]
 
-    return from_function(
+    return CMDP.from_function(
         states=range(capacity + 1),
         start=0,
         horizon=H,

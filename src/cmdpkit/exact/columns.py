@@ -6,8 +6,8 @@ Every policy is a mixture of deterministic ones, so the problem is a small LP ov
 
 Its columns are found when needed (Dantzig-Wolfe): with multipliers lam, backward induction on r + lam . g returns the
 policy with the largest v + lam . w, hence also the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy
-improves on nothing in the pool, the bound is the optimum. N = 1 needs no LP at all: the optimum lies on the upper hull
-of the points (w_j, v_j) at rho. Totals are divided by `Columns.units`, so tolerances mean the same for all models.
+improves on nothing in the pool, the bound is the optimum. Totals are shifted and divided by `Columns.units`, so
+tolerances mean the same for all models.
 
 Only the induction knows the dynamics: `Pool` has them from a model, other `Columns` may choose them too.
 """
@@ -17,19 +17,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-import highspy
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.master import Master, hull
+from cmdpkit.exact.units import FEASIBLE, Units, units_of
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 CONVERGED = 1e-12  # bound - master, in scaled totals
-FEASIBLE = 1e-10  # shortfall of a utility that still counts as reaching its bound, in scaled totals
+LOWERED = FEASIBLE / 32  # how far thresholds that nobody reaches are lowered beyond the best that can be reached
 ROUNDS = 10_000
 
 
@@ -50,13 +51,17 @@ class Optimum(NamedTuple):
     value: float
     bound: float
     greedy: Choice  # the last policy priced: best everywhere for r + lam . g
+    rho: FloatArray  # [N], the thresholds it meets, scaled
 
 
 class Columns(ABC):
     """The policies found so far; they serve every bound rho, so a sweep over bounds is warm-started.
 
-    r [T, S, A] and g [N, T, S, A] have 1 or H steps each.
+    r [T, S, A] and g [N, T, S, A] have 1 or H steps each. Scaled totals are (total - offsets) / units.
     """
+
+    stalled = 1e-10  # a larger difference of bound and master that no new policy explains: the master was not exact
+    band: float = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
 
     def __init__(self, r: FloatArray, g: FloatArray, H: int) -> None:
         _, S, A = r.shape
@@ -65,10 +70,12 @@ class Columns(ABC):
         self.H, self.S, self.A, self.N = H, S, A, len(g)
         self.r, self.g = r, g
         self.units = np.array([_unit(x, H) for x in (r, *g)])  # [1 + N]
+        self.offsets = np.zeros(1 + self.N)
+        self.noise = np.zeros(1 + self.N)  # scaled totals are known no better than this
         self.columns: list[Column] = []
         steps = max(len(r), g.shape[1] if len(g) else 1)
         self._objective = np.zeros((steps, S, A))
-        self._master: _Master | None = None
+        self._master: Master | None = None
 
     @abstractmethod
     def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
@@ -93,32 +100,43 @@ class Columns(ABC):
     def respond(self, weights: FloatArray) -> tuple[float, Column]:
         """The policy with the largest weights . (v, w), weights [1 + N], and that value; the pool stays as it is."""
         per_unit = weights / self.units
-        np.multiply(self.r, per_unit[0], out=self._objective)
+        total, choice, values = self.greedy(per_unit)
+        values = (values - self.offsets) / self.units
+        return total - float(per_unit @ self.offsets), Column(choice, float(values[0]), values[1:], weights)
+
+    def greedy(self, weights: FloatArray) -> tuple[float, Choice, FloatArray]:
+        """The largest weights . (v, w) in the user's units, the policy that has it, and its v, w [1 + N]."""
+        np.multiply(self.r, weights[0], out=self._objective)
         for n, x in enumerate(self.g):
             if weights[1 + n]:
-                self._objective += per_unit[1 + n] * x
+                self._objective += weights[1 + n] * x
         choice = np.zeros((self.H, self.S), dtype=np.int16)
         totals = np.zeros(2 + self.N)
         self._induct(self._objective, choice, totals)
-        return float(totals[0]), Column(choice, totals[1] / self.units[0], totals[2:] / self.units[1:], weights)
+        return float(totals[0]), choice, totals[1:]
 
     def scaled(self, rho: FloatArray) -> FloatArray:
         """Thresholds in the pool's units."""
-        scaled: FloatArray = rho / self.units[1:]
+        scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
         return scaled
 
     def maximise(self, rho: FloatArray) -> Optimum:
         """The optimum under thresholds rho (scaled); the pool must hold a feasible mixture (`reach` sees to that)."""
         if not self.columns:
             self.price(1.0, np.zeros(self.N))
+        exactly = False
         for _ in range(ROUNDS):
-            weights, lam, value = self._solve_master(rho)
+            weights, lam, value = self._solve_master(rho, exactly)
             total, column = self.price(1.0, lam)
             bound = total - float(lam @ rho)
-            if bound - value <= CONVERGED or self._known(column):
-                self.columns.pop()
+            converged = bound - value <= CONVERGED + self.noise[0] + float(self.noise[1:] @ lam)
+            if not (converged or self._known(column)):
+                continue
+            self.columns.pop()
+            if converged or exactly or self.N < 2 or bound - value <= self.stalled:
                 break
-        return Optimum(weights, lam, value, bound, column.choice)
+            exactly = True
+        return Optimum(weights, lam, value, bound, column.choice, rho)
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
         """Maximise t with w_n >= rho_n + t per_n for all n: how far all bounds can be exceeded at once.
@@ -133,13 +151,17 @@ class Columns(ABC):
             return float((column.w[0] - rho[0]) / per[0]), np.eye(1, len(self.columns), len(self.columns) - 1)[0], y
         if not self.columns:
             self.price(1.0, np.zeros(N))
-        t, weights, y = -np.inf, np.zeros(0), np.full(N, 1.0 / N) / per
+        t, weights, y, exactly = -np.inf, np.zeros(0), np.full(N, 1.0 / N) / per, False
         for _ in range(ROUNDS):
             total, column = self.price(0.0, y)
             bound = total - float(y @ rho)
-            if bound - t <= CONVERGED or t >= enough or (np.isfinite(t) and self._known(column)):
+            if bound - t <= CONVERGED + float(self.noise[1:] @ y) or t >= enough:
                 break
-            weights, y, t = self._master_lp().exceed(self, rho, per)
+            if np.isfinite(t) and self._known(column):
+                if exactly or bound - t <= self.stalled:
+                    break
+                exactly = True
+            weights, y, t = self._master_lp().exceed(self.w, rho, per, exactly=exactly)
         return t, weights, y
 
     def _known(self, column: Column) -> bool:
@@ -147,30 +169,66 @@ class Columns(ABC):
         same = np.abs(self.v[:-1] - column.v) < 1e-15
         return bool((same & (np.abs(self.w[:-1] - column.w).max(axis=1, initial=0.0) < 1e-15)).any())
 
-    def _solve_master(self, rho: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    def _solve_master(self, rho: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
         if self.N == 0:
             best = int(self.v.argmax())
             return np.eye(1, len(self.columns), best)[0], np.zeros(0), float(self.v[best])
         if self.N == 1:
-            return _hull(self.w[:, 0], self.v, float(rho[0]))
-        return self._master_lp().maximise(self, rho)
+            return hull(self.w[:, 0], self.v, float(rho[0]), self.band)
+        return self._master_lp().maximise(self.v, self.w, rho, exactly=exactly)
 
-    def _master_lp(self) -> _Master:
+    def _master_lp(self) -> Master:
         if self._master is None:
-            self._master = _Master(self.N)
+            self._master = Master(self.N)
         return self._master
 
 
 class Pool(Columns):
-    """Policies of a known model."""
+    """Policies of a known model, in units of what its policies can collect; ``ranges`` says what that is.
 
-    def __init__(self, cmdp: CMDP) -> None:
+    Thresholds that are missed by up to ``band`` are lowered to what can be reached. The band is smaller than the
+    tolerance, so that what a policy misses and the rounding of its evaluation stay within the tolerance together.
+    """
+
+    stalled = CONVERGED
+
+    def __init__(self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2) -> None:
         super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
-        self.cmdp = cmdp
+        self.cmdp, self.band = cmdp, band
+        self.ranges = units_of(cmdp) if ranges is None else ranges
+        self.units, self.offsets = self.ranges.unit, self.ranges.worst
+        self.noise = self.ranges.rounding / (2 * self.units)
 
     def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
         m = self.cmdp.compact
         _greedy(m.indptr, m.successors, m.prob, objective, m.r, m.g, m.allowed, m.mu, choice, totals)
+
+    def thresholds(self, rho: FloatArray) -> FloatArray | None:
+        """rho (scaled) if some policy meets it; None if none does, not even up to the tolerance.
+
+        Thresholds that are missed, but by less than the tolerance, are lowered to what can be reached. Afterwards the
+        pool holds a mixture that meets what is returned.
+        """
+        if not self.N:
+            return rho
+        t, _, _ = self.reach(rho, np.ones(self.N), enough=0.0)
+        if t < -self.band:
+            return None
+        return rho if t >= 0 else rho + t - LOWERED
+
+    def optimum(self, rho: FloatArray) -> Optimum | None:
+        """The optimum under thresholds rho (scaled), or None if no policy meets them."""
+        possible = self.thresholds(rho)
+        return None if possible is None else self.maximise(possible)
+
+    def value(self, best: Optimum) -> float:
+        """The optimal value in the user's units."""
+        return float(best.value * self.units[0] + self.offsets[0])
+
+    def slack(self, rho: FloatArray) -> float:
+        """max over mixtures of min_n (w_n - rho_n), with thresholds rho and the answer in the user's units."""
+        smallest = float(self.units[1:].min())
+        return smallest * self.reach(self.scaled(rho), smallest / self.units[1:])[0]
 
 
 def _unit(x: FloatArray, H: int) -> float:
@@ -178,96 +236,8 @@ def _unit(x: FloatArray, H: int) -> float:
     return H * largest if largest > 0 else 1.0
 
 
-def _hull(w: FloatArray, v: FloatArray, rho: float) -> tuple[FloatArray, FloatArray, float]:
-    """The one-constraint master in closed form: the upper hull of the points (w, v) to the right of rho."""
-    weights = np.zeros(len(w))
-    met = w >= rho - FEASIBLE
-    top = np.flatnonzero(met)[v[met].argmax()]
-    weights[top] = 1.0
-    below = np.flatnonzero(~met & (v > v[top]))
-    if not len(below):
-        return weights, np.zeros(1), float(v[top])
-    above = np.flatnonzero(met)
-    slopes = (v[below, None] - v[None, above]) / (w[None, above] - w[below, None])
-    reached = v[above] + np.maximum(slopes, 0.0).max(axis=0) * np.maximum(w[above] - rho, 0.0)
-    j = int(reached.argmax())
-    # Steepest line from the chosen policy: at w[hi] = rho all lines reach the same value, only this one bounds v*.
-    i = int(slopes[:, j].argmax())
-    lo, hi = below[i], above[j]
-    share = min(1.0, max(0.0, (rho - w[lo]) / (w[hi] - w[lo])))
-    weights[top] = 0.0
-    weights[lo], weights[hi] = 1 - share, share
-    return weights, np.array([max(0.0, float(slopes[i, j]))]), float(weights @ v)
-
-
-class _Master:
-    """The master LP in HiGHS, kept between rounds: new columns are added, the basis is reused.
-
-    Rows 0..N-1: sum_j alpha_j w_jn - per_n t >= rho_n; row N: sum_j alpha_j = 1. Column 0 is t, fixed at 0 while the
-    value is maximised. Numbers are blown up by `BLOW` because HiGHS's smallest tolerance is 1e-10 absolute.
-    """
-
-    BLOW = 1e3
-
-    def __init__(self, N: int) -> None:
-        self.N, self.size = N, 0
-        self.highs = highs = highspy.Highs()
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("presolve", "off")
-        highs.setOptionValue("solver", "simplex")
-        highs.setOptionValue("simplex_strategy", 4)  # primal: a new column leaves the old basis primal feasible
-        highs.setOptionValue("primal_feasibility_tolerance", 1e-10)
-        highs.setOptionValue("dual_feasibility_tolerance", 1e-10)
-        highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
-        for _ in range(N):
-            highs.addRow(0.0, highspy.kHighsInf, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
-        highs.addRow(1.0, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
-        self.rows = np.arange(N + 1, dtype=np.int32)
-        highs.addCol(0.0, 0.0, 0.0, N, self.rows[:N], -np.ones(N))
-        self.costs = np.zeros(0)
-
-    def maximise(self, pool: Columns, rho: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Weights, lam, value of the best mixture with w >= rho."""
-        self._update(pool, rho)
-        self.highs.changeColBounds(0, 0.0, 0.0)
-        self._set_costs(np.concatenate(([0.0], self.BLOW * pool.v)))
-        weights, duals = self._run()
-        return weights, duals[: self.N], float(weights @ pool.v)
-
-    def exceed(self, pool: Columns, rho: FloatArray, per: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Weights, y, t of the mixture that exceeds all bounds by the most."""
-        self._update(pool, rho)
-        for n in range(self.N):
-            self.highs.changeCoeff(n, 0, -self.BLOW * float(per[n]))
-        self.highs.changeColBounds(0, -highspy.kHighsInf, highspy.kHighsInf)
-        self._set_costs(np.concatenate(([self.BLOW], np.zeros(self.size))))
-        weights, duals = self._run()
-        y = duals[: self.N] / max(float(duals[: self.N] @ per), 1e-300)
-        return weights, y, float(((weights @ pool.w - rho) / per).min())
-
-    def _update(self, pool: Columns, rho: FloatArray) -> None:
-        for column in pool.columns[self.size :]:
-            values = np.append(self.BLOW * column.w, 1.0)
-            self.highs.addCol(0.0, 0.0, highspy.kHighsInf, self.N + 1, self.rows, values)
-        self.size = len(pool.columns)
-        for n in range(self.N):
-            self.highs.changeRowBounds(n, self.BLOW * float(rho[n]), highspy.kHighsInf)
-
-    def _set_costs(self, costs: FloatArray) -> None:
-        self.highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
-
-    def _run(self) -> tuple[FloatArray, FloatArray]:
-        self.highs.run()
-        status = self.highs.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise RuntimeError(f"the master LP ended as {self.highs.modelStatusToString(status)}")
-        solution = self.highs.getSolution()
-        weights = np.maximum(np.array(solution.col_value)[1:], 0.0)
-        return weights / weights.sum(), np.maximum(-np.array(solution.row_dual), 0.0)
-
-
 @njit(cache=True, nogil=True)
-def _greedy(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _greedy(  # type: ignore[no-untyped-def]
     indptr, successors, prob, objective, r, g, allowed, mu, choice, totals
 ):
     """Backward induction on `objective`; fills choice [H, S] and totals = (objective, reward, utilities) at the start.

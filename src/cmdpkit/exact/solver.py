@@ -1,7 +1,8 @@
 """Exact solutions: the best policy under the bounds, with shadow prices and a proof.
 
 `solve` always returns an extreme point, hence at most N stochastic decisions, and a proved gap: the Lagrangian bound
-max_pi v + lam . (w - rho), computed by backward induction, against the policy's own exact value.
+max_pi v + lam . (w - rho), computed by backward induction, against the policy's own exact value, plus what rounding may
+have done to both. No solution is returned whose evaluated totals miss a bound by more than its tolerance.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from functools import cached_property
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import FEASIBLE, Choice, Pool
+from cmdpkit.exact.columns import Optimum, Pool
+from cmdpkit.exact.drawn import Drawn, blend, read_off, totals
+from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.occupancy_lp import occupancy_lp
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import evaluate, occupancy
-from cmdpkit.model.mixture import Mixture, decompose, from_occupancy
-from cmdpkit.model.policy import Decision, Policy, one_hot
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.mixture import Mixture, decompose
+from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 METHODS = ("auto", "columns", "lp")
 GAP = 1e-9  # relative; beyond it "auto" asks the LP
+BINDING = 1e-9  # a bound binds if moving it by its whole range is worth more than this share of the value's range
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Solution:
     value: float
     utilities: FloatArray  # [N], expected totals of the constraints' signals
     shadow_prices: FloatArray  # [N], value gained per unit by which a bound is relaxed
-    gap: float  # proved: no feasible policy has a value above value + gap
+    gap: float  # proved, rounding included: no feasible policy has a value above value + gap
+    tolerance: FloatArray  # [N]: no total misses its bound by more than this
+    binds: BoolArray  # [N]: whether the bound has a price
     method: str
     seconds: float
 
@@ -52,35 +58,6 @@ class Solution:
     def stochastic_decisions(self) -> list[Decision]:
         """Where the policy has to draw: at most N places."""
         return self.policy.stochastic_decisions(reach=self.occupancy.sum(axis=-1))
-
-
-class Infeasible(CmdpkitError):
-    """No policy meets all bounds. Carries the best that can be had and the bounds that exclude each other."""
-
-    __module__ = "cmdpkit"
-    exit_code = 3
-
-    def __init__(self, cmdp: CMDP, policy: Policy, best: FloatArray, conflict: tuple[str, ...]) -> None:
-        self.cmdp = cmdp
-        self.policy = policy  # misses its worst bound (relative to the signal's range) by the least
-        self.utilities = evaluate(cmdp, policy).w  # [N], of that policy
-        self.best = best  # [N], best of each alone
-        self.conflict = conflict
-        super().__init__(self._explanation())
-
-    def _explanation(self) -> str:
-        bounds = {c.name: c for c in self.cmdp.constraints}
-        if len(self.conflict) == 1:
-            c = bounds[self.conflict[0]]
-            best = self.best[self.cmdp.constraint_index(c.name)]
-            return f"infeasible: {c} cannot be met, the best any policy reaches is {best:.6g}"
-        clash = " and ".join(str(bounds[name]) for name in self.conflict)
-        reached = ", ".join(
-            f"{c.name} {u:.6g}"
-            for c, u in zip(self.cmdp.constraints, self.utilities, strict=True)
-            if c.name in self.conflict
-        )
-        return f"infeasible: {clash} cannot hold together; the best compromise reaches {reached}"
 
 
 def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> Solution:
@@ -109,88 +86,98 @@ def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> S
     if bridge is not None:
         raise CmdpkitError(f"bridge is {bridge!r}, but the model has a horizon: it is for long-run averages only")
     began = time.perf_counter()
-    pool = Pool(cmdp)
-    if method == "lp":
-        solution = _by_lp(cmdp, pool, began)
-    else:
-        check_feasible(cmdp, pool)
-        solution = solve_in(pool, cmdp, began)
-        if method == "auto" and solution.gap > GAP * max(abs(solution.value), pool.units[0] * 1e-3):
-            by_lp = _by_lp(cmdp, pool, began)
-            solution = min(solution, by_lp, key=lambda s: s.gap)
-    return solution
+    return solve_in(Pool(cmdp), cmdp, method, began)
 
 
-def solve_in(pool: Pool, cmdp: CMDP, began: float) -> Solution:
-    """Solve with the columns of a pool made for the same model (bounds may differ); the bounds must be feasible."""
-    best = pool.maximise(pool.scaled(cmdp.rho))
-    q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
-    for weight, column in zip(best.weights, pool.columns, strict=False):
-        if weight > 0:
-            q += weight * occupancy(cmdp, Policy(one_hot(column.choice, cmdp.A)))
+def solve_in(pool: Pool, cmdp: CMDP, method: str, began: float) -> Solution:
+    """Solve with the columns of a pool made for the same model (bounds may differ)."""
+    rho = pool.thresholds(pool.scaled(cmdp.rho))
+    if rho is None:
+        raise explain_infeasible(cmdp, pool)
+    candidates: list[_Candidate] = []
+    if method != "lp":
+        candidates.append(_by_columns(cmdp, pool, pool.maximise(rho)))
+    if method == "lp" or (method == "auto" and not candidates[0].good(pool)):
+        by_lp = _by_lp(cmdp, pool, rho)
+        candidates += [] if by_lp is None else [by_lp]
+    if not candidates:
+        raise CmdpkitError('the LP solver gave up on this model; method="columns" does not depend on it')
+    best = min(candidates, key=lambda x: (max(x.excess, 0.0), x.gap))
+    if best.excess > 0:
+        raise _missed(cmdp, pool, best)
+    return best.solution(cmdp, pool, time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A policy with its evaluated totals, prices and proof."""
+
+    drawn: Drawn
+    totals: FloatArray  # [1 + N], as computed
+    lam: FloatArray  # [N], in the user's units
+    gap: float  # bound less value, as computed
+    rounding: float  # by how much that may be too small
+    excess: float  # the largest amount, in tolerances, by which a bound is missed beyond its tolerance
+    method: str
+
+    def good(self, pool: Pool) -> bool:
+        """Whether nothing better can be expected from another method."""
+        size = max(abs(float(self.totals[0])), float(pool.units[0]) * 1e-3)
+        return self.excess <= 0 and self.gap <= GAP * size + self.rounding
+
+    def solution(self, cmdp: CMDP, pool: Pool, seconds: float) -> Solution:
+        """The answer for the user."""
+        return Solution(
+            cmdp=cmdp,
+            policy=self.drawn.policy(cmdp),
+            value=float(self.totals[0]),
+            utilities=cmdp.signs * self.totals[1:] + 0.0,
+            shadow_prices=self.lam,
+            gap=max(0.0, self.gap) + self.rounding,
+            tolerance=pool.ranges.tolerance[1:],
+            binds=self.lam * pool.units[1:] > BINDING * pool.units[0],
+            method=self.method,
+            seconds=seconds,
+        )
+
+
+def _by_columns(cmdp: CMDP, pool: Pool, best: Optimum) -> _Candidate:
+    used = np.flatnonzero(best.weights)
+    mixed = blend(cmdp, [pool.columns[j].choice for j in used], best.weights[used], best.greedy)
     lam = best.lam * pool.units[0] / pool.units[1:]
-    return _finish(cmdp, pool, q, lam, best.greedy, "columns", began)
+    return _candidate(cmdp, pool, mixed, lam, best.rho, "columns")
 
 
-def _by_lp(cmdp: CMDP, pool: Pool, began: float) -> Solution:
-    found = occupancy_lp(cmdp, pool.units)
+def _by_lp(cmdp: CMDP, pool: Pool, rho: FloatArray) -> _Candidate | None:
+    """The LP's answer; None where its solver gives up."""
+    found = occupancy_lp(cmdp, rho * pool.units[1:] + pool.offsets[1:], pool.units)
     if found is None:
-        raise explain_infeasible(cmdp, pool)
+        return None
     q, lam = found
-    _, column = pool.price(1.0, lam * pool.units[1:] / pool.units[0])
-    return _finish(cmdp, pool, q, lam, column.choice, "lp", began)
+    _, greedy, _ = pool.greedy(np.concatenate(([1.0], lam)))
+    return _candidate(cmdp, pool, read_off(q, greedy), lam, rho, "lp")
 
 
-def _finish(
-    cmdp: CMDP, pool: Pool, q: FloatArray, lam: FloatArray, greedy: Choice, method: str, began: float
-) -> Solution:
-    """Vertex, policy, exact values and the proved gap."""
-    default = one_hot(greedy, cmdp.A)
-    q = purify(cmdp, q, cmdp.rho, pool.units[1:], default)
-    policy = from_occupancy(cmdp, q, default)
-    values = evaluate(cmdp, policy)
-    total, _ = pool.price(1.0, lam * pool.units[1:] / pool.units[0])
-    bound = total * pool.units[0] - float(lam @ cmdp.rho)
-    pool.columns.pop()
-    seconds = time.perf_counter() - began
-    return Solution(cmdp, policy, values.v, values.w, lam, max(0.0, float(bound - values.v)), method, seconds)
+def _candidate(cmdp: CMDP, pool: Pool, mixed: Drawn, lam: FloatArray, rho: FloatArray, method: str) -> _Candidate:
+    """Vertex, exact values and the proved gap; rho [N] are the scaled thresholds that were aimed at."""
+    ranges = pool.ranges
+    drawn = purify(cmdp, mixed, rho * pool.units[1:] + pool.offsets[1:], pool.units[1:])
+    values = totals(cmdp, drawn)
+    bound = pool.greedy(np.concatenate(([1.0], lam)))[0] - float(lam @ cmdp.rho)
+    # What is computed and what is true differ by the rounding, so less than the tolerance may be seen.
+    seen = (cmdp.rho - values[1:]) - (ranges.tolerance - ranges.rounding)[1:]
+    excess = float((seen / ranges.tolerance[1:]).max(initial=-np.inf))
+    rounding = ranges.gap_rounding(lam, cmdp.rho)
+    return _Candidate(drawn, values, lam, bound - float(values[0]), rounding, excess, method)
 
 
-def check_feasible(cmdp: CMDP, pool: Pool) -> None:
-    """Raise `Infeasible` unless some mixture meets the bounds; afterwards the pool holds one."""
-    if cmdp.N == 0:
-        return
-    t, _, _ = pool.reach(pool.scaled(cmdp.rho), np.ones(cmdp.N), enough=0.0)
-    if t < -FEASIBLE:
-        raise explain_infeasible(cmdp, pool)
-
-
-def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
-    """What can be had instead: the best compromise, the best of each alone, an irreducible set of clashing bounds."""
-    rho = pool.scaled(cmdp.rho)
-    _, weights, y = pool.reach(rho, np.ones(cmdp.N))
-    compromise = Mixture(
-        tuple(
-            Policy(one_hot(c.choice, cmdp.A), cmdp.states, cmdp.action_names)
-            for c, x in zip(pool.columns, weights, strict=False)
-            if x > 0
-        ),
-        weights[weights > 0] / weights.sum(),
+def _missed(cmdp: CMDP, pool: Pool, best: _Candidate) -> CmdpkitError:
+    """The error for a problem that is feasible as far as one can tell, but whose policy misses a bound."""
+    tolerance = pool.ranges.tolerance[1:]
+    short = cmdp.rho - best.totals[1:]
+    n = int((short / tolerance).argmax())
+    return CmdpkitError(
+        f"not solved: the best policy found misses {cmdp.constraints[n]} by {short[n]:.3g}, and {tolerance[n]:.3g} "
+        "would count as met. The numbers of this model are too far apart for double precision: relax that bound a "
+        "little, or bring large and small signals and probabilities closer together"
     )
-    q = occupancy(cmdp, compromise)
-    default = one_hot(pool.columns[-1].choice, cmdp.A)
-    best = np.array([pool.price(0.0, row)[0] for row in np.eye(cmdp.N)]) * pool.units[1:] * cmdp.signs + 0.0
-    conflict = [n for n in range(cmdp.N) if y[n] > 1e-9]
-    for n in list(conflict):  # a bound that is not needed for the clash is left out of it
-        rest = [m for m in conflict if m != n]
-        if rest and _clash(cmdp, rest):
-            conflict = rest
-    names = tuple(cmdp.constraints[n].name for n in conflict)
-    return Infeasible(cmdp, from_occupancy(cmdp, q, default), best, names)
-
-
-def _clash(cmdp: CMDP, subset: list[int]) -> bool:
-    """Whether these constraints alone are infeasible."""
-    part = cmdp.reformulated(g=cmdp.compact.g[subset], constraints=tuple(cmdp.constraints[n] for n in subset))
-    pool = Pool(part)
-    return pool.reach(pool.scaled(part.rho), np.ones(len(subset)), enough=0.0)[0] < -FEASIBLE

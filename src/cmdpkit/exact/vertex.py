@@ -1,9 +1,15 @@
-"""From any optimal occupancy to an extreme point: as many extra actions as binding constraints, and no more.
+"""From any optimal policy to an extreme point: as many extra actions as binding constraints, and no more.
 
-All actions an optimal occupancy q uses are optimal for the Lagrangian r + lam* . g, so shifting flow among them changes
-the value only through the utilities. Count as *extra* every used action beyond the first of its (h, s). If there are
-more extras than binding constraints, some shift leaves all binding utilities unchanged; following it until an action
-runs dry removes an extra. What remains has linearly independent effects on the binding utilities: a vertex.
+Count as *extra* every action a decision draws beyond its first. A shift of probability between the actions of some
+decisions changes reward and utilities linearly in the occupancy. If there are more extras than binding constraints,
+some shift leaves all binding utilities as they are, and the direction that does not lower the reward is followed until
+an action runs dry: one extra less. What remains has linearly independent effects on the binding utilities.
+
+All this happens in one walk through the steps. Each decision that draws adds its directions when the walk comes to it,
+and they are reduced at once, so that there are never more than N + 1 of them. A direction carries its *flow*: how it
+changes the probability of being in each state now. Where the flow meets a later decision it is divided by that
+decision's probabilities; therefore its effect on the totals, the difference of two action values under the given
+policy, does not change on the way. When an action runs dry, the directions that use it are combined so that none does.
 """
 
 from __future__ import annotations
@@ -11,75 +17,230 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cmdpkit.exact.drawn import Drawn, totals
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.mixture import from_occupancy
-from cmdpkit.model.policy import NEGLIGIBLE
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.compiled import njit
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
-INDEPENDENT = 1e-11  # smallest singular value of the extras' effects that still counts as independent
-TIGHT = 1e-9  # a utility within this of its threshold (in scaled totals) is binding
+INDEPENDENT = 1e-13  # directions that change the binding utilities by less than this (scaled) have no effect on them
+TIGHT = 1e-12  # a utility within this of its threshold (in scaled totals) is binding
 
 
-class _Extras(NamedTuple):
-    """Used actions beyond the most used one of their (h, s)."""
+class Slot(NamedTuple):
+    """An action of a decision that draws."""
 
-    h: IntArray
-    s: IntArray
-    a: IntArray
-    base: IntArray  # the most used action there
-
-    def up_to(self, n: int) -> _Extras:
-        return _Extras(*(x[:n] for x in self))
+    h: int
+    s: int
+    a: int
 
 
-def purify(cmdp: CMDP, q: FloatArray, rho: FloatArray, units: FloatArray, default: FloatArray) -> FloatArray:
-    """An extreme point with the value of q, still meeting rho, and q itself if it is one.
+def purify(cmdp: CMDP, drawn: Drawn, rho: FloatArray, units: FloatArray) -> Drawn:
+    """An extreme point whose value is no smaller, still meeting rho, and the policy itself if it is one.
 
-    q is optimal up to rounding; `units` [N] scale the utilities to totals of order 1; `default` [H, S, A] decides where
-    q does not go.
+    rho and `units` [N] are in the user's units; units scale the utilities to totals of order 1.
     """
-    while True:
-        q, pi, extras = _clean(cmdp, q, default)
-        if not len(extras.h):
-            return q
-        w = np.array([float((q * x).sum()) for x in cmdp.compact.g])
-        binding = (w - rho) / units <= TIGHT
-        effects = _effects(cmdp, pi, extras.up_to(int(binding.sum()) + 1), units)
-        shift = _null_vector(effects[binding])
-        if shift is None:
-            return _hit_bounds(cmdp, q, pi, extras, ((rho - w) / units)[binding], effects[binding])
-        change = _follow(cmdp, pi, extras.up_to(len(shift)), shift)
-        q = np.maximum(q + _longest_step(q, change, (w - rho) / units, effects @ shift, binding) * change, 0.0)
+    if not len(drawn.s):
+        return drawn
+    X = np.zeros((cmdp.H + 1, cmdp.S, 1 + cmdp.N))
+    w = totals(cmdp, drawn, X)[1:]
+    walk = _Walk(cmdp, drawn, (w - rho) / units, units)
+    last = int(np.flatnonzero(np.diff(drawn.first))[-1])
+    for h in range(last + 1):
+        for row in range(drawn.first[h], drawn.first[h + 1]):
+            walk.meet(h, row, X[h + 1])
+        walk.advance(h)
+    found = walk.policy()
+    missing = (rho - totals(cmdp, found)[1:]) / units
+    if missing.max(initial=0.0) > 0 and walk.correct(missing):  # take out what rounding has left
+        corrected = walk.policy()
+        if ((rho - totals(cmdp, corrected)[1:]) / units).max() < missing.max():
+            return corrected
+    return found
 
 
-def _clean(cmdp: CMDP, q: FloatArray, default: FloatArray) -> tuple[FloatArray, FloatArray, _Extras]:
-    """q recomputed from its policy without negligible actions, the policy, and its extras."""
-    pi = from_occupancy(cmdp, q, default).pi
-    pi = np.where(pi > 10 * NEGLIGIBLE, pi, 0.0)
-    pi /= pi.sum(axis=-1, keepdims=True)
-    q = flow(cmdp, pi, np.zeros(q.shape[:2]), cmdp.mu)
-    several = np.argwhere((q > 0).sum(axis=-1) > 1)
-    rows = q[several[:, 0], several[:, 1]]  # [several, A]
-    base = rows.argmax(axis=-1)
-    used = rows > 0
-    used[np.arange(len(used)), base] = False
-    i, a = np.nonzero(used)
-    return q, pi, _Extras(several[i, 0], several[i, 1], a, base[i])
+class _Walk:
+    """The decisions met so far that still draw, and the directions in which their probabilities can be shifted."""
 
+    def __init__(self, cmdp: CMDP, drawn: Drawn, slack: FloatArray, units: FloatArray) -> None:
+        self.cmdp, self.drawn, self.slack, self.units = cmdp, drawn, slack, units
+        self.choice = drawn.choice.copy()
+        self.slots: list[Slot] = []
+        self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
+        self.change = np.zeros((0, 0))  # [directions, slots], of the masses
+        self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], of reward and utilities, scaled
+        self.flow = cmdp.mu[None].copy()  # [1 + directions, S]: of the policy itself, then of the directions
 
-def _effects(cmdp: CMDP, pi: FloatArray, extras: _Extras, units: FloatArray) -> FloatArray:
-    """[N, extras]: change of each (scaled) utility per unit of flow moved from the base action to the extra."""
-    effects = np.zeros((cmdp.N, len(extras.h)))
-    for n, x in enumerate(cmdp.compact.g):
-        Q, _ = action_values(cmdp, x, pi)
-        effects[n] = Q[extras.h, extras.s, extras.a] - Q[extras.h, extras.s, extras.base]
-    return effects / units[:, None]
+    def meet(self, h: int, row: int, X_next: FloatArray) -> None:
+        """Take up the decision of a row of `drawn`: its actions become slots, shifts between them directions."""
+        s, shares = int(self.drawn.s[row]), self.drawn.p[row]
+        used = np.flatnonzero(shares)
+        shares = shares[used]
+        mine = [Slot(h, s, int(a)) for a in self.drawn.a[row, used]]
+        values = {slot: self._action_value(slot, X_next) for slot in mine}
+        if not self.flow[0, s] > 0:  # an earlier shift has cut it off: from now on it takes one action
+            expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
+            taken = values[Slot(h, s, int(self.choice[h, s]))]
+            self.effect = self.effect + np.outer(self.flow[1:, s], taken - expected)
+            return
+        self.slots += mine
+        self.mass = np.append(self.mass, self.flow[0, s] * shares)
+        self.change = np.column_stack((self.change, np.outer(self.flow[1:, s], shares)))
+        for slot in mine[1:]:
+            if slot not in self.slots:  # it ran dry together with another one
+                continue
+            others = [x for x in mine[: mine.index(slot)] if x in self.slots]
+            if not others:
+                continue
+            base = max(others, key=lambda x: self.mass[self.slots.index(x)])
+            row_of = np.zeros(len(self.slots))
+            row_of[self.slots.index(base)], row_of[self.slots.index(slot)] = -1.0, 1.0
+            self.change = np.vstack((self.change, row_of))
+            self.effect = np.vstack((self.effect, values[slot] - values[base]))
+            self.flow = np.vstack((self.flow, np.zeros(self.cmdp.S)))
+            self._reduce()
+
+    def _action_value(self, slot: Slot, X_next: FloatArray) -> FloatArray:
+        """[1 + N]: reward and scaled utilities from here on, if this action is taken."""
+        c, (h, s, a) = self.cmdp.compact, slot
+        value = np.array([x[h % len(x), s, a] for x in (c.r, *c.g)])
+        if h + 1 < self.cmdp.H:
+            successors, prob = self._row(slot)
+            value += prob @ X_next[successors]
+        value[1:] /= self.units
+        return value
+
+    def _row(self, slot: Slot) -> tuple[NDArray[np.int32], FloatArray]:
+        kernel, (h, s, a) = self.cmdp.kernel, slot
+        row = ((h % kernel.T) * self.cmdp.S + s) * self.cmdp.A + a
+        span = slice(kernel.indptr[row], kernel.indptr[row + 1])
+        return kernel.successors[span], kernel.prob[span]
+
+    def _scales(self) -> FloatArray:
+        """[directions]: how far each can be followed, forwards as well as backwards."""
+        sizes = np.abs(self.change)
+        scales: FloatArray = np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1)
+        return scales
+
+    def _reduce(self) -> None:
+        """Follow shifts without effect on the binding utilities until there are none."""
+        while len(self.effect):
+            dry = np.flatnonzero((self.mass <= 0) & self.change.any(axis=0))
+            if len(dry):
+                self._drop(int(dry[0]))
+                continue
+            scales = self._scales()
+            binding = self.slack <= TIGHT
+            shift = _null_vector((self.effect[:, 1:] * scales[:, None]).T[binding])
+            if shift is None:
+                return
+            self._follow(self._orient(shift * scales, binding), binding)
+
+    def _orient(self, shift: FloatArray, binding: BoolArray) -> FloatArray:
+        """The shift or its opposite: the one that gains reward, unless that would change a binding utility.
+
+        A shift that is without effect only because it is small must not be followed far.
+        """
+        if shift @ self.effect[:, 0] < 0:
+            shift = -shift
+        drift = float(np.abs(shift @ self.effect[:, 1:])[binding].max(initial=0.0))
+        there, back = self._lengths(shift).min(), self._lengths(-shift).min()
+        return shift if there * drift <= 2 * INDEPENDENT or there <= back else -shift
+
+    def _lengths(self, shift: FloatArray) -> FloatArray:
+        """[slots]: how far a shift can be followed until each action runs dry."""
+        change = shift @ self.change
+        return np.where(change < 0, self.mass / np.where(change < 0, -change, 1.0), np.inf)
+
+    def _follow(self, shift: FloatArray, binding: BoolArray) -> None:
+        """Move along a combination of the directions until an action runs dry or a slack utility is used up."""
+        lengths, drift = self._lengths(shift), shift @ self.effect[:, 1:]
+        sinking = ~binding & (drift < 0)
+        limits = np.where(sinking, self.slack / np.where(sinking, -drift, 1.0), np.inf)
+        length = float(lengths.min())
+        if limits.min(initial=np.inf) < length:
+            self._move(float(limits.min()) * shift)
+            self.slack[limits.argmin()] = 0.0
+        else:
+            self._move(length * shift)
+            self._drop(int(lengths.argmin()))
+
+    def _move(self, shift: FloatArray) -> None:
+        self.mass = np.maximum(self.mass + shift @ self.change, 0.0)
+        self.slack = self.slack + shift @ self.effect[:, 1:]
+        self.flow[0] = np.maximum(self.flow[0] + shift @ self.flow[1:], 0.0)
+
+    def _drop(self, dry: int) -> None:
+        """Leave an action out: one direction goes, and is mixed into the others such that none uses the action."""
+        use = self.change[:, dry]
+        gone = int(np.abs(use).argmax())
+        factors = use / use[gone]
+        factors[gone] = 0.0
+        self.change = self.change - np.outer(factors, self.change[gone])
+        self.effect = self.effect - np.outer(factors, self.effect[gone])
+        self.flow[1:] -= np.outer(factors, self.flow[1 + gone])
+        self.change = np.delete(self.change, gone, axis=0)
+        self.effect = np.delete(self.effect, gone, axis=0)
+        self.flow = np.delete(self.flow, 1 + gone, axis=0)
+        self._forget(dry)
+
+    def _forget(self, i: int) -> None:
+        """Take a slot off the list; a decision that has only one left no longer draws."""
+        h, s, _ = self.slots.pop(i)
+        self.mass = np.delete(self.mass, i)
+        self.change = np.delete(self.change, i, axis=1)
+        rest = [j for j, slot in enumerate(self.slots) if slot[:2] == (h, s)]
+        if len(rest) == 1:
+            self.choice[h, s] = self.slots[rest[0]].a
+            self._forget(rest[0])
+
+    def advance(self, h: int) -> None:
+        """Carry all flows from step h to the next."""
+        if h + 1 == self.cmdp.H:
+            return
+        c = self.cmdp.compact
+        then = np.zeros(self.flow.shape)
+        for i, slot in enumerate(self.slots):
+            if slot.h == h:
+                successors, prob = self._row(slot)
+                amounts = np.append(self.mass[i], self.change[:, i])
+                then[:, successors] += np.outer(amounts, prob)
+                self.flow[:, slot.s] = 0.0
+        _carry(c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, self.flow, then)
+        self.flow = then
+
+    def correct(self, missing: FloatArray) -> bool:
+        """Shift the masses such that the binding utilities gain `missing` [N] (scaled); whether that was possible."""
+        binding = self.slack <= TIGHT
+        if not len(self.effect) or not binding.any():
+            return False
+        scales = self._scales()
+        effects = (self.effect[:, 1:] * scales[:, None]).T[binding]
+        shift = scales * np.linalg.lstsq(effects, missing[binding], rcond=None)[0]
+        mass = self.mass + shift @ self.change
+        if not (mass > 0).all():
+            return False
+        self.mass = mass
+        return True
+
+    def policy(self) -> Drawn:
+        """What the walk has arrived at."""
+        places = sorted({slot[:2] for slot in self.slots})
+        width = max((sum(slot[:2] == place for slot in self.slots) for place in places), default=1)
+        a, p = np.zeros((len(places), width), dtype=np.int16), np.zeros((len(places), width))
+        for i, place in enumerate(places):
+            masses = zip(self.slots, self.mass.tolist(), strict=True)
+            mine = sorted((slot.a, mass) for slot, mass in masses if slot[:2] == place)
+            a[i, : len(mine)], p[i, : len(mine)] = zip(*mine, strict=True)
+        h = np.array([place[0] for place in places], dtype=np.int64)
+        s = np.array([place[1] for place in places], dtype=np.int64)
+        first = np.searchsorted(h, np.arange(self.cmdp.H + 1)).astype(np.int64)
+        return Drawn(self.choice, first, s, a, p / p.sum(axis=1, keepdims=True))
 
 
 def _null_vector(effects: FloatArray) -> FloatArray | None:
-    """A shift of the extras with no effect on the binding utilities, or None if only the zero shift has none."""
+    """A combination of the columns of effects [binding, directions] that is zero, or None if they are independent."""
     rows, columns = effects.shape
     if rows == 0:
         first: FloatArray = np.eye(1, columns)[0]
@@ -90,35 +251,15 @@ def _null_vector(effects: FloatArray) -> FloatArray | None:
     return None if rank == columns else null
 
 
-def _follow(cmdp: CMDP, pi: FloatArray, extras: _Extras, shift: FloatArray) -> FloatArray:
-    """Change of q when shift[e] of flow moves from the base action to extra e, and pi is followed afterwards."""
-    inflow = np.zeros((cmdp.H, cmdp.S))
-    direct = np.zeros(pi.shape)
-    kernel = cmdp.kernel
-    for h, s, a, base, d in zip(*extras, shift, strict=True):
-        for action, mass in ((a, d), (base, -d)):
-            direct[h, s, action] += mass
-            row = ((h % kernel.T) * cmdp.S + s) * cmdp.A + action
-            span = slice(kernel.indptr[row], kernel.indptr[row + 1])
-            if h + 1 < cmdp.H:
-                np.add.at(inflow[h + 1], kernel.successors[span], mass * kernel.prob[span])
-    return direct + flow(cmdp, pi, inflow, np.zeros(cmdp.S))
-
-
-def _longest_step(q: FloatArray, change: FloatArray, slack: FloatArray, drift: FloatArray, binding: BoolArray) -> float:
-    """How far q may move along `change` before an action runs dry or a slack utility reaches its bound."""
-    drying = change < 0
-    # A flow that is zero up to rounding cannot run dry: it was never there.
-    drying &= q > 0
-    step = float((q[drying] / -change[drying]).min()) if drying.any() else 0.0
-    sinking = ~binding & (drift < 0)
-    return min(step, float((slack[sinking] / -drift[sinking]).min())) if sinking.any() else step
-
-
-def _hit_bounds(
-    cmdp: CMDP, q: FloatArray, pi: FloatArray, extras: _Extras, missing: FloatArray, effects: FloatArray
-) -> FloatArray:
-    """q with the rounding left in its binding utilities taken out: the extras' weights solve a linear system."""
-    shift: FloatArray = np.linalg.lstsq(effects, missing, rcond=None)[0].astype(float)
-    corrected = q + _follow(cmdp, pi, extras, shift)
-    return corrected if corrected.min() >= 0 else q
+@njit(cache=True, nogil=True)
+def _carry(indptr, successors, prob, choice, h, A, flow, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to `then` where flow [rows, S] goes when every state takes its choice."""
+    rows, S = flow.shape
+    T = (len(indptr) - 1) // (S * A)
+    for i in range(rows):
+        for s in range(S):
+            mass = flow[i, s]
+            if mass != 0.0:
+                row = ((h % T) * S + s) * A + choice[s]
+                for k in range(indptr[row], indptr[row + 1]):
+                    then[i, successors[k]] += mass * prob[k]

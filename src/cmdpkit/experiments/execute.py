@@ -8,34 +8,35 @@ written whole or not at all, so the same command continues after a crash, and se
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.experiments.backends import Executor, backend_of
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.experiments.worker import Done, Job, work
+from cmdpkit.experiments.worker import Job
 from cmdpkit.io.atomic import make_folder
-from cmdpkit.io.models import read_model, write_model
+from cmdpkit.io.loading import builder_of
+from cmdpkit.io.models import write_model
+from cmdpkit.learners.registry import resolve
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.records.code import Coded, source_folder
+from cmdpkit.records.record import Run
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
+from cmdpkit.results.folder import MODELS, save_settings
 from cmdpkit.results.study import Study
+from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.running.learning import Progress
 from cmdpkit.simulate.simulator import Noise
 
-MODELS = "models"
 LEFT_OVER = 3600.0  # seconds after which a temporary file belongs to nobody
 
-Executor = Literal["serial", "processes", "dask"]
-EXECUTORS: tuple[Executor, ...] = ("serial", "processes", "dask")
+Worlds = Mapping[str, CMDP | GymRecipe]  # what the runs learn in, by fingerprint
 
 
 class Observer(Protocol):
@@ -57,6 +58,8 @@ class Outcome:
 
     folder: Path
     runs: tuple[Run, ...]
+    worlds: Worlds
+    title: str  # of a report about them
     skipped: int
     failed: Mapping[str, str]  # key of the run -> reason
     seconds: float
@@ -74,30 +77,34 @@ class Outcome:
             "seconds": self.seconds,
         }
 
-    def study(self, models: Mapping[str, CMDP] | None = None) -> Study:
-        """The finished runs of the experiment, in its order, and those that failed."""
+    def study(self) -> Study:
+        """The finished runs of the experiment, in its order, those that failed, and the models."""
         records = [load_record(self.folder, run.key) for run in self.runs if run.key not in self.failed]
         failures = [failure for failure in load_failures(self.folder) if failure.run.key in self.failed]
-        return Study(tuple(records), models, tuple(failures))
+        models = {key: world for key, world in self.worlds.items() if isinstance(world, CMDP)}
+        return Study(tuple(records), models, tuple(failures), title=self.title)
 
 
 def execute(
     runs: Sequence[Run],
-    models: Mapping[str, CMDP],
+    worlds: Worlds,
     folder: str | os.PathLike[str],
     *,
+    title: str = "",
     executor: Executor = "processes",
     workers: int | None = None,
     address: str | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Carry out the runs that a folder does not hold yet, on the models that they name.
+    """Carry out the runs that a folder does not hold yet, in the worlds whose fingerprints they name.
 
     A run that fails is recorded with its reason, does not stop the others and is tried again next time. If nothing can
     be written any more (disk full, no permission) or the cluster is lost, it ends with a ValueError; nothing is lost.
     """
     began = time.monotonic()
-    _check(executor, workers, address)
+    backend = backend_of(executor, workers, address)
+    if executor != "serial":
+        _check_importable(runs, worlds)
     folder = Path(folder)
     todo = [run for run in runs if not has_record(folder, run.key)]
     failed: dict[str, str] = {}
@@ -105,11 +112,12 @@ def execute(
     if observer is not None:
         observer.begin(len(runs), len(runs) - len(todo))
     if todo:
-        jobs = _jobs(todo, models, folder.absolute())
-        ends = _spread(jobs, executor, workers, address, observer)
-        with _explaining(folder, runs), _interruptible() as heed, closing(ends):
+        jobs = _jobs(todo, worlds, folder.absolute())
+        if title:
+            save_settings(folder, title)
+        ends = backend.run(jobs, None if observer is None else observer.report)
+        with _explaining(folder, runs), closing(ends):
             for job, reason in ends:
-                heed()
                 if reason is None and not has_record(folder, job.run.key):
                     raise CmdpkitError(
                         f"a worker is done with {job.run.key}, but not in {job.folder}: it sees another disk"
@@ -119,51 +127,42 @@ def execute(
                     save_failure(job.run, reason, folder)
                 if observer is not None:
                     observer.ended(job.run, reason)
-    return Outcome(folder, tuple(runs), len(runs) - len(todo), failed, time.monotonic() - began)
+    return Outcome(folder, tuple(runs), worlds, title, len(runs) - len(todo), failed, time.monotonic() - began)
 
 
-def _check(executor: str, workers: int | None, address: str | None) -> None:
-    if executor not in EXECUTORS:
-        raise CmdpkitError(f"executor is {executor!r}, expected one of {', '.join(EXECUTORS)}")
-    if workers is not None and workers < 1:
-        raise CmdpkitError(f"workers is {workers}, expected at least 1")
-    for name, given, of in (("workers", workers, ("processes", "dask")), ("address", address, ("dask",))):
-        if given is not None and executor not in of:
-            raise CmdpkitError(f"{name} is for the executor {' or '.join(of)}, not for {executor}")
+def _check_importable(runs: Sequence[Run], worlds: Worlds) -> None:
+    """Refuse what other processes cannot import."""
+    made = [world.source for world in worlds.values() if isinstance(world, GymRecipe)]
+    for name in (*(run.algo for run in runs), *made):
+        if name.startswith("__main__:"):
+            raise CmdpkitError(
+                f"{name.partition(':')[2]} is defined in the script or notebook itself, where other processes cannot "
+                "import it: put it into a file of its own and import it from there, or use executor='serial'"
+            )
 
 
-def _spread(
-    jobs: Sequence[Job], executor: Executor, workers: int | None, address: str | None, observer: Observer | None
-) -> Generator[Done, None, None]:
-    """Every job, as it ends."""
-    report = None if observer is None else observer.report
-    n = min(workers or os.cpu_count() or 1, len(jobs))
-    if executor == "serial":
-        return ((job, work(job, report)) for job in jobs)
-    if executor == "processes":
-        from cmdpkit.experiments.processes import processes
-
-        return processes(jobs, report, n)
-    from cmdpkit.experiments.cluster import dask
-
-    return dask(jobs, report, n, address)
-
-
-def _jobs(runs: Iterable[Run], models: Mapping[str, CMDP], folder: Path) -> list[Job]:
-    """The runs with the files of their models, written where they are missing."""
+def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path) -> list[Job]:
+    """The runs with their worlds; files of models are written where they are missing."""
     make_folder(folder / MODELS)
-    jobs = [Job(run, str(folder / MODELS / f"{run.fingerprint}.npz"), str(folder)) for run in runs]
-    for path, name in {job.model: job.run.env for job in jobs}.items():
-        if not Path(path).exists():
-            write_model(models[name], path, overwrite=True)
+    jobs = []
+    for run in runs:
+        world = worlds[run.fingerprint]
+        parts: list[Coded] = [resolve(run.algo)]
+        if isinstance(world, GymRecipe):
+            parts.append(builder_of(world.source))
+            jobs.append(Job(run, world, str(folder), _modules(parts)))
+            continue
+        path = folder / MODELS / f"{run.fingerprint}.npz"
+        if not path.exists():
+            write_model(world, path, overwrite=True)
+        jobs.append(Job(run, str(path), str(folder), _modules(parts)))
     return jobs
 
 
-def models_of(folder: str | os.PathLike[str], records: Iterable[RunRecord]) -> dict[str, CMDP]:
-    """The models that a folder and those below it keep, by the names that the records have for them."""
-    kept = {path.stem: path for path in Path(folder).rglob(f"{MODELS}/*.npz")}
-    names = {record.run.env: record.run.fingerprint for record in records}
-    return {name: read_model(kept[fingerprint]) for name, fingerprint in names.items() if fingerprint in kept}
+def _modules(parts: Iterable[Coded]) -> tuple[str, ...]:
+    """The folders from which a user's classes and functions are imported."""
+    folders = (source_folder(part) for part in parts if not part.__module__.startswith("cmdpkit."))
+    return tuple(dict.fromkeys(folder for folder in folders if folder is not None))
 
 
 @contextmanager
@@ -175,30 +174,6 @@ def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
         done = sum(has_record(folder, run.key) for run in runs)
         safe = f"{done} of {len(runs)} runs are finished and kept in {folder}; the same command continues"
         raise CmdpkitError(f"{error}. {safe}") from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """A function to call between two runs: it heeds a Ctrl-C that compiled code has swallowed inside of one."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield lambda: None  # nobody listens to Ctrl-C
-        return
-    pressed = []
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        before(number, frame)
-
-    def heed() -> None:
-        if pressed:
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield heed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _tidy(folder: Path) -> None:
@@ -214,7 +189,7 @@ def _tidy(folder: Path) -> None:
 
 def bench(
     environments: Iterable[CMDP | str | Mapping[str, Any]] | Mapping[str, CMDP | str],
-    algorithms: Iterable[str | Mapping[str, Any]],
+    algorithms: Iterable[str | type | Mapping[str, Any]],
     *,
     episodes: float,
     seeds: int | Iterable[int] = 10,
@@ -228,8 +203,9 @@ def bench(
     """Run algorithms on environments, with several seeds, and look at the results together.
 
     An environment is a model, a name, a file or ``{"model": ..., "params": {...}, "bounds": {...}}`` (give a mapping to
-    give models names), an algorithm a name or ``{"name": ..., "preset": ..., "params": {...}}``; a list in these is
-    several settings. With a folder ``out`` the records are kept there, and the same call continues where one stopped.
+    give models names), an algorithm a name, a class or ``{"name": ..., "preset": ..., "params": {...}}``; a list in
+    these is several settings. Names may be those of your own code, "package.module:name". With a folder ``out`` the
+    records are kept there, and the same call continues where one stopped.
 
     >>> study = bench(["paper/synthetic"], ["triple-q", "dual-q"], episodes=500, seeds=2, executor="serial")
     >>> [(group.label, group.seeds) for group in study.groups()]
@@ -239,18 +215,17 @@ def bench(
         environments = [{"model": model, "name": name} for name, model in environments.items()]
     listed = {"environments": list(environments), "algorithms": list(algorithms), "seeds": seeds}
     experiment = Experiment.of({"name": "bench", **listed, "episodes": episodes, "noise": noise}, "bench")
-    models = dict(experiment.problems)
     with tempfile.TemporaryDirectory(prefix="cmdpkit-") if out is None else _kept(out) as folder:
         done = execute(
             experiment.runs(),
-            models,
+            experiment.worlds,
             folder,
             executor=executor,
             workers=workers,
             address=address,
             observer=observer,
         )
-        return done.study(models)
+        return done.study()
 
 
 @contextmanager

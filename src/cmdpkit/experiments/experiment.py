@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -17,21 +18,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from cmdpkit import envs, learners
+from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.errors import explained
 from cmdpkit.io.formats import toml_text
 from cmdpkit.io.formats.source import read_text
-from cmdpkit.io.loading import load
+from cmdpkit.io.loading import build, load, parsed
 from cmdpkit.io.models import SUFFIXES
+from cmdpkit.io.references import look_in
+from cmdpkit.learners.registry import name_of, resolve
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.validate import index_of, is_int
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.validate import MAX_SEED, index_of, is_int
+from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar
-from cmdpkit.running.learning import DEFAULT_PRESET
-from cmdpkit.running.runs import named
-from cmdpkit.simulate.simulator import Noise
-
-MAX_SEED = 2**63 - 1  # a column of a table holds it
+from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.parameters import check_parameters
 
 
 def _whole(value: Any) -> Any:
@@ -39,8 +41,29 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _known(name: str) -> str:
-    return learners.names()[index_of("algorithm", learners.names(), name)]
+def _known(algo: str | type) -> str:
+    """The name of an algorithm by which any process finds it again."""
+    kind = resolve(algo)
+    name = name_of(kind)
+    if "<locals>" in name or resolve(name) is not kind:
+        raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
+    return name
+
+
+def _constraints(value: Any) -> Any:
+    """Constraints, also as tables of name, sense and bound."""
+    if not isinstance(value, list):
+        return value
+    keys = ("name", "sense", "bound")
+    for table in value:
+        if isinstance(table, Mapping) and set(table) != set(keys):
+            raise CmdpkitError(f"{dict(table)} has the keys {', '.join(table)}, expected {', '.join(keys)}")
+    return [Constraint(*(x[key] for key in keys)) if isinstance(x, Mapping) else x for x in value]
+
+
+def _allowed(params: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    check_parameters(params)
+    return params
 
 
 def _several(value: Any) -> Any:
@@ -74,6 +97,17 @@ def _settings(value: Any) -> Any:
 
 Episodes = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Settings = Annotated[dict[str, list[Any]], BeforeValidator(_settings)]
+Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and largest value
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An environment with its parameters and bounds settled, as runs name it."""
+
+    env: str
+    bounds: Mapping[str, float]  # those that were changed
+    fingerprint: str
+    world: CMDP | GymRecipe
 
 
 class _Part(BaseModel):
@@ -81,12 +115,21 @@ class _Part(BaseModel):
 
 
 class Environment(_Part):
-    """A model by its name, its file or itself; lists among its parameters and bounds are several models."""
+    """A model by its name, its file or itself, or a function that makes a model or a Gymnasium environment.
+
+    Lists among its parameters and bounds are several environments. The keys from ``constraints`` on are for Gymnasium
+    environments; see `cmdpkit.gym.GymWorld`.
+    """
 
     model: str | CMDP
     name: str = ""  # what records call a model that has no name
+    renormalise: bool = False  # divide the probabilities in a model file by their sum
     params: Settings = Field(default_factory=dict)
     bounds: Settings = Field(default_factory=dict)
+    constraints: Annotated[list[Constraint] | None, BeforeValidator(_constraints)] = None
+    horizon: int | None = None
+    reward_range: Pair | None = None
+    cost_ranges: list[Pair] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -97,38 +140,76 @@ class Environment(_Part):
             raise CmdpkitError(f"{value!r} is no model, expected an environment, a file, or a table with the key model")
         return value
 
-    def problems(self, folder: Path) -> Iterator[tuple[str, CMDP]]:
-        """(name, model) of every setting; files are relative to the folder."""
+    def problems(self, folder: Path) -> Iterator[Problem]:
+        """Every setting; files are relative to the folder."""
         for params, bounds in product(_grid(self.params), _grid(self.bounds)):
-            name, cmdp = self._problem(params, folder)
-            yield named(name, bounds), cmdp.with_bounds(**bounds)
+            name, made = self._made(params, folder)
+            if isinstance(made, CMDP):
+                yield self._model(name, made, bounds)
+            else:
+                yield self._gym(name, params, bounds, made)
 
-    def _problem(self, params: dict[str, Scalar], folder: Path) -> tuple[str, CMDP]:
+    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any]) -> Problem:
+        for key in ("constraints", "horizon", "reward_range", "cost_ranges"):
+            if getattr(self, key) is not None:
+                raise CmdpkitError(f"{key}: this is for Gymnasium environments; {name} is a model and brings its own")
+        cmdp = cmdp.with_bounds(**bounds)
+        return Problem(name, {key: float(x) for key, x in bounds.items()}, cmdp.fingerprint(), cmdp)
+
+    def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> Problem:
+        low, high = self.reward_range or (0.0, 0.0)
+        recipe = GymRecipe(
+            source=str(self.model),
+            params=tuple(params.items()),
+            name=name,
+            constraints=None if self.constraints is None else tuple(self.constraints),
+            bounds=tuple((key, float(x)) for key, x in bounds.items()),
+            horizon=self.horizon,
+            reward_range=None if self.reward_range is None else (low, high),
+            cost_ranges=None if self.cost_ranges is None else tuple((low, high) for low, high in self.cost_ranges),
+        )
+        world = recipe.make(made)
+        world.close()
+        return Problem(name, world.bounds, world.fingerprint, recipe)
+
+    def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
+        """What records call the environment, and what there is: a CMDP, or what a function of the user's returns."""
         if isinstance(self.model, CMDP):
             if params:
                 raise CmdpkitError(f"params: a model itself takes no parameters, got {', '.join(params)}")
             return self.name or f"model-{self.model.fingerprint()[:8]}", self.model
-        if not _is_environment(self.model) and Path(self.model).suffix in SUFFIXES:
-            return self.name or self.model, load(folder / self.model, **params)
-        head, written = envs.parse(self.model)
-        index_of("environment", envs.names(), head)
+        found = parsed(self.model)
+        if found is None:
+            if Path(self.model).suffix not in SUFFIXES:
+                index_of("environment", envs.names(), self.model.partition(":")[0])
+            return self.name or self.model, load(folder / self.model, renormalise=self.renormalise, **params)
+        if self.renormalise:
+            raise CmdpkitError("renormalise is for model files; the probabilities of other models sum to 1 already")
+        head, written = found
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"params.{again} is given twice, also in {self.model!r}")
-        return self.name or _text(self.model, written, params), load(head, **written, **params)
+        return self.name or _text(self.model, head, {**written, **params}), build(
+            head, renormalise=False, **written, **params
+        )
 
 
 class Algorithm(_Part):
     """An algorithm; lists among its presets and parameters are several settings of it."""
 
-    name: Annotated[str, AfterValidator(_known)]
-    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] = [DEFAULT_PRESET]
-    params: Settings = Field(default_factory=dict)
+    name: Annotated[str | type, AfterValidator(_known)]  # or "package.module:Class", or the class itself
+    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # its own first
+    params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
     episodes: Episodes | None = None  # where it differs from the experiment's
+
+    @property
+    def presets(self) -> list[str]:
+        """The presets asked for, by default the one that the algorithm has first."""
+        return self.preset or [resolve(self.name).default_preset()]
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+        return {"name": value} if isinstance(value, (str, type)) else value
 
 
 class Experiment(_Part):
@@ -166,6 +247,7 @@ class Experiment(_Part):
         if "folder" in document:
             raise CmdpkitError(f"{path}: folder: unknown key; files are relative to {path.name}")
         document.setdefault("name", path.stem)
+        look_in(str(path.parent.absolute()))  # for a user's modules beside the file
         return cls.of(document, str(path), path.parent)
 
     @property
@@ -174,34 +256,53 @@ class Experiment(_Part):
         return self.folder / self.out if self.out else Path("runs", self.name)
 
     @cached_property
-    def problems(self) -> tuple[tuple[str, CMDP], ...]:
-        """(name, model) of every environment and setting of its parameters."""
-        found: dict[str, CMDP] = {}
+    def problems(self) -> tuple[Problem, ...]:
+        """Every environment with every setting of its parameters and bounds."""
+        found: dict[tuple[str, tuple[tuple[str, float], ...]], Problem] = {}
         for i, environment in enumerate(self.environments):
             try:
-                for name, cmdp in environment.problems(self.folder):
-                    if name in found:
-                        raise CmdpkitError(f"{name!r} is listed twice")
-                    found[name] = cmdp
+                for problem in environment.problems(self.folder):
+                    key = (problem.env, tuple(sorted(problem.bounds.items())))
+                    if key in found:
+                        raise CmdpkitError(f"{problem.env!r} is listed twice with the same bounds")
+                    if self.noise != "none" and isinstance(problem.world, GymRecipe):
+                        raise CmdpkitError(
+                            f"noise is {self.noise!r}, but {problem.env} is no model that could be drawn"
+                        )
+                    found[key] = problem
             except ValueError as error:
                 raise CmdpkitError(f"{self.name}: environments[{i}]: {error}") from None
-        return tuple(found.items())
+        return tuple(found.values())
+
+    @property
+    def worlds(self) -> dict[str, CMDP | GymRecipe]:
+        """What the runs learn in, by fingerprint."""
+        return {problem.fingerprint: problem.world for problem in self.problems}
 
     def runs(self) -> list[Run]:
         """Every run, by environment, algorithm, preset, parameters and seed, each in the order it is written."""
-        noise: Noise = self.noise
-        extra: dict[str, Scalar] = {} if noise == "none" else {"noise": noise}
         runs = [
-            Run(env, algo.name, algo.episodes or self.episodes, seed, preset, params | extra, cmdp.fingerprint())
-            for env, cmdp in self.problems
+            Run(
+                env=problem.env,
+                algo=str(algo.name),
+                episodes=algo.episodes or self.episodes,
+                seed=seed,
+                preset=preset,
+                params=params,
+                fingerprint=problem.fingerprint,
+                bounds=dict(problem.bounds),
+                noise=self.noise,
+                code=code_digest(resolve(algo.name)),
+            )
+            for problem in self.problems
             for algo in self.algorithms
-            for preset, params in product(algo.preset, _grid(algo.params))
+            for preset, params in product(algo.presets, _grid(algo.params))
             for seed in self.seeds
         ]
         seen: set[str] = set()
         for run in runs:
             if run.key in seen:
-                raise CmdpkitError(f"{self.name}: {run.algo} on {run.env} with seed {run.seed} is asked for twice")
+                raise CmdpkitError(f"{self.name}: {run.algo} on {run.problem} with seed {run.seed} is asked for twice")
             seen.add(run.key)
         return runs
 
@@ -211,14 +312,9 @@ def _grid(settings: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
 
 
-def _is_environment(text: str) -> bool:
-    return text.partition(":")[0].strip() in envs.names()
-
-
-def _text(model: str, written: Mapping[str, Scalar], params: Mapping[str, Scalar]) -> str:
-    """An environment with parameters as `load` reads it, parameters of a table in alphabetical order."""
-    if not params:
+def _text(model: str, head: str, params: Mapping[str, Scalar]) -> str:
+    """An environment with parameters as `load` reads it; those that are not written in it, in alphabetical order."""
+    if not params or parsed(model) == (head, params):
         return model
-    merged = {**written, **params}
-    texts = {name: str(x).lower() if isinstance(x, bool) else str(x) for name, x in merged.items()}
-    return f"{model.partition(':')[0]}:" + ",".join(f"{name}={texts[name]}" for name in sorted(texts))
+    texts = {name: str(x).lower() if isinstance(x, bool) else str(x) for name, x in params.items()}
+    return f"{head}:" + ",".join(f"{name}={texts[name]}" for name in sorted(texts))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = Fal
     except UnicodeEncodeError as error:
         part = text[max(error.start - 20, 0) : error.end + 20]
         raise CmdpkitError(
-            f"cannot write {path}: {part!r} contains half a character, which UTF-8 cannot hold"
+            f"cannot write {path}: {quoted(part)} contains half a character, which UTF-8 cannot hold"
         ) from None
     return write_bytes(path, data, overwrite=overwrite)
 

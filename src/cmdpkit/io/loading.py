@@ -1,39 +1,95 @@
-"""A model from whatever names it: an environment, an environment with parameters, or a file."""
+"""A model from whatever names it: an environment, an environment with parameters, a file, or a user's own function."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cmdpkit import envs
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.references import is_reference, referenced
+from cmdpkit.model.cmdp import CMDP
 
-if TYPE_CHECKING:
-    from cmdpkit.model.cmdp import CMDP
 
-
-def load(source: str | os.PathLike[str], /, **params: object) -> CMDP:
+def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> CMDP:
     """The model that ``source`` names.
 
-    ``source`` is an environment ("queue"), one with parameters ("random:S=10,seed=4", or as keywords), or the path of a
-    model file. An environment's name comes first: a file of the same name is "./queue".
+    ``source`` is an environment ("queue"), one with parameters ("random:S=10,seed=4", or as keywords), the path of a
+    model file, or a function of your own that returns a CMDP: "package.module:function", with parameters
+    "package.module:function:n=3". An environment's name comes first: a file of the same name is "./queue".
+    ``renormalise`` is for files: it divides every row of probabilities by its sum.
 
     >>> load("paper/lower-bound:p=0.25", H=4)
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
     """
+    made = build(source, renormalise=renormalise, **params)
+    if not isinstance(made, CMDP):
+        raise CmdpkitError(
+            f"{os.fspath(source)!r} makes a {type(made).__name__}, not a CMDP: there is no model to solve or check. "
+            "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment"
+        )
+    return made
+
+
+def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:
+    """What ``source`` names, as `load` reads it: a CMDP, or whatever else a user's function returns."""
     text = os.fspath(source)
-    if text.partition(":")[0].strip() in envs.names():
-        name, written = envs.parse(text)
-        return envs.build(name, **written, **params)
+    found = parsed(text)
+    if found is not None:
+        if renormalise:
+            raise CmdpkitError(f"{quoted(text)} is not a file: renormalise is for model files")
+        name, written = found
+        for again in params.keys() & written.keys():
+            raise CmdpkitError(f"parameter {again!r} is given twice, also in {text!r}")
+        if name in envs.names():
+            return envs.build(name, **written, **params)
+        return _called(name, builder_of(name), {**written, **params})
     if not os.path.lexists(text):
-        raise CmdpkitError(f"{text!r}: no such file and no such environment; {_hint(text)}")
+        raise CmdpkitError(f"{quoted(text)}: no such file and no such environment; {_hint(text)}")
     if params:
-        raise CmdpkitError(f"{text!r} is a file: it takes no parameters, got {', '.join(params)}")
+        raise CmdpkitError(f"{quoted(text)} is a file: it takes no parameters, got {', '.join(params)}")
     from cmdpkit.io.models import read_model
 
-    return read_model(text)
+    return read_model(text, renormalise=renormalise)
+
+
+def parsed(text: str) -> tuple[str, dict[str, envs.Parameter]] | None:
+    """The environment or function that a text names, and its parameters; None if it is neither.
+
+    >>> parsed("queue:S=3"), parsed("mine:make"), parsed("mine:make:n=3"), parsed("queue.toml")
+    (('queue', {'S': 3}), ('mine:make', {}), ('mine:make', {'n': 3}), None)
+    """
+    head, colon, rest = text.partition(":")
+    if head.strip() in envs.names():
+        return envs.parse(text)
+    name, again, listed = rest.partition(":")
+    if not colon or not is_reference(f"{head}:{name}"):
+        return None
+    return f"{head}:{name}", envs.parse(f"x:{listed}")[1] if again else {}
+
+
+def builder_of(source: str) -> Callable[..., Any]:
+    """The function that makes an environment."""
+    found = parsed(source)
+    if found is not None and found[0] in envs.names():
+        return envs.builder(found[0])
+    made = referenced(source if found is None else found[0], "environment")
+    if not callable(made):
+        raise CmdpkitError(f"environment {source!r} is a {type(made).__name__}, expected a function that makes one")
+    return made
+
+
+def _called(name: str, function: Callable[..., Any], params: dict[str, Any]) -> Any:
+    """The function's answer; parameters that it does not take, or misses, are refused by name."""
+    try:
+        inspect.signature(function).bind(**params)
+    except TypeError as error:
+        raise CmdpkitError(f"environment {name!r}: {error}; it is called as {inspect.signature(function)}") from None
+    return function(**params)
 
 
 def _hint(text: str) -> str:
@@ -43,4 +99,4 @@ def _hint(text: str) -> str:
     folder = Path(text).parent
     files = [str(path) for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
     near = difflib.get_close_matches(text.partition(":")[0], [*envs.names(), *files], 1)
-    return f"did you mean {near[0]!r}?" if near else "`cmdpkit envs` lists the environments"
+    return f"did you mean {quoted(near[0])}?" if near else "`cmdpkit envs` lists the environments"

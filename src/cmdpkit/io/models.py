@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
 from cmdpkit.io.formats.criterion import constraint_entry
+from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.describe import Tables, tables_of
 from cmdpkit.io.formats.document import model_of
 from cmdpkit.io.formats.source import read_text, reading, suffix_of
@@ -37,7 +38,8 @@ def read_model(
 
     ``horizon``, ``start`` (a state's name, or probabilities by name) and ``constraints`` (without signals: the columns
     of the same name are those) are for .csv files only, in place of what the head of the file says. ``renormalise``
-    divides every row of probabilities by its sum.
+    divides every row of probabilities by its sum, as ``renormalise = true`` in the file does. Without it, rows that
+    miss 1 by no more than their decimals explain are divided by their sum, with a `RoundingWarning`.
 
     >>> import tempfile
     >>> from cmdpkit.model.constraints import at_most
@@ -69,7 +71,7 @@ def read_model(
         if suffix == ".csv":
             document = csv_model.parse(path, text, overrides)
         else:
-            document = (toml_text if suffix == ".toml" else json_text).parse(path, text)
+            document = toml_text.parse(path, text, Written) if suffix == ".toml" else json_text.parse(path, text)
         return model_of(path, document, renormalise=renormalise)
 
 
@@ -104,7 +106,7 @@ def _overrides(
         for c in (bounds := listed(constraints)):
             if c.signal is not None:
                 raise CmdpkitError(
-                    f"constraint {c.name!r} has a signal of its own, expected it in the column {c.name!r}"
+                    f"constraint {quoted(c.name)} has a signal of its own, expected it in the column {quoted(c.name)}"
                 )
         given["constraints"] = [constraint_entry(c) for c in bounds]
     return given

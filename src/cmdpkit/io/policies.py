@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_text, json_text, npz
+from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.policy_export import markdown, python_module
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.rounding import warn
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
 FORMAT = "cmdpkit policy"
@@ -103,9 +106,9 @@ def _parse_json(path: Path, text: str) -> Table:
     fields = Fields(path, "policy", document)
     fields.only(("format", "version", *HEAD, "decisions"), LENGTH)
     if document["format"] != FORMAT:
-        fields.fail(f"'format' is {document['format']!r}, expected {FORMAT!r}")
+        fields.fail(f"'format' is {quoted(document['format'])}, expected {quoted(FORMAT)}")
     if document["version"] != VERSION:
-        fields.fail(f"'version' is {document['version']!r}; this cmdpkit reads version {VERSION}")
+        fields.fail(f"'version' is {quoted(document['version'])}; this cmdpkit reads version {VERSION}")
     return document
 
 
@@ -127,7 +130,7 @@ def _parse_csv(path: Path, text: str) -> Table:
         if row["action"] in table:
             same = "step, state and action" if timed else "state and action"
             Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row["probability"])
+        table[row["action"]] = csv_text.number(row["probability"], Written)
         table.lines[row["action"]] = row.line
     return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 
@@ -141,26 +144,35 @@ def _policy_of(path: Path, document: Table) -> Policy:
     state, action = Index("state", states), Index("action", actions)
     seen: dict[tuple[int, int], Fields] = {}
     rows: dict[tuple[int, int], dict[int, float]] = {}
+    tolerances: dict[tuple[int, int], float] = {}
     for i, table in enumerate(fields.list_of("decisions", dict, "tables"), 1):
         decision = Fields(path, f"decision {i}", table)
         decision.only((*["step"] * timed, "state", "probabilities"))
         h = decision.whole("step", 1, H) - 1 if timed else 0
         place = h, state.find(decision.name("state"), decision, "state")
-        decision.what = f"decision{f' at step {h + 1}' * timed} in state {states[place[1]]!r}"
+        decision.what = f"decision{f' at step {h + 1}' * timed} in state {quoted(states[place[1]])}"
         if place in seen:
             decision.fail(f"given a second time; the first is in line {seen[place].table.line}")
         seen[place] = decision
         row = decision.inner("probabilities")
         rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
+        tolerances[place] = row.tolerance()
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
-        fields.fail(f"there is no decision{f' at step {h + 1}' * timed} in state {states[s]!r}")
+        fields.fail(f"there is no decision{f' at step {h + 1}' * timed} in state {quoted(states[s])}")
     pi = np.zeros((H, len(states), len(actions)))
+    tolerance = np.zeros((H, len(states)))
     for place, given in rows.items():
         pi[place][list(given)] = list(given.values())
+        tolerance[place] = tolerances[place]
     sums = pi.sum(axis=-1)
-    for h, s in np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE).tolist():
-        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+    miss = np.abs(sums - 1)
+    for h, s in np.argwhere(miss > tolerance).tolist():
+        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, {rule_of(tolerance[h, s])}")
+    rounded = miss > ROW_SUM_TOLERANCE
+    if rounded.any():
+        pi[rounded] /= sums[rounded][:, None]
+        warn(float(miss[rounded].max()), str(path))
     return Policy(pi, states, actions, not timed)
 
 
@@ -173,17 +185,17 @@ def _steps(fields: Fields) -> int | None:
     if "horizon" in fields.table:
         return fields.whole("horizon")
     if fields.table["stationary"] is not True:
-        fields.fail(f"'stationary' is {fields.table['stationary']!r}, expected true (or a horizon)", "stationary")
+        fields.fail(f"'stationary' is {quoted(fields.table['stationary'])}, expected true (or a horizon)", "stationary")
     return None
 
 
 def _read_npz(path: Path) -> Policy:
-    header, arrays = npz.read(path, "policy", {"pi": "float64"})
-    fields = Fields(path, "header", header)
-    fields.only(HEAD, LENGTH)
-    steps = _steps(fields)
-    states, actions = fields.names("states"), fields.names("actions")
-    shape = (steps or 1, len(states), len(actions))
-    if arrays["pi"].shape != shape:
-        fields.fail(f"array 'pi' has shape {arrays['pi'].shape}, expected {shape}")
-    return Policy(arrays["pi"], states, actions, steps is None)
+    header, arrays = npz.read(path, "policy", _layout)
+    return Policy(arrays["pi"], header.names("states"), header.names("actions"), _steps(header) is None)
+
+
+def _layout(header: Fields) -> dict[str, Expected]:
+    """The array of the policy that a header declares."""
+    header.only(HEAD, LENGTH)
+    sizes = _steps(header) or 1, len(header.names("states")), len(header.names("actions"))
+    return {"pi": Expected("float64", tuple((n,) for n in sizes))}

@@ -9,7 +9,7 @@ from cmdpkit.simulate.random import uniform
 
 
 @inlined
-def random_action(usable, i, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def random_action(usable, i, rng):
     """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
     A, left = np.uint64(usable.shape[1]), 0
     for a in range(A):

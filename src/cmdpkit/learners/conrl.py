@@ -5,10 +5,9 @@ concave-convex and knapsack settings" (arXiv 2006.05051), basic setting. Rewards
 b_k = H sqrt(2 ln(8 S A H (N+1) k^2 / delta) / n(s, a)), which covers the error of the estimated kernel too, and the
 plan is the plain occupancy LP.
 
-Guarantee ("theory"): strong regret and strong violation of order H^3 sqrt(S^3 A^2 K), with probability 1 - delta, *if
-transitions, rewards and utilities do not depend on the step*: counts are pooled over the steps (`pooled`), and on other
-models the estimates are of something that does not exist. Needs: nothing beside K. Output: the current policy.
-Per plan: column generation, each column O(H S^2 A). Memory O(S^2 A), or O(H S^2 A) with pooled=False.
+Counts are pooled over the steps (`pooled`): on models that depend on the step the estimates are of something that does
+not exist. Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(S^2 A), or O(H S^2
+A) with pooled=False.
 
 Symbols: n(s, a) = `Estimate.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`.
 
@@ -30,32 +29,37 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Planning, chosen
+from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.learners._planning.confidence import hoeffding, mean_radius, point
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.extended import plan
 
-NEEDS: tuple[str, ...] = ()
-PRESETS = {"theory": Planning(pooled=True), "practical": Planning(c=1e-5)}
 
-
-class Learner(Planner):
+class CONRL(Planner):
     """CONRL at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("streaming")
-    >>> learner = Learner(Spec.of(cmdp, K=1000), pooled=True)
+    >>> learner = CONRL(Spec.of(cmdp, K=1000), pooled=True)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 1000)
     >>> learner.counts.moves.shape
     (1, 10, 2, 10)
     """
 
+    title = "CONRL: plan in the estimated model, with a simple bonus on counts that all steps share."
+    guarantee = (
+        "strong regret and strong violation of order H^3 sqrt(S^3 A^2 K), with probability 1 - delta, if "
+        "transitions, rewards and utilities do not depend on the step"
+    )
+    paper = "arXiv 2006.05051"
+    presets = {"practical": Planning(c=1e-5), "theory": Planning(pooled=True)}
+
     params: Planning
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         visits = even_visits(spec) * (spec.H if self.params.pooled else 1)
         self.notes = on_bonus(spec, spec.H * hoeffding(visits, self._log(spec.K)))
         if self.params.pooled:

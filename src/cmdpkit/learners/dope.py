@@ -5,9 +5,8 @@ Reinforcement Learning" (NeurIPS 2022, arXiv 2112.00885). The extended LP of Opt
 that the bounds hold whatever model of the box is the true one, and rewards raised by (H^2 / slack_b) B, so that the
 plan still promises at least the optimum; B = sum_s' beta_p. While the LP is infeasible, the baseline is played.
 
-Guarantee ("theory"): with probability 1 - delta no policy played is ever unsafe; regret of order
-(H^3 / slack_b) S sqrt(A K). Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current
-policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
+Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
+generation, each column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_hat) L / n) + (14/3) L / n; beta_l =
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
@@ -22,27 +21,29 @@ development instances (docs/algorithms/model-based.md): nothing promises that it
 
 from __future__ import annotations
 
-from typing import Any
-
-from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.doubly_planner import DoublyPlanner
 
-NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
 
-
-class Learner(DoublyPlanner):
+class DOPE(DoublyPlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.learners import Source, Spec
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = Learner(Spec.of(cmdp, K=500), "theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
+    >>> learner = DOPE(Spec.of(cmdp, K=500), preset="theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
     >>> learner.explain()["baseline_episodes"]
     500
     """
 
-    def __init__(self, spec: Spec, preset: str = "practical", **given: Any) -> None:
-        super().__init__(spec, preset, (3.0, spec.H), **given)
+    title = "DOPE: never unsafe; optimistic about rewards and the kernel, pessimistic about utilities."
+    guarantee = (
+        "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) S sqrt(A K)"
+    )
+    paper = "arXiv 2112.00885"
+
+    def reward_bonus(self) -> tuple[float, float]:
+        """On signals and on transitions."""
+        return 3.0, self.spec.H

@@ -4,10 +4,8 @@ Bura, HasanzadeZonuzy, Kalathil, Shakkottai, Chamberland, "Safe Exploration for 
 Provable Guarantees" (arXiv 2112.00885v1), which became DOPE (`cmdpkit.learners.dope`): the same pessimistic utilities
 and the same box of kernels, but the reward is taken as estimated.
 
-Guarantee ("theory"): with probability 1 - delta no policy played is ever unsafe; regret of order S^2 sqrt(A H^7 K) as
-published, though later versions prove theirs with a bonus on the reward. Needs: a safe policy `baseline` and its
-utilities `baseline_utility`. Output: the current policy. Per plan: column generation, each column O(H S^2 A).
-Memory O(H S^2 A).
+Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
+generation, each column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_hat) L / n) + (14/3) L / n; beta_l =
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
@@ -19,27 +17,30 @@ development instances (docs/algorithms/model-based.md): nothing promises that it
 
 from __future__ import annotations
 
-from typing import Any
-
-from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.doubly_planner import DoublyPlanner
 
-NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
 
-
-class Learner(DoublyPlanner):
+class OPSRL(DoublyPlanner):
     """OPSRL at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.learners import Source, Spec
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = Learner(Spec.of(cmdp, K=500), "theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
+    >>> learner = OPSRL(Spec.of(cmdp, K=500), preset="theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
     >>> learner.explain()["baseline_episodes"]
     500
     """
 
-    def __init__(self, spec: Spec, preset: str = "practical", **given: Any) -> None:
-        super().__init__(spec, preset, (0.0, 0.0), **given)
+    title = "OPSRL: never unsafe; optimistic about the kernel, pessimistic about utilities, no bonus on rewards."
+    guarantee = (
+        "with probability 1 - delta no policy played is ever unsafe; regret of order S^2 sqrt(A H^7 K) as "
+        "published, though later versions prove theirs with a bonus on the reward"
+    )
+    paper = "arXiv 2112.00885"
+
+    def reward_bonus(self) -> tuple[float, float]:
+        """None."""
+        return 0.0, 0.0

@@ -5,9 +5,8 @@ all models of a confidence box around the estimated one, with optimistic rewards
 that meets the bounds: one LP over pairs of a policy and a kernel. With probability 1 - delta the true model is in the
 box, so the plan promises at least the optimum, and the regret is how much it promised too much.
 
-Guarantee ("theory"): strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta.
-Needs: nothing beside K. Output: the current policy, with at most N stochastic decisions in the planned model.
-Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
+Output: the current policy, with at most N stochastic decisions in the planned model. Per plan: column generation, each
+column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
 `cmdpkit.learners._planning.confidence`.
@@ -28,32 +27,34 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Radii, chosen, logs
+from cmdpkit.learners._model_based.settings import Radii, logs
 from cmdpkit.learners._planning.confidence import confidence_box, hoeffding, mean_radius
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.extended import plan
 
-NEEDS: tuple[str, ...] = ()
-PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
 
-
-class Learner(Planner):
+class OptCMDP(Planner):
     """OptCMDP at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=2000))
+    >>> learner = OptCMDP(Spec.of(cmdp, K=2000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
     >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
     True
     """
 
+    title = "OptCMDP: plan in the best model the data allow, with the extended LP."
+    guarantee = "strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta"
+    paper = "arXiv 2003.02189"
+    presets = {"practical": Radii(c=1e-4), "theory": Radii()}
+
     params: Radii
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
         self.notes = on_radius(spec, hoeffding(even_visits(spec), self.mean_log))
 

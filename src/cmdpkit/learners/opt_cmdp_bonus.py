@@ -4,9 +4,7 @@ Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2
 Optimism sits in the rewards and utilities instead of the kernel: r_hat + b and g_hat + b with
 b = beta_l + H sum_s' beta_p, and the plan is the plain occupancy LP on p_hat.
 
-Guarantee ("theory"): strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta.
-Needs: nothing beside K. Output: the current policy. Per plan: column generation, each column O(H S^2 A).
-Memory O(H S^2 A).
+Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
 `cmdpkit.learners._planning.confidence`.
@@ -25,32 +23,34 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Radii, chosen, logs
+from cmdpkit.learners._model_based.settings import Radii, logs
 from cmdpkit.learners._planning.confidence import mean_radius, point, start_bonus, transition_bonus
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.extended import plan
 
-NEEDS: tuple[str, ...] = ()
-PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
 
-
-class Learner(Planner):
+class OptCMDPBonus(Planner):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=2000))
+    >>> learner = OptCMDPBonus(Spec.of(cmdp, K=2000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
     >>> learner.explain()["plans"] > 27
     True
     """
 
+    title = "OptCMDP-bonus: plan in the estimated model, with a bonus for what is little known."
+    guarantee = "strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta"
+    paper = "arXiv 2003.02189"
+    presets = {"practical": Radii(c=1e-4), "theory": Radii()}
+
     params: Radii
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
         self.notes = on_bonus(spec, transition_and_signal(spec, self.kernel_log, self.mean_log))
 

@@ -5,9 +5,8 @@ Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constr
 utilities, to keep half of its margin, it is played; after that, the occupancy LP on p_hat with r_hat + a_r b and
 g_hat - (1 + H S) b, which the baseline then solves too.
 
-Guarantee ("theory"): with probability 1 - delta no policy played is ever unsafe; regret of order
-(H^3 / slack_b) sqrt(S^3 A K). Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current
-policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
+Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
+generation, each column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: b = sqrt(L / n), L = ln(16 S^2 A H K / delta) = `log`; a_r = (1 + S H) (1 + 4 H / slack_b); slack_b = `margin`.
 
@@ -28,18 +27,15 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
-from cmdpkit.learners._model_based.settings import Radii, chosen
+from cmdpkit.learners._model_based.settings import Radii
 from cmdpkit.learners._planning.confidence import hoeffding, mean_radius, point
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.evaluation import policy_values
 from cmdpkit.learners._planning.extended import plan
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-NEEDS: tuple[str, ...] = ("baseline", "baseline_utility")
-PRESETS = {"theory": Radii(), "practical": Radii(c=1e-4)}
 
-
-class Learner(SafePlanner):
+class OptPessLP(SafePlanner):
     """OptPess-LP at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -47,24 +43,24 @@ class Learner(SafePlanner):
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = ck.load("paper/synthetic")
     >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = Learner(Spec.of(cmdp, K=500), "theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
+    >>> known = {"baseline": safe.policy.pi, "baseline_utility": safe.utilities}
+    >>> learner = OptPessLP(Spec.of(cmdp, K=500), preset="theory", **known)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
     >>> learner.explain()["baseline_episodes"]
     500
     """
 
+    title = "OptPess-LP: never unsafe; optimistic rewards and pessimistic utilities once a known policy passes a test."
+    guarantee = (
+        "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) sqrt(S^3 A K)"
+    )
+    paper = "arXiv 2106.02684"
+    presets = {"practical": Radii(c=1e-4), "theory": Radii()}
+
     params: Radii
 
-    def __init__(
-        self,
-        spec: Spec,
-        preset: str = "practical",
-        *,
-        baseline: Any = None,
-        baseline_utility: Any = None,
-        **changes: Any,
-    ) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes), baseline, baseline_utility)
+    def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
+        super().__init__(spec, preset=preset, **given)
         p = self.params
         self.log = p.c * math.log(16 * spec.S**2 * spec.A * spec.H * spec.K / p.delta)
         signal, transition = self._radii(np.full(spec.allowed.shape, spec.K))

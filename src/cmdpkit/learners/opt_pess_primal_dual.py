@@ -5,7 +5,6 @@ Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constr
 bonuses in the estimated model; the queues grow by what the policy promises too little,
 Z_n <- [Z_n + rho_n + eps_k - w_n]_+, with a tightening eps_k that fades like 1 / sqrt(k).
 
-Guarantee ("theory"): weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K.
 Needs: `baseline_utility`, what some safe policy reaches, not the policy. Output: a mixture; every single policy is
 deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
 
@@ -22,16 +21,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import utilities_of
-from cmdpkit.learners._model_based.counting import EPISODES, play
-from cmdpkit.learners._model_based.iterating import Bench, Iterating, evaluate, use
-from cmdpkit.learners._model_based.settings import Settings, chosen
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, remember
+from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.learners._planning.confidence import Box, hoeffding
 from cmdpkit.learners._planning.empirical import estimate, update_estimate
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
@@ -39,11 +37,9 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-NEEDS: tuple[str, ...] = ("baseline_utility",)
-
 
 @dataclass(frozen=True)
-class Params(Settings):
+class OptPessPrimalDualParams(Settings):
     """Settings of OptPess-PrimalDual."""
 
     eta: float = 1.0  # times the theory's weight of the reward against the queues
@@ -57,40 +53,50 @@ class Params(Settings):
         self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
 
 
-PRESETS = {"theory": Params(), "practical": Params(c=1e-5, eta=0.3, tighten=3e-4, tighten_max=0.5)}
+class Constants(NamedTuple):
+    """What compiled code needs of spec and settings."""
 
-
-class Problem(NamedTuple):
-    """What the kernel needs of spec and settings."""
-
-    allowed: BoolArray  # [H, S, A]
-    rho: FloatArray  # [N]
-    c: float
+    allowed: BoolArray  # [H, S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    c: float  # multiplies the logarithm inside every radius
     events: float  # L_k = ln(events * k)
-    eta: float  # eta_k / sqrt(k)
-    tighten: float
-    tighten_max: float
+    eta: float  # eta_k / sqrt(k), the weight of the reward against the queues
+    tighten: float  # eps_k sqrt(k L_k) / (L_k + 1), the tightening without its cap
+    tighten_max: float  # the cap
 
 
-class Learner(Iterating):
+class OptPessPrimalDual(Iterating):
     """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
+    >>> learner = OptPessPrimalDual(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
     >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
     True
     """
 
-    params: Params
+    title = (
+        "OptPess-PrimalDual: greedy on optimistic values, with queues driven by tightened bounds that pay "
+        "violations back."
+    )
+    guarantee = "weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K"
+    paper = "arXiv 2106.02684"
+    needs = ("baseline_utility",)
+    presets = {
+        "practical": OptPessPrimalDualParams(c=1e-5, eta=0.3, tighten=3e-4, tighten_max=0.5),
+        "theory": OptPessPrimalDualParams(),
+    }
 
-    def __init__(self, spec: Spec, preset: str = "practical", *, baseline_utility: Any = None, **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
+    params: OptPessPrimalDualParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
         self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
-        self.problem = Problem(
+        self.constants = Constants(
             allowed=self.allowed,
             rho=spec.rho,
             c=p.c,
@@ -99,10 +105,10 @@ class Learner(Iterating):
             tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
             tighten_max=p.tighten_max * self.margin,
         )
-        self.queue = np.zeros(spec.N)
-        self.bench, self.found = Bench.of(estimate(self.counts), spec.H), Optimistic.room(H, S, A, 0)
+        self.queue = np.zeros(spec.N)  # Z
+        self.values, self.found = Evaluation.of(estimate(self.counts), spec.H), Optimistic.empty(H, S, A, 0)
         self.nothing = np.zeros((0, 1, S, A))  # no further signals to follow
-        last = float(_tightening(spec.K, self.problem))
+        last = float(_tightening(spec.K, self.constants))
         if spec.N and last > self.margin / 2:
             self.notes = (
                 f"the tightening is still {last:.3g} in the last episode, more than half of the baseline's margin "
@@ -110,84 +116,77 @@ class Learner(Iterating):
             )
         self._improve()
 
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that changes, by name; the arrays themselves."""
-        return super().arrays | {"queue": self.queue}
-
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter, room = source.simulator, source.meter, (self.bench, self.found, self.nothing)
-        _episodes(sim, meter, self.counts, self.book, self.usage, self.queue, room, self.problem, rng, out)
+        sim, meter, scratch = source.simulator, source.meter, (self.values, self.found, self.nothing)
+        _episodes(sim, meter, self.counts, self.playing, self.choices, self.queue, scratch, self.constants, rng, out)
 
     def _improve(self) -> None:
-        _improve(self.counts, self.book, self.queue, (self.bench, self.found, self.nothing), self.problem)
+        _improve(self.counts, self.playing, self.queue, (self.values, self.found, self.nothing), self.constants)
 
 
 @compiled
-def _episodes(  # type: ignore[no-untyped-def]  # pragma: no cover
-    sim, meter, counts, book, usage, queue, room, problem, rng, out
-):
+def _episodes(sim, meter, counts, playing, choices, queue, scratch, constants, rng, out):
     """Episodes for all columns of out."""
     for k in range(out.shape[1]):
-        play(sim, meter, counts, book, rng, out, k)
-        use(book, usage)
-        _improve(counts, book, queue, room, problem)
+        play(sim, meter, counts, playing, rng, out, k)
+        remember(playing, choices)
+        _improve(counts, playing, queue, scratch, constants)
 
 
 @compiled
-def _improve(counts, book, queue, room, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _improve(counts, playing, queue, scratch, constants):
     """The policy of the next episode, and the queues after it."""
-    bench, found, nothing = room
-    k = book.clock[EPISODES] + 1
-    log = problem.c * np.log(problem.events * k)
-    update_estimate(counts, bench.means)
-    start_bonus = _bonus(bench, log)
+    values, found, nothing = scratch
+    k = playing.episodes[0] + 1
+    log = constants.c * np.log(constants.events * k)
+    update_estimate(counts, values.means)
+    start_bonus = _bonus(values, log)
     for n in range(len(queue)):
-        book.lam[n] = queue[n] / (problem.eta * np.sqrt(k))
-    _objective(bench, book.lam)
-    box = Box(bench.means.p, bench.means.p, bench.means.mu, bench.means.mu)
-    extended_induction(box, bench.mixed, nothing, problem.allowed, found)
-    H, S, A = book.pi.shape
+        playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
+    _objective(values, playing.lam)
+    box = Box(values.means.p, values.means.p, values.means.mu, values.means.mu)
+    extended_induction(box, values.mixed, nothing, constants.allowed, found)
+    H, S, A = playing.pi.shape
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                book.pi[h, s, a] = 1.0 if a == found.choice[h, s] else 0.0
-    evaluate(bench, book.pi, start_bonus)
+                playing.pi[h, s, a] = 1.0 if a == found.choice[h, s] else 0.0
+    evaluate(values, playing.pi, start_bonus)
     for n in range(len(queue)):
-        short = problem.rho[n] + _tightening(k, problem) - bench.start[1 + n]
+        short = constants.rho[n] + _tightening(k, constants) - values.start[1 + n]
         queue[n] = max(queue[n] + short, 0.0)
 
 
 @compiled
-def _tightening(k, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _tightening(k, constants):
     """eps_k."""
-    log = np.log(problem.events * k)
-    return min(problem.tighten * (log + 1.0) / np.sqrt(k * log), problem.tighten_max)
+    log = np.log(constants.events * k)
+    return min(constants.tighten * (log + 1.0) / np.sqrt(k * log), constants.tighten_max)
 
 
 @compiled
-def _bonus(bench, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _bonus(values, log):
     """Fill `bonus` with (1 + S H) b; returns that of the start distribution."""
-    H, S, A = bench.bonus.shape
+    H, S, A = values.bonus.shape
     for h in range(H):
         weight = 1.0 + S * H if h + 1 < H else 1.0
         for s in range(S):
             for a in range(A):
-                visits = bench.means.visits[h % len(bench.means.visits), s, a]
-                bench.bonus[h, s, a] = weight * hoeffding(visits, log)
-    return S * H * hoeffding(bench.means.episodes[0], log)
+                visits = values.means.visits[h % len(values.means.visits), s, a]
+                values.bonus[h, s, a] = weight * hoeffding(visits, log)
+    return S * H * hoeffding(values.means.episodes[0], log)
 
 
 @compiled
-def _objective(bench, lam):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _objective(values, lam):
     """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
-    H, S, A = bench.mixed.shape
+    H, S, A = values.mixed.shape
     for h in range(H):
-        t = h % len(bench.means.p)
+        t = h % len(values.means.p)
         for s in range(S):
             for a in range(A):
                 total = 0.0
-                for n in range(len(bench.Q)):
-                    x = min(bench.means.signals[n, t, s, a] + bench.bonus[h, s, a], float(H - h))
+                for n in range(len(values.Q)):
+                    x = min(values.means.signals[n, t, s, a] + values.bonus[h, s, a], float(H - h))
                     total += x if n == 0 else lam[n - 1] * x
-                bench.mixed[h, s, a] = total
+                values.mixed[h, s, a] = total

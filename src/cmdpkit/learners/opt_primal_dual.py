@@ -5,12 +5,11 @@ Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2
 can be earned, and then moved a little, pi <- pi exp(t_K (Q_r + sum_n lam_n Q_n)), and the prices likewise,
 lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
 
-Guarantee ("theory"): weak regret and weak violation of order sqrt(S^3 A H^4 K) + sqrt(H^4 (1 + N rd)^2 K), with
-probability 1 - delta. Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture.
-Per episode O(H S^2 A). Memory O(H S^2 A).
+Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture. Per episode O(H S^2 A). Memory
+O(H S^2 A).
 
 Symbols: t_lam = H sqrt(N K) / rd, 1/t_lam = `dual_rate`; t_K = sqrt(2 ln A / (H^2 (1 + N rd)^2 K)) = `policy_rate`;
-b = beta_l + H sum beta_p = `Bench.bonus`.
+b = beta_l + H sum beta_p = `Evaluation.bonus`.
 
 Departures: utilities instead of costs; the start distribution is unknown too and has its own bonus; a policy is
 evaluated with the data of its own episode included; `policy_step` and `dual_step` multiply the paper's steps; the
@@ -28,60 +27,75 @@ from typing import Any, NamedTuple
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._model_based.iterating import (
+    Evaluation,
+    Iterating,
+    bernstein_bonus,
+    evaluate,
+    mirror,
+    mix,
+    remember,
+)
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Steps, chosen, logs
+from cmdpkit.learners._model_based.settings import Steps, logs
 from cmdpkit.learners._planning.empirical import estimate, update_estimate
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-NEEDS: tuple[str, ...] = ("slack",)
-
 
 @dataclass(frozen=True)
-class Params(Steps):
+class OptPrimalDualParams(Steps):
     """Settings of OptPrimalDual-CMDP."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
 
 
-PRESETS = {"theory": Params(), "practical": Params(c=1e-6, policy_step=1000.0, dual_step=3.0)}
+class Constants(NamedTuple):
+    """What compiled code needs of spec and settings."""
+
+    allowed: BoolArray  # [H, S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    kernel_log: float  # the logarithm inside the radii of transitions
+    mean_log: float  # the logarithm inside the radii of signals
+    policy_rate: float  # t_K, step of the policy
+    dual_rate: float  # 1 / t_lam, step of the prices
+    dual_bound: float  # rd, largest price
 
 
-class Problem(NamedTuple):
-    """What the kernel needs of spec and settings."""
-
-    allowed: BoolArray  # [H, S, A]
-    rho: FloatArray  # [N]
-    kernel_log: float
-    mean_log: float
-    policy_rate: float
-    dual_rate: float
-    dual_bound: float
-
-
-class Learner(Iterating):
+class OptPrimalDual(Iterating):
     """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=5000), slack=0.0898)
+    >>> learner = OptPrimalDual(Spec.of(cmdp, K=5000), slack=0.0898)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
     >>> bool(abs(returns.utilities[:, 2500:].mean() - 2.0) < 0.1)
     True
     """
 
-    params: Params
+    title = "OptPrimalDual-CMDP: multiplicative updates of policy and prices, on optimistic values."
+    guarantee = (
+        "weak regret and weak violation of order sqrt(S^3 A H^4 K) + sqrt(H^4 (1 + N rd)^2 K), rd = H / slack, "
+        "with probability 1 - delta"
+    )
+    paper = "arXiv 2003.02189"
+    needs = ("slack",)
+    presets = {
+        "practical": OptPrimalDualParams(c=1e-6, policy_step=1000.0, dual_step=3.0),
+        "theory": OptPrimalDualParams(),
+    }
 
-    def __init__(self, spec: Spec, preset: str = "practical", *, slack: float | None = None, **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    params: OptPrimalDualParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         p = self.params
         log_p, log_l = logs(spec, p, p.deterministic)
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
-        self.problem = Problem(
+        self.constants = Constants(
             allowed=self.allowed,
             rho=spec.rho,
             kernel_log=log_p,
@@ -90,35 +104,33 @@ class Learner(Iterating):
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.bench = Bench.of(estimate(self.counts), spec.H)
+        self.values = Evaluation.of(estimate(self.counts), spec.H)
         self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
         sim, meter = source.simulator, source.meter
-        _episodes(sim, meter, self.counts, self.book, self.usage, self.bench, self.problem, rng, out)
+        _episodes(sim, meter, self.counts, self.playing, self.choices, self.values, self.constants, rng, out)
 
     def _improve(self) -> None:
-        _improve(self.counts, self.book, self.bench, self.problem)
+        _improve(self.counts, self.playing, self.values, self.constants)
 
 
 @compiled
-def _episodes(  # type: ignore[no-untyped-def]  # pragma: no cover
-    sim, meter, counts, book, usage, bench, problem, rng, out
-):
+def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out):
     """Episodes for all columns of out."""
     for k in range(out.shape[1]):
-        play(sim, meter, counts, book, rng, out, k)
-        use(book, usage)
-        _improve(counts, book, bench, problem)
+        play(sim, meter, counts, playing, rng, out, k)
+        remember(playing, choices)
+        _improve(counts, playing, values, constants)
 
 
 @compiled
-def _improve(counts, book, bench, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _improve(counts, playing, values, constants):
     """Evaluate the policy, then move it and the prices."""
-    update_estimate(counts, bench.means)
-    evaluate(bench, book.pi, bernstein_bonus(bench, problem.kernel_log, problem.mean_log))
-    mix(bench.Q, book.lam, bench.mixed)
-    mirror(book.pi, bench.mixed, problem.policy_rate, problem.allowed)
-    for n in range(len(book.lam)):
-        moved = book.lam[n] + problem.dual_rate * (problem.rho[n] - bench.start[1 + n])
-        book.lam[n] = min(max(moved, 0.0), problem.dual_bound)
+    update_estimate(counts, values.means)
+    evaluate(values, playing.pi, bernstein_bonus(values, constants.kernel_log, constants.mean_log))
+    mix(values.Q, playing.lam, values.mixed)
+    mirror(playing.pi, values.mixed, constants.policy_rate, constants.allowed)
+    for n in range(len(playing.lam)):
+        moved = playing.lam[n] + constants.dual_rate * (constants.rho[n] - values.start[1 + n])
+        playing.lam[n] = min(max(moved, 0.0), constants.dual_bound)

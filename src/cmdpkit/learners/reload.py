@@ -11,14 +11,13 @@ twice the current gradient minus the one before settles there:
 `reload_plan` does this on a model; the learner does one step after every episode, on the estimated model with the
 bonuses of OptPrimalDual-CMDP.
 
-Guarantee: the last iterate of the planner converges (proved for occupancy measures); none for the learner. Needs:
-nothing. Output: the last iterate. Per step O(H S^2 A). Memory O(H S^2 A) for the learner's counts.
+Output: the last iterate. Per step O(H S^2 A). Memory O(H S^2 A) for the learner's counts.
 
 Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), halved by the planner where it does not get on;
-G_before, d_before = `Memory`.
+G_before, d_before = `Gradients`.
 
 Departures: the step is taken in policy space, state by state; no text of the paper was at hand, the algorithm is quoted
-from memory and checked by its convergence; an action's probability does not fall below 1e-26.
+from before and checked by its convergence; an action's probability does not fall below 1e-26.
 "theory": bonuses at full size. "practical": c and the steps are the best of 23 settings on the development instances
 (docs/algorithms/model-based.md).
 """
@@ -27,16 +26,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Bench, Iterating, bernstein_bonus, evaluate, mirror, mix, use
+from cmdpkit.learners._model_based.iterating import (
+    Evaluation,
+    Iterating,
+    bernstein_bonus,
+    evaluate,
+    mirror,
+    mix,
+    remember,
+)
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Settings, chosen, logs
+from cmdpkit.learners._model_based.settings import Settings, logs
 from cmdpkit.learners._planning.confidence import point
 from cmdpkit.learners._planning.empirical import Estimate, estimate, update_estimate
 from cmdpkit.learners._planning.induction import extended_value_iteration
@@ -48,13 +54,12 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import stacked
 
-NEEDS: tuple[str, ...] = ()
 EPOCH = 500  # steps between two looks at the error
 PROGRESS, PATIENCE = 0.9, 5  # steps are halved if in so many epochs the error did not fall to this share of its least
 
 
 @dataclass(frozen=True)
-class Params(Settings):
+class ReLOADParams(Settings):
     """Settings of the learner."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
@@ -67,24 +72,21 @@ class Params(Settings):
             self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
 
 
-PRESETS = {"theory": Params(), "practical": Params(c=1e-7)}
-
-
-class Memory(NamedTuple):
+class Gradients(NamedTuple):
     """The gradients of the step before."""
 
-    G: FloatArray  # [H, S, A]
-    d: FloatArray  # [N]
-    steps: IntArray  # [1], how many there were
+    G: FloatArray  # [H, S, A]: of the policy
+    d: FloatArray  # [N]: of the prices
+    steps: IntArray  # [1]: how many steps were taken
 
 
-class Problem(NamedTuple):
-    """What the kernels need of spec and settings."""
+class Constants(NamedTuple):
+    """What compiled code needs of spec and settings."""
 
-    allowed: BoolArray  # [H, S, A]
-    rho: FloatArray  # [N]
-    step: float
-    dual_step: float
+    allowed: BoolArray  # [H, S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    step: float  # eta, of the policy
+    dual_step: float  # eta_lam, of the prices
     optimism: float  # weight of the change since the gradient before: 1, or 0 for plain ascent and descent
 
 
@@ -120,135 +122,139 @@ def reload_plan(
     >>> round(found.value, 4), found.utilities.round(4).tolist(), found.prices.round(3).tolist()
     (1.5731, [2.0], [0.739])
     """
-    spec, bench = Spec.of(cmdp, K=1), _exact_bench(cmdp)
+    spec, values = Spec.of(cmdp, K=1), _exact_model(cmdp)
     allowed: BoolArray = np.array(spec.allowed, order="C")
-    problem = _problem(spec, allowed, step, dual_step, float(optimistic))
-    pi, lam, memory = allowed / allowed.sum(axis=-1, keepdims=True), np.zeros(spec.N), _memory(spec)
+    constants = _constants(spec, allowed, step, dual_step, float(optimistic))
+    pi, lam, before = allowed / allowed.sum(axis=-1, keepdims=True), np.zeros(spec.N), _no_gradients(spec)
     done, error, best, stale = 0, math.inf, math.inf, 0
     while done < iterations and error > tol:
         n = min(EPOCH, iterations - done)
-        _descend(bench, pi, lam, memory, problem, n)
+        _descend(values, pi, lam, before, constants, n)
         done += n
-        error = _error(bench, pi, lam, problem)
+        error = _error(values, pi, lam, constants)
         best, stale = (error, 0) if error < PROGRESS * best else (best, stale + 1)
         if stale == PATIENCE:  # too long a step makes it circle, too
-            problem = problem._replace(step=problem.step / 2, dual_step=problem.dual_step / 2)
+            constants = constants._replace(step=constants.step / 2, dual_step=constants.dual_step / 2)
             best, stale = math.inf, 0
     policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
-    values = exact(cmdp, policy)
+    found = exact(cmdp, policy)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
-    return Saddle(policy, values.v, values.w, lam * cmdp.reward_scale.span / spans, error, done)
+    return Saddle(policy, found.v, found.w, lam * cmdp.reward_scale.span / spans, error, done)
 
 
-def _exact_bench(cmdp: CMDP) -> Bench:
+def _exact_model(cmdp: CMDP) -> Evaluation:
     """The true model in the place of estimates, without bonuses."""
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
     signals = np.moveaxis(stacked(cmdp, unit=True).reshape(-1, S, A, 1 + N), -1, 0)
     wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
     none = np.zeros((H, S, A), dtype=np.int64)
     means = Estimate(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
-    return Bench.of(means, H)
+    return Evaluation.of(means, H)
 
 
-def _error(bench: Bench, pi: FloatArray, lam: FloatArray, problem: Problem) -> float:
+def _error(values: Evaluation, pi: FloatArray, lam: FloatArray, constants: Constants) -> float:
     """How far pi and lam are from a saddle point: the duality gap or the largest shortfall, whichever is larger."""
-    evaluate(bench, pi, 0.0)
-    means, (v, *w) = bench.means, bench.start
+    evaluate(values, pi, 0.0)
+    means, (v, *w) = values.means, values.start
     objective = means.r + np.tensordot(lam, means.g, axes=1)
-    best = extended_value_iteration(point(means.p, means.mu), objective, means.signals[:0], problem.allowed, len(pi))
-    gap = float(best.totals[0]) - float(lam @ problem.rho) - float(v)
-    return max(abs(gap), float((problem.rho - w).max(initial=0.0)))
+    best = extended_value_iteration(point(means.p, means.mu), objective, means.signals[:0], constants.allowed, len(pi))
+    gap = float(best.totals[0]) - float(lam @ constants.rho) - float(v)
+    return max(abs(gap), float((constants.rho - w).max(initial=0.0)))
 
 
-def _problem(spec: Spec, allowed: BoolArray, step: float, dual_step: float, optimism: float) -> Problem:
+def _constants(spec: Spec, allowed: BoolArray, step: float, dual_step: float, optimism: float) -> Constants:
     root = math.sqrt(spec.H)
-    return Problem(allowed, spec.rho, step / root, dual_step / root, optimism)
+    return Constants(allowed, spec.rho, step / root, dual_step / root, optimism)
 
 
-def _memory(spec: Spec) -> Memory:
-    return Memory(np.zeros(spec.allowed.shape), np.zeros(spec.N), np.zeros(1, dtype=np.int64))
+def _no_gradients(spec: Spec) -> Gradients:
+    return Gradients(np.zeros(spec.allowed.shape), np.zeros(spec.N), np.zeros(1, dtype=np.int64))
 
 
-class Learner(Iterating):
+class ReLOAD(Iterating):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=10_000))
+    >>> learner = ReLOAD(Spec.of(cmdp, K=10_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
     >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
     True
     """
 
-    params: Params
+    title = (
+        "ReLOAD: optimistic mirror descent on the Lagrangian, whose last iterate converges; plans on a model or on "
+        "estimates."
+    )
+    guarantee = "the last iterate of the planner converges (proved for occupancy measures); none for the learner"
+    paper = "arXiv 2302.01275"
+    presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes))
+    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "before")
+    params: ReLOADParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         p = self.params
         self.logs = logs(spec, p, p.deterministic)
-        self.problem = _problem(spec, self.allowed, p.step, p.dual_step, 1.0)
-        self.bench, self.memory = Bench.of(estimate(self.counts), spec.H), _memory(spec)
+        self.constants = _constants(spec, self.allowed, p.step, p.dual_step, 1.0)
+        self.values, self.before = Evaluation.of(estimate(self.counts), spec.H), _no_gradients(spec)
         self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that changes, by name; the arrays themselves."""
-        return super().arrays | {f"before_{name}": x for name, x in self.memory._asdict().items()}
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] of the last iterate."""
         return self.behaviour()
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter, learned = source.simulator, source.meter, (self.bench, self.memory, self.problem, self.logs)
-        _episodes(sim, meter, self.counts, self.book, self.usage, learned, rng, out)
+        sim, meter, parts = source.simulator, source.meter, (self.values, self.before, self.constants, self.logs)
+        _episodes(sim, meter, self.counts, self.playing, self.choices, parts, rng, out)
 
     def _improve(self) -> None:
-        _improve(self.counts, self.book, (self.bench, self.memory, self.problem, self.logs))
+        _improve(self.counts, self.playing, (self.values, self.before, self.constants, self.logs))
 
 
 @compiled
-def _episodes(sim, meter, counts, book, usage, learned, rng, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
     """Episodes for all columns of out."""
     for k in range(out.shape[1]):
-        play(sim, meter, counts, book, rng, out, k)
-        use(book, usage)
-        _improve(counts, book, learned)
+        play(sim, meter, counts, playing, rng, out, k)
+        remember(playing, choices)
+        _improve(counts, playing, parts)
 
 
 @compiled
-def _improve(counts, book, learned):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _improve(counts, playing, parts):
     """Evaluate the policy with bonuses in the estimated model, then take a step."""
-    bench, memory, problem, logs_ = learned
-    update_estimate(counts, bench.means)
-    evaluate(bench, book.pi, bernstein_bonus(bench, logs_[0], logs_[1]))
-    _step(bench, book.pi, book.lam, memory, problem)
+    values, before, constants, logs_ = parts
+    update_estimate(counts, values.means)
+    evaluate(values, playing.pi, bernstein_bonus(values, logs_[0], logs_[1]))
+    _step(values, playing.pi, playing.lam, before, constants)
 
 
 @compiled
-def _descend(bench, pi, lam, memory, problem, n):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """n steps on the model in `bench`."""
+def _descend(values, pi, lam, before, constants, n):
+    """n steps on the model in `values`."""
     for _ in range(n):
-        evaluate(bench, pi, 0.0)
-        _step(bench, pi, lam, memory, problem)
+        evaluate(values, pi, 0.0)
+        _step(values, pi, lam, before, constants)
 
 
 @compiled
-def _step(bench, pi, lam, memory, problem):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _step(values, pi, lam, before, constants):
     """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one)."""
-    weight = problem.optimism if memory.steps[0] > 0 else 0.0
-    memory.steps[0] += 1
-    mix(bench.Q, lam, bench.mixed)
+    weight = constants.optimism if before.steps[0] > 0 else 0.0
+    before.steps[0] += 1
+    mix(values.Q, lam, values.mixed)
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                G = bench.mixed[h, s, a]
-                bench.mixed[h, s, a] += weight * (G - memory.G[h, s, a])
-                memory.G[h, s, a] = G
-    mirror(pi, bench.mixed, problem.step, problem.allowed)
+                G = values.mixed[h, s, a]
+                values.mixed[h, s, a] += weight * (G - before.G[h, s, a])
+                before.G[h, s, a] = G
+    mirror(pi, values.mixed, constants.step, constants.allowed)
     for n in range(len(lam)):
-        d = problem.rho[n] - bench.start[1 + n]
-        lam[n] = max(lam[n] + problem.dual_step * (d + weight * (d - memory.d[n])), 0.0)
-        memory.d[n] = d
+        d = constants.rho[n] - values.start[1 + n]
+        lam[n] = max(lam[n] + constants.dual_step * (d + weight * (d - before.d[n])), 0.0)
+        before.d[n] = d

@@ -9,28 +9,22 @@ algorithm meets one form only. Arrays are copied in, checked, and read-only from
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.constraints import Constraint, read_constraints
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.grid import Grid as Grid
+from cmdpkit.model.read_dynamics import read_start, read_transitions
+from cmdpkit.model.rounding import corrected_rows, report
 from cmdpkit.model.scale import Scale as Scale
 from cmdpkit.model.scale import scale_of
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import (
-    Name,
-    action_mask,
-    frozen,
-    index_of,
-    names_of,
-    numbers,
-    table,
-)
+from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
+from cmdpkit.model.validate import Name, action_mask, frozen, index_of, masked, names_of, read_signal, table
 
 if TYPE_CHECKING:
     from cmdpkit.running.gym import CMDPEnv
@@ -64,7 +58,10 @@ class CMDP:
     actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
-    renormalise : divide every row of P by its sum instead of refusing rows that do not sum to 1
+    renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
+
+    Rows of P must sum to 1 within 1e-9. Those of single precision may miss it by 1e-5: they are divided by their sum,
+    with a `RoundingWarning` that is kept in ``notes``.
 
     >>> import numpy as np
     >>> P = np.full((2, 2, 2), 0.5)
@@ -85,6 +82,7 @@ class CMDP:
     states: Sequence[Name]
     action_names: Sequence[Name]
     grid: Grid | None
+    notes: tuple[str, ...]  # what had to be corrected in the input
 
     def __init__(
         self,
@@ -106,7 +104,7 @@ class CMDP:
     ) -> None:
         r = table("r", r)
         S, A = r.shape[-2:]
-        kernel = _kernel(P, S, A)
+        kernel, tolerance = read_transitions(P, S, A)
         constraints, signals = read_constraints(g, rho, constraints, r.shape)
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
         lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed)}
@@ -127,7 +125,7 @@ class CMDP:
         )
         if grid is not None:
             if not isinstance(grid, Grid):
-                raise CmdpkitError(f"grid is {grid!r}, expected a Grid")
+                raise CmdpkitError(f"grid is {quoted(grid)}, expected a Grid")
             grid.check(S, A)
         if not allowed.any(axis=-1).all():
             h, s = (int(i) for i in np.argwhere(~allowed.any(axis=-1))[0])
@@ -135,19 +133,22 @@ class CMDP:
                 f"actions{self._place(h, s, None, len(allowed))} is empty: every state needs at least one action"
             )
         kernel = kernel.masked(allowed)
-        kernel = kernel.renormalised() if renormalise else kernel
+        kernel, correction = (kernel.renormalised(), 0.0) if renormalise else corrected_rows(kernel, tolerance)
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
-        r = self._checked("r", r, allowed)
+        steps = judged.steps or S
+        r = read_signal("r", r, allowed, steps, self._place)
         utilities = [
-            c.sign * self._checked(f"signal of {c.name!r} ", x, allowed)
+            c.sign * read_signal(f"signal of {quoted(c.name)} ", x, allowed, steps, self._place)
             for c, x in zip(constraints, signals, strict=True)
         ]
         T = max((len(x) for x in utilities), default=1)
         stacked = np.zeros((len(utilities), T, S, A))
         for n, x in enumerate(utilities):
             stacked[n] = x
-        vars(self).update(kernel=kernel, mu=frozen(self._start(mu)))
+        mu, moved = read_start(mu, S, self.state_index, renormalise=renormalise)
+        vars(self).update(kernel=kernel, mu=frozen(mu), notes=())
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
+        report(self, max(correction, moved))
 
     def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
         kernel = self.kernel
@@ -156,7 +157,7 @@ class CMDP:
         vars(self).update(rho=frozen(rho), compact=compact)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a CMDP cannot be changed; {name!r} stays as it is (see with_bounds and restrict)")
+        raise AttributeError(f"a CMDP cannot be changed; {quoted(name)} stays as it is (see with_bounds and restrict)")
 
     @property
     def H(self) -> int:
@@ -276,11 +277,61 @@ class CMDP:
         return new
 
     @classmethod
-    def from_function(cls, **description: Any) -> CMDP:
-        """A CMDP from Python functions of (state, action); `from_functions.from_function` describes the arguments."""
-        from cmdpkit.model.from_functions import from_function
+    def from_function(
+        cls,
+        *,
+        start: Any,
+        horizon: int | None = None,
+        discount: float | None = None,
+        criterion: str | None = None,
+        actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
+        step: Callable[..., Any],
+        reward: Callable[..., float],
+        constraints: Iterable[Constraint] = (),
+        states: Iterable[Hashable] | None = None,
+        renormalise: bool = False,
+        max_states: int = 1_000_000,
+        grid: Grid | None = None,
+    ) -> CMDP:
+        """A CMDP from Python functions of the state and the action, in this order.
 
-        return from_function(**description)
+        A function gets more if it has a further parameter with a name that says so: ``h`` (or ``step``, ``t``,
+        ``time``) is the step, counted from 0, and ``s_next`` (or ``next_state``, ``s2``, ...) is the next state. A
+        third parameter with any other name is refused.
+
+        Parameters
+        ----------
+        start : the initial state, or a mapping from state to probability
+        horizon, discount, criterion : exactly one of them, as for `CMDP`; only with a horizon may functions take h
+        actions : the actions, or a function from a state to those that exist there
+        step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
+            {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
+        reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
+            mean reward; with ``s_next``, the mean over the next states is taken
+        constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
+        states : all states, in order; without it, those that can be reached (within the horizon, if there is one) are
+            explored. States met only after the last step are kept, with a self-loop that is never used.
+        renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
+        max_states : stop exploring with an error beyond this many
+        grid : how to draw the states as cells of a board
+
+        >>> from cmdpkit import at_most
+        >>> cmdp = CMDP.from_function(
+        ...     start=0, horizon=20, actions=["serve", "rest"],
+        ...     step=lambda s, a: {max(s - 1, 0): 1.0} if a == "serve" else {min(s + 1, 4): 0.7, max(s - 1, 0): 0.3},
+        ...     reward=lambda s, a, s_next: float(s_next == 0),
+        ...     constraints=[at_most("backlog", 30.0, lambda s, a: float(s))],
+        ... )
+        >>> cmdp
+        CMDP(H=20, S=5, A=2, N=1: backlog ≤ 30)
+        >>> cmdp.states, cmdp.r[0, 1].tolist()
+        ((0, 1, 2, 3, 4), [1.0, 0.3])
+        """
+        from cmdpkit.model.from_functions import Description, build
+
+        judged = (horizon, discount, criterion)
+        limits = (renormalise, max_states)
+        return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid))
 
     def to_gym(self, noise: Literal["none", "bernoulli"] = "none") -> CMDPEnv:
         """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
@@ -306,7 +357,7 @@ class CMDP:
         for names in (self.states, self.action_names):
             digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
         c, rows = self.compact, self.kernel.masked(self.compact.allowed)
-        signals = [_masked(x, c.allowed) for x in (c.r, *c.g)]
+        signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
         for x in (rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0):
             digest.update(repr((x.shape, x.dtype.str)).encode() + np.ascontiguousarray(x).tobytes())
         return digest.hexdigest()
@@ -332,69 +383,7 @@ class CMDP:
     def _place(self, h: int, s: int, a: int | None, steps: int) -> str:
         """Where in the arrays, with names if the user gave any; the step is left out of stationary arrays."""
         parts = [f"h={h}"] * (steps > 1) + [f"s={s}"] + [f"a={a}"] * (a is not None)
-        named = [] if isinstance(self.states, range) else [f"state {self.states[s]!r}"]
+        named = [] if isinstance(self.states, range) else [f"state {quoted(self.states[s])}"]
         if a is not None and not isinstance(self.action_names, range):
-            named.append(f"action {self.action_names[a]!r}")
+            named.append(f"action {quoted(self.action_names[a])}")
         return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
-
-    def _checked(self, what: str, x: FloatArray, allowed: BoolArray) -> FloatArray:
-        """x with zeros where no action exists; ValueError at the first entry that is not finite."""
-        largest = np.finfo(float).max / (
-            4 * (self.criterion.steps or self.S)
-        )  # totals, and their differences, must be finite too
-        bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
-        if len(bad):
-            h, s, a = (int(i) for i in bad[0])
-            steps = max(len(x), len(allowed))
-            value = x[h % len(x), s, a]
-            rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
-            raise CmdpkitError(f"{what}{self._place(h, s, a, steps)} is {value}, expected {rule}")
-        return _masked(x, allowed)
-
-    def _start(self, mu: Any) -> FloatArray:
-        """mu as a distribution [S]."""
-        if isinstance(mu, Mapping):
-            spread = np.zeros(self.S)
-            for name, p in mu.items():
-                spread[self.state_index(name)] += float(numbers(f"mu[{name!r}]", [p])[0])
-            mu = spread
-        elif isinstance(mu, str):
-            mu = np.eye(1, self.S, self.state_index(mu))[0]
-        elif np.ndim(mu) == 0:
-            if not isinstance(mu, (int, np.integer)) or isinstance(mu, bool) or not 0 <= mu < self.S:
-                raise CmdpkitError(f"mu is {mu!r}: an initial state must be an index in 0..{self.S - 1}")
-            mu = np.eye(1, self.S, int(mu))[0]
-        mu = start = numbers("mu", mu)
-        if mu.shape != (self.S,):
-            raise CmdpkitError(f"mu has shape {mu.shape}, expected ({self.S},)")
-        bad = np.flatnonzero(~np.isfinite(mu) | (mu < 0))
-        if len(bad):
-            raise CmdpkitError(f"mu[s={bad[0]}] is {mu[bad[0]]}, expected a probability")
-        if abs(mu.sum() - 1) > ROW_SUM_TOLERANCE:
-            raise CmdpkitError(f"mu sums to {mu.sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
-        return start
-
-
-def _kernel(P: Any, S: int, A: int) -> Kernel:
-    if isinstance(P, Kernel):
-        P.check_structure()
-        kernel = P
-    elif hasattr(P, "tocoo"):
-        kernel = Kernel.from_matrices([P], S, A)
-    elif isinstance(P, (list, tuple)) and P and hasattr(P[0], "tocoo"):
-        kernel = Kernel.from_matrices(P, S, A)
-    else:
-        dense = numbers("P", P)
-        if dense.ndim not in (3, 4):
-            raise CmdpkitError(f"P has shape {dense.shape}, expected (S, A, S) or (H, S, A, S)")
-        kernel = Kernel.from_dense(dense[None] if dense.ndim == 3 else dense)
-    if (kernel.S, kernel.A) != (S, A):
-        raise CmdpkitError(f"P is for {kernel.S} states and {kernel.A} actions, r for {S} and {A}")
-    return kernel
-
-
-def _masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
-    """x [1 or H, S, A] with zeros where no step has the action, and no negative zeros."""
-    usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
-    masked: FloatArray = np.where(usable, x, 0.0) + 0.0
-    return masked

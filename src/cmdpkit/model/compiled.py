@@ -6,17 +6,57 @@ NamedTuple of arrays free (with reference counts, an episode loop over such tupl
 by zero gives infinity instead of raising. Indices are unsigned where speed matters, because Numba then need not check
 for negative ones.
 
+What is compiled is kept beside the source or in the user's cache folder. Where neither can be written (a read-only
+installation, a user without a home), it is kept in a temporary folder as long as the process lives.
+
 Numba's cache of a function does not notice when a function it calls has changed in *another* file: after an edit,
 delete ``__pycache__``.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import sys
+import tempfile
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import config
+from numba import njit as njit
 
+from cmdpkit.errors import CmdpkitError
+
+
+def _probe() -> None:
+    """Stands for all functions of this package when a place for compiled code is looked for."""
+
+
+def _find_cache() -> None:
+    """See to it that Numba finds a folder for compiled code: it refuses to compile where there is none."""
+    try:
+        njit(cache=True)(_probe)
+        return
+    except RuntimeError:  # "no locator available"
+        pass
+    try:
+        folder = tempfile.mkdtemp(prefix="cmdpkit-")  # readable for this user only: what is in it is executed
+    except OSError as error:
+        raise CmdpkitError(
+            f"there is no writable folder for compiled code ({error}); set NUMBA_CACHE_DIR to one"
+        ) from None
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder  # for processes that this one starts
+    config.CACHE_DIR = folder  # type: ignore[attr-defined]  # for this one, where Numba has read it already
+    print(
+        "note: compiled code cannot be kept, as neither the folder of cmdpkit nor your cache folder can be written; "
+        "every command compiles anew. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
+        file=sys.stderr,
+    )
+
+
+_find_cache()
 compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
 

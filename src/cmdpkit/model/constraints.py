@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers, table
 
@@ -20,8 +20,9 @@ class Constraint:
     """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
-    (state, action) or (state, action, h). With ``per_step`` the bound is given per step; in a `CMDP` it has been
-    multiplied by the number of steps that the criterion counts, and ``rate`` keeps the number as it was given.
+    (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step; in a
+    `CMDP` it has been multiplied by the number of steps that the criterion counts, and ``rate`` keeps the number as it
+    was given.
     """
 
     name: str
@@ -33,17 +34,21 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {self.name!r}")
+            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {quoted(self.name)}")
         if not isinstance(self.sense, str) or self.sense not in ("at_least", "at_most"):
-            raise CmdpkitError(f"constraint {self.name!r}: sense is {self.sense!r}, expected 'at_least' or 'at_most'")
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)}: sense is {quoted(self.sense)}, expected 'at_least' or 'at_most'"
+            )
         try:
             if isinstance(self.bound, (str, bytes, bool)):
                 raise TypeError
             object.__setattr__(self, "bound", float(self.bound))
         except (TypeError, ValueError, OverflowError):
-            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound!r}, expected a number") from None
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)}: bound is {quoted(self.bound)}, expected a number"
+            ) from None
         if not np.isfinite(self.bound):
-            raise CmdpkitError(f"constraint {self.name!r}: bound is {self.bound}, expected a finite number")
+            raise CmdpkitError(f"constraint {quoted(self.name)}: bound is {self.bound}, expected a finite number")
 
     def over(self, steps: float | None) -> Constraint:
         """The constraint of a model whose values count so many steps: a bound per step becomes one on the total."""
@@ -51,8 +56,8 @@ class Constraint:
             return self
         if steps is None:
             raise CmdpkitError(
-                f"constraint {self.name!r} is per step, but the criterion is 'total', where runs differ in length; "
-                "give its bound for the total"
+                f"constraint {quoted(self.name)} is per step, but the criterion is 'total', where runs differ in "
+                "length; give its bound for the total"
             )
         rate = self.bound if self.rate is None else self.rate
         return replace(self, bound=rate * steps, rate=rate)
@@ -75,7 +80,7 @@ class Constraint:
         return "≥" if self.sense == "at_least" else "≤"
 
     def __str__(self) -> str:
-        return f"{self.name} {self.symbol} {self.bound:g}"
+        return f"{shown(self.name)} {self.symbol} {self.bound:g}"
 
 
 def at_least(name: str, bound: float, signal: Any = None, *, per_step: bool = False) -> Constraint:
@@ -99,11 +104,11 @@ def at_most(name: str, bound: float, signal: Any = None, *, per_step: bool = Fal
 def listed(constraints: Any) -> tuple[Constraint, ...]:
     """Constraints as a tuple; ValueError if they are something else."""
     if not isinstance(constraints, Iterable):
-        raise CmdpkitError(f"constraints is {constraints!r}, expected a list of at_least(...) and at_most(...)")
+        raise CmdpkitError(f"constraints is {quoted(constraints)}, expected a list of at_least(...) and at_most(...)")
     made = tuple(constraints)
     for c in made:
         if not isinstance(c, Constraint):
-            raise CmdpkitError(f"constraints must be at_least(...) or at_most(...), got {c!r}")
+            raise CmdpkitError(f"constraints must be at_least(...) or at_most(...), got {quoted(c)}")
     return made
 
 
@@ -130,18 +135,20 @@ def read_constraints(
         if g is None:
             g = [c.signal for c in made]
     if not isinstance(g, (Sequence, np.ndarray)) or (isinstance(g, np.ndarray) and g.ndim == 0):
-        raise CmdpkitError(f"g is {g!r}, expected one signal per bound")
+        raise CmdpkitError(f"g is {quoted(g)}, expected one signal per bound")
     if len(g) != len(made):
         raise CmdpkitError(f"g has {len(g)} signals for {len(made)} bounds")
     seen: set[str] = set()
     for c, signal in zip(made, g, strict=True):
         if c.name in seen:
-            raise CmdpkitError(f"two constraints are called {c.name!r}")
+            raise CmdpkitError(f"two constraints are called {quoted(c.name)}")
         seen.add(c.name)
         if signal is None or callable(signal):
-            raise CmdpkitError(f"constraint {c.name!r} needs a signal array (S, A) or (H, S, A)")
-    signals = [table(f"signal of {c.name!r}", x) for c, x in zip(made, g, strict=True)]
+            raise CmdpkitError(f"constraint {quoted(c.name)} needs a signal array (S, A) or (H, S, A)")
+    signals = [table(f"signal of {quoted(c.name)}", x) for c, x in zip(made, g, strict=True)]
     for c, x in zip(made, signals, strict=True):
         if x.shape[-2:] != shape[-2:]:
-            raise CmdpkitError(f"signal of {c.name!r} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})")
+            raise CmdpkitError(
+                f"signal of {quoted(c.name)} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})"
+            )
     return tuple(replace(c, signal=None) for c in made), signals

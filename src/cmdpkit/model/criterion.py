@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.validate import horizon_of
 
 Kind = Literal["finite", "discounted", "average", "total"]
@@ -47,7 +47,7 @@ class Criterion:
 def criterion_of(horizon: Any, discount: Any, criterion: Any, lengths: Mapping[str, int]) -> Criterion:
     """The one criterion that is given; `lengths` are the steps that each array of the model tells apart."""
     given = {"horizon": horizon, "discount": discount, "criterion": criterion}
-    named = [f"{key} = {x!r}" for key, x in given.items() if x is not None]
+    named = [f"{key} = {quoted(x)}" for key, x in given.items() if x is not None]
     if len(named) > 1:
         raise CmdpkitError(f"{' and '.join(named)} are given, expected exactly one of horizon, discount and criterion")
     if discount is not None:
@@ -72,7 +72,7 @@ def checked_name(criterion: Any) -> Literal["average", "total"]:
     if criterion == "total":
         return "total"
     raise CmdpkitError(
-        f"criterion is {criterion!r}, expected 'average' or 'total' (or give a horizon or a discount instead)"
+        f"criterion is {quoted(criterion)}, expected 'average' or 'total' (or give a horizon or a discount instead)"
     )
 
 
@@ -84,6 +84,7 @@ def checked_discount(discount: Any) -> float:
         number = float("nan")
     if not 0.0 < number < 1.0:
         raise CmdpkitError(
-            f"discount is {discount!r}, expected a number above 0 and below 1 (criterion='average' for no discount)"
+            f"discount is {quoted(discount)}, expected a number above 0 and below 1 "
+            "(criterion='average' for no discount)"
         )
     return number

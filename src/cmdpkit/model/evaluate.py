@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import readonly
+from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.policy import Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 
@@ -93,7 +92,7 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
 
 
 @njit(cache=True, nogil=True)
-def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ignore[no-untyped-def]
     """V[H] = 0; Q[h] = signal[h] + P[h] V[h+1]; V[h] = sum_a pi Q."""
     H, S, A = pi.shape
     T = (len(indptr) - 1) // (S * A)
@@ -114,7 +113,7 @@ def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _forward(indptr, successors, prob, pi, mu, inflow, q):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _forward(indptr, successors, prob, pi, mu, inflow, q):  # type: ignore[no-untyped-def]
     """d[0] = mu; q = (d + inflow) pi; d[h+1] = sum_{s,a} q[h] P[h]. Signed inflow is allowed."""
     H, S, A = pi.shape
     T = (len(indptr) - 1) // (S * A)

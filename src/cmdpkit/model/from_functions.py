@@ -1,254 +1,242 @@
-"""A CMDP from Python functions: explore the states, ask for every row, name the offender when one is wrong."""
+"""A CMDP from Python functions: explore the states, ask for every row, name the offender when one is wrong.
+
+Each state and action is asked about once. States are numbered in the order in which they are met, step by step from
+the start, unless the user lists them.
+"""
 
 from __future__ import annotations
 
-import inspect
-import sys
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
-from cmdpkit.model.criterion import criterion_of
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, Kernel
-from cmdpkit.model.validate import check_horizon, numbers
+from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.rounding import report
+from cmdpkit.model.signatures import Function, read_function
+from cmdpkit.model.successors import Row, Successors, hashable
+from cmdpkit.model.transitions import FloatArray, Kernel, expected
+from cmdpkit.model.validate import numbers
 
 State = Hashable
 Action = Hashable
 
 
-def from_function(
-    *,
-    start: Any,
-    horizon: int | None = None,
-    discount: float | None = None,
-    criterion: str | None = None,
-    actions: Iterable[Action] | Callable[[Any], Iterable[Action]],
-    step: Callable[..., Any],
-    reward: Callable[..., float],
-    constraints: Iterable[Constraint] = (),
-    states: Iterable[State] | None = None,
-    renormalise: bool = False,
-    max_states: int = 1_000_000,
-    grid: Grid | None = None,
-) -> CMDP:
-    """A CMDP from functions of (state, action), or of (state, action, h) with h counting from 0.
+@dataclass(frozen=True)
+class Description:
+    """What `CMDP.from_function` is given; its docstring says what each field means."""
 
-    Parameters
-    ----------
-    start : the initial state, or a mapping from state to probability
-    horizon, discount, criterion : exactly one of them, as for `CMDP`; only with a horizon may functions take h
-    actions : the actions, or a function from a state to those that exist there
-    step : returns a list of (probability, next state) or a mapping from next state to probability
-    reward : returns the (mean) reward; each constraint's signal likewise returns what is counted against its bound
-    states : all states, in order; without it the states reachable within the horizon (if there is one) are explored.
-        States met only after the last step are kept, with a self-loop that is never used.
-    max_states : stop exploring with an error beyond this many
+    start: Any
+    horizon: int | None
+    discount: float | None
+    criterion: str | None
+    actions: Iterable[Action] | Callable[[Any], Iterable[Action]]
+    step: Callable[..., Any]
+    reward: Callable[..., float]
+    constraints: Iterable[Constraint]
+    states: Iterable[State] | None
+    renormalise: bool
+    max_states: int
+    grid: Grid | None
 
-    >>> from cmdpkit import at_most
-    >>> cmdp = CMDP.from_function(
-    ...     start=0, horizon=20, actions=["serve", "rest"],
-    ...     step=lambda s, a: {max(s - 1, 0): 1.0} if a == "serve" else [(0.7, min(s + 1, 4)), (0.3, max(s - 1, 0))],
-    ...     reward=lambda s, a: float(a == "serve"),
-    ...     constraints=[at_most("backlog", 30.0, lambda s, a: float(s))],
-    ... )
-    >>> cmdp
-    CMDP(H=20, S=5, A=2, N=1: backlog ≤ 30)
-    >>> cmdp.states
-    (0, 1, 2, 3, 4)
-    """
-    constraints = listed(constraints)
+    def judged(self) -> Criterion:
+        """The one criterion that is given."""
+        if self.horizon is None and self.discount is None and self.criterion is None:
+            raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+        return criterion_of(self.horizon, self.discount, self.criterion, {"P": 1})
+
+
+def build(described: Description) -> CMDP:
+    """The model that functions describe."""
+    constraints = listed(described.constraints)
     for c in constraints:
         if not callable(c.signal):
-            raise CmdpkitError(f"constraint {c.name!r} needs a function of (state, action) as its signal")
-    for what, f in (("step", step), ("reward", reward)):
-        if not callable(f):
-            raise CmdpkitError(f"{what} is {f!r}, expected a function of (state, action)")
-    _check_length(horizon, discount, criterion, step, reward, *(c.signal for c in constraints))
-    initial = dict(start) if isinstance(start, Mapping) else {_hashable("start", start): 1.0}
-    fixed = None if callable(actions) else _different("actions", "an action", actions)
-
-    def choices(s: State) -> list[Action]:
-        return _different(f"actions({s!r})", "an action", actions(s)) if callable(actions) else fixed or []
-
-    successors = _Successors(step, choices, horizon, renormalise)
-
-    order = _different("states", "a state", states) if states is not None else successors.explore(initial, max_states)
-    index = {s: i for i, s in enumerate(order)}
-    for s in initial:
-        if s not in index:
-            raise CmdpkitError(f"start {s!r} is not among the states")
-    outside = set() if states is not None else successors.beyond
-    names: dict[Action, int] = {a: i for i, a in enumerate(fixed or [])}
-    for s in order:
-        for a in () if s in outside else choices(s):
-            names.setdefault(a, len(names))
-    if not names:
-        raise CmdpkitError("there are no actions")
-
-    timed = [_takes_step(f) for f in (step, reward, *(c.signal for c in constraints))]
-    S, A = len(order), len(names)
-    allowed = np.zeros((S, A), dtype=bool)
-    T = (horizon or 1) if timed[0] else 1
-    rows: list[int] = []
-    nexts: list[int] = []
-    probs: list[float] = []
-    signals = [np.zeros(((horizon or 1) if t else 1, S, A)) for t in timed[1:]]
-    for s, i in index.items():
-        available = list(names)[:1] if s in outside else choices(s)
-        if not available:
-            raise CmdpkitError(f"state {s!r} has no actions; give it at least one (for example a self-loop)")
-        for a in available:
-            j = names[a]
-            allowed[i, j] = True
-            for h in range(T):
-                row = {s: 1.0} if s in outside else successors(s, a, h)
-                for s_next, p in row.items():
-                    if s_next not in index:
-                        raise CmdpkitError(f"step({s!r}, {a!r}) leads to {s_next!r}, which is not among the states")
-                    rows.append((h * S + i) * A + j)
-                    nexts.append(index[s_next])
-                    probs.append(p)
-            for x, f, what in zip(
-                signals,
-                (reward, *(c.signal for c in constraints)),
-                ("reward", *(c.name for c in constraints)),
-                strict=True,
-            ):
-                for h in range(len(x)):
-                    x[h, i, j] = 0.0 if s in outside else _number(what, f, s, a, h)
-    kernel = Kernel.from_entries((T, S, A), np.array(rows), np.array(nexts), np.array(probs))
-    mu = np.zeros(S)
+            raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
+    judged = described.judged()
+    start = described.start
+    initial = dict(start) if isinstance(start, Mapping) else {hashable("start", start): 1.0}
+    signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
+    asked = _Asked(described, signals_of, judged)
+    asked.explore(initial)
+    mu = np.zeros(len(asked.index))
     for s, p in initial.items():
-        mu[index[s]] = numbers(f"start[{s!r}]", [p])[0]
-    return CMDP(
-        kernel,
+        mu[asked.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
+    if described.renormalise and mu.sum() > 0:
+        mu /= mu.sum()
+    signals = asked.tables()
+    cmdp = CMDP(
+        asked.kernel(),
         signals[0],
         mu=mu,
-        horizon=horizon,
-        discount=discount,
-        criterion=criterion,
-        actions=allowed,
+        horizon=described.horizon,
+        discount=described.discount,
+        criterion=described.criterion,
+        actions=asked.allowed(),
         constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
-        states=order,
-        action_names=list(names),
-        grid=grid,
+        states=list(asked.index),
+        action_names=list(asked.names),
+        grid=described.grid,
     )
+    return report(cmdp, asked.successors.correction)
 
 
-def _check_length(
-    horizon: int | None, discount: float | None, criterion: str | None, *functions: Callable[..., Any]
-) -> None:
-    """Raise unless there is one criterion, and no function takes the step where there is no horizon."""
-    if horizon is None and discount is None and criterion is None:
-        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
-    if horizon is not None:
-        check_horizon(horizon)
-    judged = criterion_of(horizon, discount, criterion, {"P": horizon or 1})
+class _Asked:
+    """What the user's functions answered so far, in plain lists; they become arrays when every state is known."""
+
+    def __init__(self, described: Description, signals: list[tuple[str, Any]], judged: Criterion) -> None:
+        self.horizon, self.max_states = judged.horizon, described.max_states
+        self.successors = Successors(
+            read_function("step", described.step, may_take_next=False), renormalise=described.renormalise
+        )
+        self.signals = [read_function(what, f) for what, f in signals]
+        _check_steps([self.successors.step, *self.signals], judged)
+        every_step = self.horizon or 1
+        self.T = every_step if self.successors.step.on_step else 1
+        # A signal differs between steps if it is given the step, or averages over next states that differ.
+        self.steps = [every_step if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
+        self.actions = described.actions
+        self.fixed = [] if callable(self.actions) else _different("actions", "an action", self.actions)
+        if not self.fixed and not callable(self.actions):
+            raise CmdpkitError("there are no actions")
+        self.names: dict[Action, int] = {a: i for i, a in enumerate(self.fixed)}
+        self.listed = None if described.states is None else _different("states", "a state", described.states)
+        self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
+        self.met: list[State] = []  # states in the order they were met, where none are listed
+        self.places: list[tuple[int, int]] = []  # (state, action) of every pair asked about
+        self.sizes: list[int] = []  # how many next states the row of every pair has, one or H rows per pair
+        self.nexts: list[int] = []  # next state of every transition
+        self.prob: list[float] = []  # probability of every transition
+        self.values: list[list[list[float]]] = [[] for _ in self.signals]  # [signal][pair][1 or H]
+
+    def explore(self, initial: Mapping[State, float]) -> None:
+        """Ask about all listed states, or about those that can be met before the last step if there is one."""
+        if self.listed is not None:
+            for s in initial:
+                if s not in self.index:
+                    raise CmdpkitError(f"start {quoted(s)} is not among the states")
+            self._ask(self.listed)
+            return
+        for s in initial:
+            self._number(s)
+        step, first = 0, 0  # first: of the states that are met at this step for the first time
+        while first < len(self.met) and step != self.horizon:
+            layer, first = self.met[first:], len(self.met)
+            self._ask(layer)
+            step += 1
+        self._close(self.met[first:])
+
+    def _ask(self, states: list[State]) -> None:
+        for s in states:
+            i = self.index[s]
+            available = self.fixed or self._available(s)
+            for a in available:
+                j = self.names.setdefault(a, len(self.names))
+                rows = [self.successors(s, a, h) for h in range(self.T)]
+                self._keep(i, j, s, a, rows)
+                for values, f, steps in zip(self.values, self.signals, self.steps, strict=True):
+                    values.append([_signal(f, s, a, h, rows[h % self.T]) for h in range(steps)])
+
+    def _available(self, s: State) -> list[Action]:
+        available = _different(f"actions({quoted(s)})", "an action", self.actions(s))  # type: ignore[operator]
+        if not available:
+            raise CmdpkitError(f"state {quoted(s)} has no actions; give it at least one (for example a self-loop)")
+        return available
+
+    def _keep(self, i: int, j: int, s: State, a: Action, rows: list[Row]) -> None:
+        """Note the rows of a state and an action, one or one per step; next states that are new get a number."""
+        self.places.append((i, j))
+        for row in rows:
+            self.sizes.append(len(row))
+            self.prob += row.values()
+            for x in row:
+                found = self.index.get(x)
+                if found is None and self.listed is not None:
+                    where = f"step({quoted(s)}, {quoted(a)})"
+                    raise CmdpkitError(f"{where} leads to {quoted(x)}, which is not among the states")
+                self.nexts.append(self._number(x) if found is None else found)
+
+    def _number(self, x: State) -> int:
+        if len(self.index) >= self.max_states:
+            within = "" if self.horizon is None else f" within {self.horizon} steps"
+            raise CmdpkitError(f"more than max_states = {self.max_states:,} states are reachable{within}")
+        self.met.append(x)
+        return self.index.setdefault(x, len(self.index))
+
+    def _close(self, beyond: list[State]) -> None:
+        """States met only after the last step need a row, which is never used: they stay where they are."""
+        for s in beyond:
+            self._keep(self.index[s], 0, s, None, [{s: 1.0}] * self.T)
+            for values, steps in zip(self.values, self.steps, strict=True):
+                values.append([0.0] * steps)
+
+    def allowed(self) -> Any:
+        """Which actions exist, [S, A]."""
+        mask = np.zeros((len(self.index), len(self.names)), dtype=bool)
+        mask[tuple(np.array(self.places).T)] = True
+        return mask
+
+    def kernel(self) -> Kernel:
+        """The transitions."""
+        S, A = len(self.index), len(self.names)
+        i, j = np.array(self.places, dtype=np.int64).T[:, :, None]  # [pairs, 1], against the steps [T]
+        rows = ((np.arange(self.T) * S + i) * A + j).reshape(-1)
+        nexts, prob = np.array(self.nexts, dtype=np.int64), np.array(self.prob)
+        return Kernel.from_entries((self.T, S, A), np.repeat(rows, self.sizes), nexts, prob)
+
+    def tables(self) -> list[FloatArray]:
+        """Every signal as an array [1 or H, S, A]."""
+        i, j = np.array(self.places).T
+        made = []
+        for values in self.values:
+            table = np.zeros((len(values[0]), len(self.index), len(self.names)))
+            table[:, i, j] = np.array(values).T
+            made.append(table)
+        return made
+
+
+def _check_steps(functions: list[Function], judged: Criterion) -> None:
+    """Refuse a function that takes the step where there is no horizon."""
     for f in functions:
-        if judged.stationary and _takes_step(f):
-            name = getattr(f, "__name__", repr(f))
+        if f.on_step and judged.stationary:
             raise CmdpkitError(
-                f"the function {name} takes the step h, but the criterion is {judged}, where nothing may depend on the "
-                "step; make the step a part of the state, or give a horizon"
+                f"the function {f.what} takes the step h, but the criterion is {judged}, where nothing may depend on "
+                "the step; make the step a part of the state, or give a horizon"
             )
 
 
-class _Successors:
-    """Calls the user's step function and checks each answer where it is asked."""
-
-    def __init__(
-        self, step: Callable[..., Any], choices: Callable[[Any], list[Action]], H: int | None, renormalise: bool
-    ) -> None:
-        self.step, self.choices, self.H, self.renormalise = step, choices, H, renormalise
-        self.timed = _takes_step(step)
-        self.beyond: set[State] = set()  # met only after the last step
-
-    def __call__(self, s: State, a: Action, h: int) -> dict[State, float]:
-        call = f"step({s!r}, {a!r}" + (f", {h})" if self.timed else ")")
-        answer = self.step(s, a, h) if self.timed else self.step(s, a)
-        try:
-            pairs = [(p, x) for x, p in answer.items()] if isinstance(answer, Mapping) else [(p, x) for p, x in answer]
-        except (TypeError, ValueError):
-            raise CmdpkitError(f"{call} returned {answer!r}, expected [(probability, next state), ...]") from None
-        row: dict[State, float] = {}
-        for p, s_next in pairs:
-            if not isinstance(p, (int, float, np.integer, np.floating)) or not 0 <= p <= sys.float_info.max:
-                raise CmdpkitError(f"{call} gives {s_next!r} probability {p!r}, expected a number between 0 and 1")
-            _hashable(f"next state of {call}", s_next)
-            row[s_next] = row.get(s_next, 0.0) + float(p)
-        total = sum(row.values())
-        if self.renormalise and total > 0:
-            return {x: p / total for x, p in row.items()}
-        if abs(total - 1) > ROW_SUM_TOLERANCE:
-            raise CmdpkitError(f"probabilities of {call} sum to {total:.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}")
-        return {x: p for x, p in row.items() if p > 0}
-
-    def explore(self, initial: Mapping[State, float], max_states: int) -> list[State]:
-        """States reachable in at most H steps (in any number if there is no horizon), in the order they are met."""
-        found = list(initial)
-        known = set(found)
-        layer = list(found)
-        depth = 0
-        while layer and (self.H is None or depth < self.H):
-            depth += 1
-            fresh: dict[State, None] = {}
-            for s in layer:
-                for a in self.choices(s):
-                    for h in range(self.H or 1 if self.timed else 1):
-                        fresh.update(dict.fromkeys(x for x in self(s, a, h) if x not in known))
-            found += fresh
-            known |= fresh.keys()
-            if len(found) > max_states:
-                within = f" within {self.H} steps" if self.H is not None else ""
-                raise CmdpkitError(f"more than max_states = {max_states:,} states are reachable{within}")
-            if depth == self.H:
-                self.beyond = set(fresh)
-            layer = list(fresh)
-        return found
+def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float:
+    """What a function gives at a place; its mean over the next states if it depends on them."""
+    if not f.on_next:
+        return _number(f, f.call(s, a, h), s, a)
+    return expected(list(row.values()), [_number(f, f.call(s, a, h, x), s, a, x) for x in row])
 
 
-def _hashable(what: str, x: Any) -> Any:
+def _number(f: Function, value: Any, *place: Any) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    where = f"{f.what}({', '.join(map(quoted, place))})"
     try:
-        hash(x)
-    except TypeError:
-        raise CmdpkitError(f"{what} is {x!r}: use something that cannot change, such as a tuple") from None
-    return x
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
+    if not math.isfinite(number):
+        raise CmdpkitError(f"{where} is {number}, expected a finite number")
+    return number
 
 
 def _different(what: str, one: str, things: Any) -> list[Any]:
     """A list of things that are all different, as states and actions must be."""
     if isinstance(things, str) or not isinstance(things, Iterable):
-        raise CmdpkitError(f"{what} is {things!r}, expected a list")
-    found = [_hashable(f"an entry of {what}", x) for x in things]
+        raise CmdpkitError(f"{what} is {quoted(things)}, expected a list")
+    found = [hashable(f"an entry of {what}", x) for x in things]
     if len(set(found)) < len(found):
         twice = next(x for x in found if found.count(x) > 1)
-        raise CmdpkitError(f"{what} lists {one} twice: {twice!r}")
+        raise CmdpkitError(f"{what} lists {one} twice: {quoted(twice)}")
     return found
-
-
-def _takes_step(f: Callable[..., Any]) -> bool:
-    """Whether f wants (state, action, h): it has a third positional parameter without a default."""
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [
-        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    return len(positional) >= 3
-
-
-def _number(what: str, f: Callable[..., Any], s: State, a: Action, h: int) -> float:
-    value = f(s, a, h) if _takes_step(f) else f(s, a)
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise CmdpkitError(f"{what}({s!r}, {a!r}) is {value!r}, expected a number") from None
-    if not np.isfinite(number):
-        raise CmdpkitError(f"{what}({s!r}, {a!r}) is {number}, expected a finite number")
-    return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,4 @@ class Grid:
             raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
         for s in self.marks:
             if s not in range(S):
-                raise CmdpkitError(f"grid marks state index {s!r}, expected 0..{S - 1}")
+                raise CmdpkitError(f"grid marks state index {quoted(s)}, expected 0..{S - 1}")

@@ -7,6 +7,7 @@ number of nonzero probabilities; nothing of size S x S is ever built unless `Ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,11 @@ class Kernel:
         parts = [m.tocoo() for m in matrices]
         for t, part in enumerate(parts):
             if part.shape != (S * A, S):
-                raise CmdpkitError(f"sparse P[h={t}] has shape {part.shape}, expected (S*A, S) = {(S * A, S)}")
+                per_action = part.shape == (S, S) and len(parts) == A
+                hint = "; this looks like one matrix per action: row s * A + a has to be state s, action a"
+                raise CmdpkitError(
+                    f"sparse P[h={t}] has shape {part.shape}, expected (S*A, S) = {(S * A, S)}{hint * per_action}"
+                )
         rows = np.concatenate([part.row.astype(np.int64) + t * S * A for t, part in enumerate(parts)])
         successors = np.concatenate([part.col.astype(np.int64) for part in parts])
         return cls.from_entries((len(parts), S, A), rows, successors, np.concatenate([part.data for part in parts]))
@@ -104,7 +109,8 @@ class Kernel:
         total = np.zeros(len(self.indptr) - 1)
         filled = np.flatnonzero(np.diff(self.indptr))
         if len(filled):
-            total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
+            with np.errstate(invalid="ignore", over="ignore"):  # `check` refuses what is not finite, with its place
+                total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
         return total.reshape(self.shape)
 
     def masked(self, allowed: BoolArray) -> Kernel:
@@ -188,6 +194,14 @@ class Kernel:
         P = np.zeros((self.T * self.S * self.A, self.S))
         P[self.rows, self.successors] = self.prob
         return np.broadcast_to(P.reshape(self.T, self.S, self.A, self.S), (H, self.S, self.A, self.S))
+
+
+def expected(probabilities: Sequence[float], values: Sequence[float]) -> float:
+    """The mean of a number that depends on the next state; the very number, free of rounding, where all are equal."""
+    if all(x == values[0] for x in values):
+        return float(values[0])
+    total = math.fsum(probabilities)
+    return math.fsum(p * x for p, x in zip(probabilities, values, strict=True)) / (total or 1.0)
 
 
 def _indptr(rows: IntArray, n_rows: int) -> IntArray:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 Name = str | int
 MAX_HORIZON = 1_000_000_000
+MAX_COMPARED = 200  # characters: a longer word takes long to compare and is no slip of the pen
+MAX_SEED = 2**63 - 1  # the largest that a column of a table of results holds
+MIN_DELTA = 1e-12  # a smaller probability of error cannot be told from none: 1 - delta is rounded
 
 
 def numbers(what: str, x: Any) -> FloatArray:
@@ -53,6 +56,30 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
     return mask[None] if mask.ndim == 2 else mask
 
 
+def read_signal(
+    what: str, x: FloatArray, allowed: BoolArray, steps: float, place: Callable[[int, int, int, int], str]
+) -> FloatArray:
+    """x with zeros where no action exists; an error at the first entry that is not finite, where ``place`` says.
+
+    ``steps`` is how many steps a total counts.
+    """
+    largest = np.finfo(float).max / (4 * steps)  # totals, and their differences, must be finite too
+    bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
+    if len(bad):
+        h, s, a = (int(i) for i in bad[0])
+        value = x[h % len(x), s, a]
+        rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
+        raise CmdpkitError(f"{what}{place(h, s, a, max(len(x), len(allowed)))} is {value}, expected {rule}")
+    return masked(x, allowed)
+
+
+def masked(x: FloatArray, allowed: BoolArray) -> FloatArray:
+    """x [1 or H, S, A] with zeros where no step has the action, and no negative zeros."""
+    usable = allowed if len(allowed) <= len(x) else np.any(allowed, axis=0, keepdims=True)
+    zeroed: FloatArray = np.where(usable, x, 0.0) + 0.0
+    return zeroed
+
+
 def horizon_of(horizon: int | None, **steps: int) -> int:
     """H from what was given; every array must have 1 or H steps."""
     if horizon is not None:
@@ -70,7 +97,7 @@ def check_horizon(horizon: Any) -> None:
     """Raise ValueError unless it is a number of steps."""
     if not is_int(horizon) or not 1 <= horizon <= MAX_HORIZON:
         rule = f"at least 1 (and at most {MAX_HORIZON:,})"
-        raise CmdpkitError(f"horizon is {horizon!r}, expected a whole number of steps, {rule}")
+        raise CmdpkitError(f"horizon is {quoted(horizon)}, expected a whole number of steps, {rule}")
 
 
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
@@ -80,18 +107,24 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
     if isinstance(names, range) and names == range(1, n + 1):
         return names
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise CmdpkitError(f"{what} is {names!r}, expected a list of names")
+        raise CmdpkitError(f"{what} is {quoted(names)}, expected a list of names")
     listed = tuple(x if isinstance(x, str) else int(x) if is_int(x) else str(x) for x in names)
     if len(listed) != n:
         raise CmdpkitError(f"{what} has {len(listed)} names, expected {n}")
     seen: set[str] = set()
     for i, name in enumerate(listed):
         if str(name) in seen:
-            raise CmdpkitError(f"{what}[{i}] is {name!r} again: names must differ")
+            raise CmdpkitError(f"{what}[{i}] is {quoted(name)} again: names must differ")
         if not str(name).strip():
             raise CmdpkitError(f"{what}[{i}] is empty")
         seen.add(str(name))
     return listed
+
+
+def check_seed(seed: Any) -> None:
+    """Raise unless it is a seed."""
+    if not is_int(seed) or not 0 <= seed <= MAX_SEED:
+        raise CmdpkitError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
 def is_int(x: Any) -> bool:
@@ -106,10 +139,13 @@ def index_of(what: str, names: Sequence[Name], name: Any) -> int:
     listed = [str(x) for x in names]
     if str(name) in listed:
         return listed.index(str(name))
-    near = difflib.get_close_matches(str(name), listed, 1)
-    hint = (
-        f"; did you mean {near[0]!r}?"
-        if near
-        else f"; there are {', '.join(listed[:8])}{' ...' if len(listed) > 8 else ''}"
-    )
-    raise CmdpkitError(f"unknown {what} {name!r}{hint}")
+    raise CmdpkitError(f"unknown {what} {quoted(name)}{nearest(str(name), listed)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one most like it, or the first few."""
+    listed = [x for x in known if len(x) <= MAX_COMPARED]
+    near = difflib.get_close_matches(word, listed, 1) if len(word) <= MAX_COMPARED else []
+    if near:
+        return f"; did you mean {quoted(near[0])}?"
+    return f"; known are {', '.join(map(shown, listed[:8]))}{' ...' if len(listed) > 8 else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 
 
@@ -11,11 +11,11 @@ def judged_by(cmdp: CMDP, *, horizon: int | None, discount: float | None, criter
     for c in cmdp.constraints:
         if not c.per_step:
             raise CmdpkitError(
-                f"the bound of {c.name!r} is on the whole value under the present criterion, which would mean "
+                f"the bound of {quoted(c.name)} is on the whole value under the present criterion, which would mean "
                 "something else under another one; give the bound per step, with per_step=True"
             )
     arrays = cmdp.compact
-    return CMDP(
+    made = CMDP(
         cmdp.kernel,
         arrays.r,
         [c.sign * x for c, x in zip(cmdp.constraints, arrays.g, strict=True)],
@@ -29,3 +29,5 @@ def judged_by(cmdp: CMDP, *, horizon: int | None, discount: float | None, criter
         action_names=cmdp.action_names,
         grid=cmdp.grid,
     )
+    vars(made).update(notes=cmdp.notes)
+    return made

@@ -1,1 +1,6 @@
-"""Room."""
+"""The published experiments again, beside the published figures.
+
+A number of seeds and a folder enter; runs, the report and the paper's figures are written into the folder, and a
+`reproduce.Reproduction` with every published figure beside the measured one leaves. `reproduce` runs and compares,
+`figures` draws. The command line may import both; no other room does.
+"""

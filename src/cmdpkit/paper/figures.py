@@ -8,17 +8,17 @@ from cmdpkit.exact.solver import solve
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.results.boards import policy_boards
-from cmdpkit.results.figures import multiplier, overview
-from cmdpkit.results.models import model_of
+from cmdpkit.results.figures.boards import policy_boards
+from cmdpkit.results.figures.curves import multiplier, overview
+from cmdpkit.results.figures.style import save
+from cmdpkit.results.folder import model_of
 from cmdpkit.results.study import Group, Study
-from cmdpkit.results.style import save
 
-BOARDS_OF = "pri"  # the algorithm whose policies are drawn beside the optimum
+DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn beside the optimum
 
 
 def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
-    """For every problem regret and violation, multipliers, and on a grid policies step by step; their paths.
+    """Draw regret and violation of every problem, multipliers, and policies on a grid; returns the paths of the files.
 
     Files of these names are replaced, others in the folder stay as they are.
     """
@@ -43,9 +43,10 @@ def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> lis
     if cmdp is not None and cmdp.grid is not None:
         written.append(_board(cmdp, solve(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
         for group in found:
-            if group.run.algo == BOARDS_OF:
-                title = f"{BOARDS_OF} ({group.run.preset}), seed {group.run.seed}"
-                path = folder / f"{name}-policy-{BOARDS_OF}-{group.run.preset}.png"
+            algo, preset = group.run.algo, group.run.preset
+            if algo in DRAWN_ALGORITHMS:
+                title = f"{algo} ({preset}), seed {group.run.seed}"
+                path = folder / f"{name}-policy-{algo}-{preset}.png"
                 written.append(_board(cmdp, group.records[0].policy, title, path))
     return written
 

@@ -1,29 +1,33 @@
 """The two experiments of the paper (arXiv 2309.15395), run again: every figure it gives beside what comes out here.
 
-The paper leaves things open. Each is decided here once, and every row that rests on such a decision says so.
+The paper leaves some details open. Each of them is decided here once, and every figure that rests on such a decision
+says so.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.experiments.execute import Executor, Observer, execute
+from cmdpkit.experiments.backends import Executor
+from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.figures.style import matplotlib
+from cmdpkit.results.folder import save_settings
 from cmdpkit.results.published import Kind, Row, judged
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Group, Study
-from cmdpkit.results.style import matplotlib
 
-SEEDS, QUICK_SEEDS = 10, 3
+TITLE = "The paper's experiments, run again"
+SEEDS, QUICK_SEEDS = 10, 3  # independent runs of every algorithm, by default and with --quick
 SYNTHETIC, GRID = "paper/synthetic", "paper/grid"
 READ_AT = {SYNTHETIC: 8_000_000, GRID: 5_800_000}  # episodes at which regret and violation are compared
 
@@ -41,8 +45,8 @@ ASSUMPTIONS = {
     "5,800,000: pruning and refinement.",
     "constants": "The paper does not give the constants of its Triple-Q. Shown are ours (practical) and those of the "
     "published Triple-Q experiment (authors).",
-    "practical": "The preset practical is not the paper's algorithm but the one recommended here. It is made to "
-    "keep the violation that is realised at or below zero in every run; the one in expectation differs from that by "
+    "ours": "cl-pri is not the paper's algorithm but our own, the one recommended here. It is made to keep "
+    "the violation that is realised at or below zero in every run; the one in expectation differs from that by "
     "sampling noise, either way. The paper gives one violation, which stands beside both.",
 }
 
@@ -75,7 +79,7 @@ def paper_experiments(seeds: int = SEEDS) -> tuple[Experiment, ...]:
     for env, details in published.items():
         paper = {"name": "pri", "preset": "paper", **details}
         document = {
-            "algorithms": [paper, "pri", {"name": "triple-q", "preset": ["practical", "authors"]}],
+            "algorithms": [paper, "cl-pri", {"name": "triple-q", "preset": ["practical", "authors"]}],
             "environments": [env],
         }
         sizes = {"episodes": READ_AT[env], "seeds": seeds}
@@ -94,13 +98,16 @@ def reproduce_paper(
 ) -> Reproduction:
     """Run both experiments, or what the folder lacks of them, compare, and write report.html and figures/ into it."""
     experiments = paper_experiments(seeds)
-    models = {name: cmdp for experiment in experiments for name, cmdp in experiment.problems}
+    worlds = {key: world for experiment in experiments for key, world in experiment.worlds.items()}
     runs = [run for experiment in experiments for run in experiment.runs()]
-    done = execute(runs, models, out, executor=executor, workers=workers, address=address, observer=observer)
-    study = done.study(models)
-    rows = tuple(compared(study.groups()))
-    title = "The paper's experiments, run again"
-    report = study.to_html(Path(out, "report.html"), title=title, rows=rows, overwrite=True)
+    done = execute(
+        runs, worlds, out, title=TITLE, executor=executor, workers=workers, address=address, observer=observer
+    )
+    found = done.study()
+    rows = tuple(compared(found.groups()))
+    save_settings(out, TITLE, rows)
+    study = replace(found, published=rows)
+    report = study.to_html(Path(out, "report.html"), overwrite=True)
     figures, hint = _figures(study, Path(out, "figures"))
     return Reproduction(rows, study, report, figures, hint, seeds, done.seconds)
 
@@ -126,15 +133,15 @@ def compared(groups: Iterable[Group]) -> list[Row]:
     for env, base in ((SYNTHETIC, ("start",)), (GRID, ("board", "length"))):
         for (its_env, algo, preset), group in found.items():
             if its_env == env:
-                assumed = tuple(ASSUMPTIONS[name] for name in (*base, *_about(algo, preset)))
+                assumed = tuple(ASSUMPTIONS[name] for name in (*base, *_about(algo)))
                 rows += _rows(group, env, f"{algo} ({preset})", assumed)
     return rows
 
 
-def _about(algo: str, preset: str) -> tuple[str, ...]:
+def _about(algo: str) -> tuple[str, ...]:
     if algo == "triple-q":
         return ("constants",)
-    return ("tightening", "pruning") if preset == "paper" else ("practical",)
+    return ("tightening", "pruning") if algo == "pri" else ("ours",)
 
 
 def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> list[Row]:
@@ -142,7 +149,7 @@ def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> li
     figures = (*figures, *_FIGURES[env].get(algo, ()))
     rows = []
     for kind, quantity, published, digits, measure in figures:
-        values = np.array([measure(record) for record in group.records], dtype=float)
+        values = np.array([measure(record) for record in group.samples], dtype=float)
         verdict = judged(kind, published, values, digits)
         rows.append(Row(env, algo, quantity, published, estimate(values), verdict, assumptions))
     return rows
@@ -197,7 +204,7 @@ _FIGURES: dict[str, dict[str, Sequence[Figure]]] = {
             ("regret", "regret", 6.89e4, 50.0, _at("regret", SYNTHETIC)),
             ("violation", "violation", -8e4, 5e3, _at("violation", SYNTHETIC)),
         ),
-        "pri (practical)": (
+        "cl-pri (practical)": (
             ("realised violation", "realised violation", -8e4, 5e3, _at("realised_violation", SYNTHETIC)),
         ),
         "pri (paper)": (
@@ -217,7 +224,7 @@ _FIGURES: dict[str, dict[str, Sequence[Figure]]] = {
             ("regret", "regret", 1.69e5, 500.0, _at("regret", GRID)),
             ("violation", "violation", -6.51e3, 5.0, _at("violation", GRID)),
         ),
-        "pri (practical)": (
+        "cl-pri (practical)": (
             ("realised violation", "realised violation", -6.51e3, 5.0, _at("realised_violation", GRID)),
         ),
         "pri (paper)": (

@@ -22,9 +22,11 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.records.record import Certificate, Run, RunRecord
+from cmdpkit.records.earlier import run_of
+from cmdpkit.records.origin import Checkout
+from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
 
-SCHEMA = 1
+SCHEMA = 2
 RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"
 
 Plain = dict[str, Any]
@@ -107,10 +109,12 @@ def body_of(record: RunRecord) -> Plain:
         "key": record.run.key,
         "seconds": record.seconds,
         "versions": record.versions,
+        "checkout": None if record.checkout is None else vars(record.checkout),
         "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in record.constraints],
         "optimum": record.optimum,
         "policy_value": record.policy_value,
         "policy_utilities": record.policy_utilities,
+        "evaluation": None if record.evaluation is None else record.evaluation.to_dict(),
         "certificate": None if record.certificate is None else vars(record.certificate),
         "phases": [{"name": name, "start": start} for name, start in record.phases],
         "stochastic_decisions": [
@@ -127,10 +131,10 @@ def body_of(record: RunRecord) -> Plain:
 
 
 def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
-    """The inverse of `body_of`, with the curves."""
+    """The inverse of `body_of`, with the curves; schemas before this one are read too."""
     utilities = body["policy_utilities"]
     return RunRecord(
-        run=Run(**body["run"]),
+        run=run_of(body["run"], body["schema"]),
         constraints=tuple(Constraint(c["name"], c["sense"], c["bound"]) for c in body["constraints"]),
         optimum=body["optimum"],
         curves=curves,
@@ -146,14 +150,16 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
         notes=tuple(body["notes"]),
         seconds=body["seconds"],
         versions=body["versions"],
+        checkout=None if body.get("checkout") is None else Checkout(**body["checkout"]),
+        evaluation=_evaluation(body.get("evaluation")),
     )
 
 
 def difference(a: RunRecord, b: RunRecord) -> str | None:
-    """The first part in which two results differ, to the bit, or None. Times and versions do not count."""
+    """The first part in which two results differ, to the bit, or None. Times, versions and commits do not count."""
     one, two = (plain(body_of(record), RECORD) for record in (a, b))
     for part in one:
-        if part not in ("seconds", "versions") and json.dumps(one[part]) != json.dumps(two[part]):
+        if part not in ("seconds", "versions", "checkout") and json.dumps(one[part]) != json.dumps(two[part]):
             return str(part)
     if list(a.curves) != list(b.curves):
         return "names of the curves"
@@ -183,4 +189,17 @@ def _certificate(table: Plain | None) -> Certificate | None:
         value=(table["value"][0], table["value"][1]),
         utilities=tuple((low, high) for low, high in table["utilities"]),
         safe=tuple(table["safe"]),
+    )
+
+
+def _evaluation(table: Plain | None) -> Evaluation | None:
+    if table is None:
+        return None
+    return Evaluation(
+        episodes=table["episodes"],
+        level=table["level"],
+        value=table["value"],
+        value_interval=(table["value_interval"][0], table["value_interval"][1]),
+        utilities=tuple(table["utilities"]),
+        utility_intervals=tuple((low, high) for low, high in table["utility_intervals"]),
     )

@@ -3,7 +3,8 @@
 A record can be analysed without the model: it carries the optimum, the bounds, curves at checkpoints and the policy.
 Curves are totals up to and including an episode. "regret" and "violation" are expectations under the policies played
 (exact, where a model exists), the "strong" ones add up positive parts only, the "realised" ones what was observed;
-"unsafe_episodes" counts the episodes whose policy misses a bound in expectation.
+"unsafe_episodes" counts the episodes whose policy misses a bound in expectation. Worlds without a model have what was
+earned instead, "realised_reward" and "realised_utility".
 Regret and violation are positive when bad. All figures are in the user's units; violations are oriented so that a
 positive number means a bound was missed, whether it is an "at least" or an "at most".
 """
@@ -21,6 +22,7 @@ import numpy as np
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.records.origin import Checkout
 
 Scalar = float | int | bool | str
 
@@ -29,13 +31,27 @@ Scalar = float | int | bool | str
 class Run:
     """What was asked. Two equal runs have the same result to the bit."""
 
-    env: str  # environment with its parameters, or a file
+    env: str  # environment with its parameters, as `cmdpkit.load` reads it, or a file
     algo: str
     episodes: int
     seed: int
     preset: str
     params: Mapping[str, Scalar] = field(default_factory=dict)  # what was set beside the preset
-    fingerprint: str = ""  # of the model, where there is one
+    fingerprint: str = ""  # of the model, or of what else is known of the world
+    bounds: Mapping[str, float] = field(default_factory=dict)  # those that were changed, by constraint
+    noise: str = "none"  # how rewards and utilities of a model are drawn
+    baseline: str = ""  # digest of the safe policy that the user gave, if one was given
+    code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
+
+    @property
+    def problem(self) -> str:
+        """The environment with the bounds that were changed, for people.
+
+        >>> Run("queue", "pri", 10, 0, "practical", bounds={"energy": 20.0}).problem
+        'queue with energy = 20'
+        """
+        changed = (f"{name} = {str(float(bound)).removesuffix('.0')}" for name, bound in self.bounds.items())
+        return " with ".join((self.env, ", ".join(changed))) if self.bounds else self.env
 
     @property
     def key(self) -> str:
@@ -44,7 +60,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**vars(self), "params": dict(self.params)}
+        return {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,28 @@ class Certificate:
         }
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What fresh episodes of the final policy gave, in a world without a model; they are not part of the learning.
+
+    The intervals come from the spread of the episodes' totals (normal approximation, each on its own). An event that is
+    rarer than about 3 in ``episodes`` may not have occurred at all, and then no interval shows it.
+    """
+
+    episodes: int
+    level: float  # of each interval
+    value: float
+    value_interval: tuple[float, float]  # low, high
+    utilities: tuple[float, ...]  # [N], in the user's sense
+    utility_intervals: tuple[tuple[float, float], ...]  # [N]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        intervals = [list(pair) for pair in self.utility_intervals]
+        lists = {"value_interval": list(self.value_interval), "utilities": list(self.utilities)}
+        return {**vars(self), **lists, "utility_intervals": intervals}
+
+
 @dataclass(frozen=True, eq=False)
 class RunRecord:
     """What came out of a run."""
@@ -89,6 +127,8 @@ class RunRecord:
     notes: tuple[str, ...]  # what a reader must know, e.g. that a constant is vacuous here
     seconds: float
     versions: Mapping[str, str] = field(default_factory=dict)
+    checkout: Checkout | None = None  # of the learner's code, where it is in one
+    evaluation: Evaluation | None = None  # of the final policy, where there is no model to compute its values from
 
     def final(self, name: str) -> Any:
         """The last value of a curve: a number, or one a constraint."""
@@ -108,7 +148,7 @@ class RunRecord:
 
     def explain(self) -> str:
         """The learner's account as text: phases, what was decided, on what evidence."""
-        lines = [f"{self.run.algo} ({self.run.preset}) on {self.run.env}, seed {self.run.seed}"]
+        lines = [f"{self.run.algo} ({self.run.preset}) on {self.run.problem}, seed {self.run.seed}"]
         for name, start in self.phases:
             lines.append(f"from episode {start + 1:,}: {name}")
         lines += _listed(self.explanation, "")
@@ -125,6 +165,8 @@ class RunRecord:
             "strong_violation",
             "realised_regret",
             "realised_violation",
+            "realised_reward",
+            "realised_utility",
         ):
             if name in self.curves:
                 out[name] = np.asarray(self.final(name)).tolist()
@@ -136,6 +178,8 @@ class RunRecord:
             {"step": d.step, "state": d.state, "probabilities": {str(a): p for a, p in d.probabilities.items()}}
             for d in self.decisions
         ]
+        if self.evaluation is not None:
+            out["evaluation"] = self.evaluation.to_dict()
         out["certificate"] = {} if self.certificate is None else self.certificate.to_dict()
         out["notes"] = list(self.notes)
         out["seconds"] = self.seconds

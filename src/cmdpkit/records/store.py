@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_bytes, write_text
+from cmdpkit.model.validate import check_seed
+from cmdpkit.records.earlier import key_of, run_of
 from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
 from cmdpkit.records.record import Run, RunRecord
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike[str]
 Columns = dict[str, NDArray[Any]]
 
-IDENTITY = ("run", "env", "algo", "preset", "params", "seed")  # the columns every curve file starts with
+# The columns that every file of curves starts with: the key, and what was asked.
+IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
 MANIFEST = re.compile(r"[0-9a-f]{20}\.json")
 FAILED = re.compile(r"[0-9a-f]{20}\.failed\.json")
 
@@ -97,9 +100,15 @@ def _make(folder: Folder) -> None:
 
 
 def has_record(folder: Folder, key: str) -> bool:
-    """Whether the run is finished."""
+    """Whether the run is finished and both files of its record are there; else it is to be made (again)."""
+    manifest = _manifest(folder, key)
+    return _is_written(manifest) and manifest.with_suffix(".parquet").exists()
+
+
+def _is_written(manifest: Path) -> bool:
+    """Whether there is a manifest; a process that is killed can leave an empty one."""
     try:
-        return _manifest(folder, key).stat().st_size > 0
+        return manifest.stat().st_size > 0
     except OSError:
         return False
 
@@ -109,7 +118,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
     manifest = _manifest(folder, key)
     body = _body(manifest, RECORD)
     try:
-        if body["key"] != key or Run(**body["run"]).key != key:
+        if body["key"] != key or key_of(body["run"], body["schema"]) != key:
             raise CmdpkitError(f"{manifest} belongs to another run, {body['key']}; give it back its name")
         return record_of(body, _curves(manifest, body["curves"]))
     except (KeyError, TypeError) as error:
@@ -118,7 +127,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
 
 def load_records(folder: Folder) -> tuple[RunRecord, ...]:
     """Every finished record in a folder and those below it, by environment, algorithm and seed; each run once."""
-    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if has_record(path.parent, path.stem)}
+    found = {path.stem: path.parent for path in _listed(folder, MANIFEST) if _is_written(path)}
     records = [load_record(parent, key) for key, parent in found.items()]
     return tuple(sorted(records, key=lambda record: _order(record.run)))
 
@@ -130,12 +139,14 @@ def load_failures(folder: Folder) -> tuple[Failure, ...]:
         key = path.name.partition(".")[0]
         if not has_record(path.parent, key):
             body = _body(path, FAILURE)
-            failures[key] = Failure(Run(**body["run"]), body["reason"], body["versions"])
+            failures[key] = Failure(run_of(body["run"], body["schema"]), body["reason"], body["versions"])
     return tuple(sorted(failures.values(), key=lambda failure: _order(failure.run)))
 
 
 def _order(run: Run) -> tuple[object, ...]:
-    return run.env, run.algo, run.preset, json.dumps(dict(run.params), sort_keys=True), run.episodes, run.seed, run.key
+    bounds, params = (json.dumps(dict(x), sort_keys=True) for x in (run.bounds, run.params))
+    world = (run.env, bounds, run.noise)
+    return *world, run.algo, run.preset, params, run.baseline, run.episodes, run.code, run.seed, run.key
 
 
 def _listed(folder: Folder, name: re.Pattern[str]) -> Iterator[Path]:
@@ -160,6 +171,11 @@ def _bytes(path: Path) -> bytes:
 def _curves(manifest: Path, described: Plain) -> Columns:
     """The curves of a record, checked against the manifest, in their shapes."""
     path = manifest.with_name(described["file"])
+    if not path.exists():
+        raise CmdpkitError(
+            f"{path} is missing, though {manifest.name} describes it: the curves were deleted or not copied along. Put "
+            f"the file back, run the same command again to make the record again, or delete {manifest.name}"
+        )
     data = _bytes(path)
     if hashlib.sha256(data).hexdigest() != described["sha256"]:
         raise CmdpkitError(
@@ -187,12 +203,11 @@ def _failed(folder: Folder, key: str) -> Path:
 def columns_of(record: RunRecord) -> Columns:
     """The curves as a table: a row a checkpoint, with the run, and a column a constraint ("violation_1") of [N, C]."""
     run = record.run
-    if not 0 <= run.seed < 2**63:
-        raise CmdpkitError(f"the seed {run.seed} does not fit into a table, expected 0..2**63 - 1")
+    check_seed(run.seed)
     rows = np.size(record.curves["episode"])
-    params = json.dumps(dict(run.params), sort_keys=True)
-    identity = dict(zip(IDENTITY, (run.key, run.env, run.algo, run.preset, params, run.seed), strict=True))
-    columns: Columns = {name: np.full(rows, value) for name, value in identity.items()}
+    asked = {"run": run.key, **run.to_dict()}
+    asked |= {name: json.dumps(asked[name], sort_keys=True) for name in ("bounds", "params")}
+    columns: Columns = {name: np.full(rows, asked[name]) for name in IDENTITY}
     for name, values in record.curves.items():
         x = np.asarray(values)
         if x.ndim not in (1, 2) or x.shape[-1] != rows:

@@ -1,16 +1,16 @@
-"""Figures published elsewhere beside those measured here: one row each, and the rules by which the two are judged."""
+"""Figures published elsewhere beside those measured here, and the rules by which each pair is judged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
-from cmdpkit.results.text.wording import counted, short, span
+from cmdpkit.results.wording import counted
 
-CLOSE = 0.05  # relative difference of a regret that counts as none
+NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
 
 Kind = Literal["regret", "violation", "realised violation", "value", "count"]
 
@@ -34,15 +34,19 @@ class Row:
     verdict: Verdict
     assumptions: tuple[str, ...]  # sentences
 
-    def texts(self) -> tuple[str, str, str]:
-        """Published, measured and interval, for people.
-
-        >>> Row("grid", "pri", "cost", 0.499, Estimate(0.49902, 0.4988, 0.4992, 3), AS_PUBLISHED, ()).texts()
-        ('0.499', '0.499', '0.4988 … 0.4992')
-        """
-        low, high = self.measured.low, self.measured.high
-        interval = "-" if low is None else "no spread" if low == high else span(low, high)
-        return short(self.published), short(self.measured.mean), interval
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Row:
+        """The inverse of `to_dict`."""
+        low, high = table["interval"] or (None, None)
+        return cls(
+            env=table["env"],
+            algo=table["algo"],
+            quantity=table["quantity"],
+            published=table["published"],
+            measured=Estimate(table["measured"], low, high, table["seeds"]),
+            verdict=Verdict(table["verdict"], table["agrees"]),
+            assumptions=tuple(table["assumptions"]),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -78,7 +82,7 @@ def judged(kind: Kind, published: float, values: FloatArray, digits: float) -> V
 def _regret(published: float, values: FloatArray, digits: float) -> Verdict:
     measured = estimate(values)
     share = measured.mean / published
-    if _covers(measured, published, digits) or abs(share - 1) <= CLOSE:
+    if _covers(measured, published, digits) or abs(share - 1) <= NEGLIGIBLE_DIFFERENCE:
         return AS_PUBLISHED
     percent = "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
     return Verdict(f"better: {percent}", True) if share < 1 else Verdict(f"worse: {percent}", False)
@@ -93,7 +97,7 @@ def _violation(_published: float, values: FloatArray, _digits: float) -> Verdict
 
 
 def _realised(_published: float, values: FloatArray, _digits: float) -> Verdict:
-    """Of what was realised nothing is uncertain: every run has kept the bound or missed it."""
+    """What was realised is certain, so there is no interval: every run has kept the bound or missed it."""
     kept = int((values <= 0).sum())
     return Verdict(f"kept in {kept} of {counted(len(values), 'run')}", kept == len(values))
 

@@ -1,4 +1,4 @@
-"""Intervals and tests over a handful of independent numbers, one a seed."""
+"""Intervals and tests over a handful of independent numbers, one per seed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
 
-LEVEL = 0.95
-RESAMPLES = 2000
-EXACT_FLIPS = 14  # up to so many seeds all sign flips are counted, beyond that FLIPS random ones
-FLIPS = 20_000
+LEVEL = 0.95  # of all intervals, unless the caller says otherwise
+RESAMPLES = 2000  # of a bootstrap
+MOST_EXACT_FLIPS = 14  # up to so many seeds all sign flips are counted
+RANDOM_FLIPS = 20_000  # beyond that, so many random ones
 
 Method = Literal["t", "bootstrap"]
 
@@ -101,10 +101,10 @@ def sign_flip_p(differences: FloatArray, seed: int = 0) -> float:
     0.125
     """
     d = np.asarray(differences, dtype=float)
-    if len(d) <= EXACT_FLIPS:
+    if len(d) <= MOST_EXACT_FLIPS:
         signs = np.array(list(product((1.0, -1.0), repeat=len(d))))
     else:
-        signs = np.random.default_rng(seed).choice((1.0, -1.0), size=(FLIPS, len(d)))
+        signs = np.random.default_rng(seed).choice((1.0, -1.0), size=(RANDOM_FLIPS, len(d)))
         signs[0] = 1.0
     means = np.abs(signs @ d)
     return float(np.mean(means >= abs(d.sum()) * (1 - 1e-12)))

@@ -1,17 +1,16 @@
-"""From records to what can be said about them: curves with intervals, slopes, paired comparisons, tables.
+"""From records to what can be said about them: groups, curves with intervals, slopes, paired comparisons.
 
-Everything here is pure; figures and pages are drawn from it. Runs that differ in the seed alone are a `Group`, and the
-seed is the unit: every interval is over seeds, and a single seed has none.
+Runs that differ in the seed alone are a `Group`, and the seed is the unit: every interval is over seeds, and a single
+seed has none. Where all seeds give the same numbers, they count as one. The functions here only compute; a `Study` also
+loads records from disk, and hands them to the modules that make tables, figures and pages of them.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,15 +20,22 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.manifest import Failure
-from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.records.record import RunRecord
+from cmdpkit.results.folder import load_models, load_settings
+from cmdpkit.results.groups import Group as Group
+from cmdpkit.results.groups import groups as groups
+from cmdpkit.results.groups import remarks
 from cmdpkit.results.published import Row
 from cmdpkit.results.statistics import LEVEL, Estimate, Method, estimate, sign_flip_p, t_p
+from cmdpkit.results.tables import Table, joined
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from cmdpkit.results.run_tables import Pair
+
 KINDS = ("weak", "strong", "realised")
-SLOPE_POINTS = 24
+SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 
 Kind = Literal["weak", "strong", "realised"]
 
@@ -45,66 +51,6 @@ def curve_name(what: str, kind: str = "weak") -> str:
     return what if kind == "weak" else f"{kind}_{what}"
 
 
-# -- groups ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Runs that differ in the seed alone, in order of their seeds."""
-
-    records: tuple[RunRecord, ...]
-    label: str  # the algorithm, and what tells it from other groups on the same problem
-
-    @property
-    def run(self) -> Run:
-        """What was asked, with the first seed."""
-        return self.records[0].run
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Their seeds."""
-        return tuple(record.run.seed for record in self.records)
-
-    def has(self, name: str) -> bool:
-        """Whether every run has the curve."""
-        return all(name in record.curves for record in self.records)
-
-
-def groups(records: Iterable[RunRecord]) -> tuple[Group, ...]:
-    """Records by everything but the seed, in the order of their first appearance."""
-    together: dict[tuple[object, ...], list[RunRecord]] = {}
-    for record in records:
-        together.setdefault(_identity(record.run), []).append(record)
-    for same in together.values():
-        same.sort(key=lambda record: record.run.seed)
-        twice = [a.run.seed for a, b in pairwise(same) if a.run.seed == b.run.seed]
-        if twice:
-            raise CmdpkitError(f"{same[0].run.algo} on {same[0].run.env}: seed {twice[0]} is given twice")
-    runs = [same[0].run for same in together.values()]
-    return tuple(Group(tuple(same), _label(same[0].run, runs)) for same in together.values())
-
-
-def _identity(run: Run) -> tuple[object, ...]:
-    return run.env, run.fingerprint, run.algo, run.preset, _params(run), run.episodes
-
-
-def _params(run: Run) -> str:
-    return ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(run.params.items()))
-
-
-def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The algorithm, with so much of preset, parameters and length as tells it from others on the same problem."""
-    rivals = [other for other in runs if (other.env, other.algo) == (run.env, run.algo)]
-    details = []
-    for part in (lambda r: r.preset, _params, lambda r: f"{r.episodes:,} episodes"):
-        alike = [other for other in rivals if part(other) == part(run)]
-        if len(alike) < len(rivals):
-            details.append(part(run))
-        rivals = alike
-    details = [text for text in details if text]
-    return f"{run.algo} ({', '.join(details)})" if details else run.algo
-
-
 # -- curves ------------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +61,7 @@ class Curve(NamedTuple):
     mean: FloatArray
     low: FloatArray | None  # absent with one seed
     high: FloatArray | None
-    raw: FloatArray  # [seeds, C]
+    raw: FloatArray  # [samples, C]
 
 
 def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> Curve:
@@ -126,8 +72,8 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
     """
     if not group.has(name):
         known = sorted(set.intersection(*(set(record.curves) for record in group.records)))
-        raise CmdpkitError(f"{group.label} on {group.run.env} has no curve {name!r}; there are {', '.join(known)}")
-    lines = [(np.asarray(r.curves["episode"], dtype=float), _row(r, name, n)) for r in group.records]
+        raise CmdpkitError(f"{group.label} on {group.run.problem} has no curve {name!r}; there are {', '.join(known)}")
+    lines = [(np.asarray(r.curves["episode"], dtype=float), _row(r, name, n)) for r in group.samples]
     grid = lines[0][0]
     if any(not np.array_equal(episode, grid) for episode, _ in lines):
         grid = np.unique(np.concatenate([episode for episode, _ in lines]))
@@ -148,8 +94,8 @@ def _row(record: RunRecord, name: str, n: int) -> FloatArray:
 
 
 def finals(group: Group, name: str, n: int = 0) -> FloatArray:
-    """[seeds]: where the curve of each run ends."""
-    return np.array([_row(record, name, n)[-1] for record in group.records])
+    """[samples]: where the curve of each run ends."""
+    return np.array([_row(record, name, n)[-1] for record in group.samples])
 
 
 def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimate | None:
@@ -159,7 +105,7 @@ def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimat
     there or has too few checkpoints to tell.
     """
     found = []
-    for record in group.records:
+    for record in group.samples:
         episode, line = np.asarray(record.curves["episode"], dtype=float), _row(record, name, n)
         tail = episode >= since * episode[-1]
         if tail.sum() < 3 or not (line[tail] > 0).all():
@@ -187,64 +133,31 @@ def compare(
     """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test."""
     if test not in ("sign-flip", "t"):
         raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
-    ends = [dict(zip(group.seeds, finals(group, name, n), strict=True)) for group in (a, b)]
+    ends = [{record.run.seed: _row(record, name, n)[-1] for record in group.records} for group in (a, b)]
     seeds = tuple(seed for seed in a.seeds if seed in ends[1])
     if not seeds:
         raise CmdpkitError(f"{a.label} and {b.label} have no seed in common: {list(a.seeds)} and {list(b.seeds)}")
+    if a.deterministic and b.deterministic:
+        seeds = seeds[:1]
     d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
     p = None if len(d) < 2 else sign_flip_p(d) if test == "sign-flip" else t_p(d)
     return Comparison(seeds, estimate(d), p)
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def table(records: Iterable[RunRecord], *, method: Method = "t") -> list[dict[str, Any]]:
-    """A row a group: final regret and violation in all forms, with intervals, and what became of the policies."""
-    return [_table_row(group, method) for group in groups(records)]
-
-
-def _table_row(group: Group, method: Method) -> dict[str, Any]:
-    run, first = group.run, group.records[0]
-    row: dict[str, Any] = {
-        "env": run.env,
-        "algo": run.algo,
-        "preset": run.preset,
-        "params": dict(run.params),
-        "episodes": run.episodes,
-        "seeds": len(group.seeds),
-    }
-    for kind in KINDS:
-        if group.has(curve_name("regret", kind)):
-            row |= _spread(curve_name("regret", kind), finals(group, curve_name("regret", kind)), method)
-    for kind in KINDS:
-        name = curve_name("violation", kind)
-        for n in range(len(first.constraints) if group.has(name) else 0):
-            row |= _spread(f"{name}_{n + 1}", finals(group, name, n), method)
-    if group.has("unsafe_episodes"):
-        row |= _spread("unsafe_episodes", finals(group, "unsafe_episodes"), method)
-    growth = slope(group, "regret") if group.has("regret") else None
-    row |= dict(zip(("slope", "slope_low", "slope_high"), _three(growth), strict=True))
-    gaps = policy_gaps(group)
-    row |= _spread("policy_gap", gaps, method) if gaps is not None else {}
-    misses = policy_misses(group)
-    row["policies_within_bounds"] = None if misses is None else int((misses <= 0).all(axis=1).sum())
-    row["stochastic_decisions"] = max(len(record.decisions) for record in group.records)
-    row["seconds"] = float(np.mean([record.seconds for record in group.records]))
-    return row
+# -- policies ----------------------------------------------------------------------------------------------------------
 
 
 def policy_gaps(group: Group) -> FloatArray | None:
-    """[seeds]: by how much each run's final policy stays below the optimum, where there is a model."""
-    pairs = [(r.optimum, r.policy_value) for r in group.records]
+    """[samples]: by how much each run's final policy stays below the optimum, where there is a model."""
+    pairs = [(r.optimum, r.policy_value) for r in group.samples]
     if any(optimum is None or value is None for optimum, value in pairs):
         return None
     return np.array(pairs, dtype=float) @ [1.0, -1.0]
 
 
 def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
-    """[seeds, N]: by how much each final policy misses each bound; 0 within ``tolerance`` of it, negative inside."""
-    utilities = [record.policy_utilities for record in group.records]
+    """[samples, N]: by how much each final policy misses each bound; 0 within ``tolerance`` of it, negative inside."""
+    utilities = [record.policy_utilities for record in group.samples]
     if any(w is None for w in utilities):
         return None
     constraints = group.records[0].constraints
@@ -256,14 +169,6 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
 
 
-def _spread(name: str, values: FloatArray, method: Method) -> dict[str, float | None]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), _three(estimate(values, method=method)), strict=True))
-
-
-def _three(over: Estimate | None) -> tuple[float | None, float | None, float | None]:
-    return (None, None, None) if over is None else (over.mean, over.low, over.high)
-
-
 # -- studies -----------------------------------------------------------------------------------------------------------
 
 
@@ -271,23 +176,28 @@ def _three(over: Estimate | None) -> tuple[float | None, float | None, float | N
 class Study:
     """Finished runs, to be looked at together.
 
-    ``models`` maps names of environments to their models, for what a record alone cannot show (boards, prices); those
-    that cmdpkit can load by name need not be given.
+    ``models`` maps names of environments, or fingerprints, to models, for what a record alone cannot show (boards,
+    prices); those that cmdpkit can load by name need not be given. ``published`` are figures from elsewhere to show
+    beside those of the runs.
     """
 
     records: tuple[RunRecord, ...]
     models: Mapping[str, CMDP] | None = None
     failures: tuple[Failure, ...] = ()
+    published: tuple[Row, ...] = ()
+    title: str = ""
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:
-        """Every finished run in a folder and those below it."""
+        """Every finished run in a folder and those below it, with the models, title and published figures there."""
         from cmdpkit.records.store import load_failures, load_records
 
         records, failures = load_records(folder), load_failures(folder)
         if not records and not failures:
             raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}")
-        return cls(records, models, failures)
+        settings = load_settings(folder)
+        known = {**load_models(folder, records), **(models or {})}
+        return cls(records, known, failures, settings.published, settings.title)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -296,32 +206,60 @@ class Study:
         """Runs that differ in the seed alone, together."""
         return groups(self.records)
 
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the table has to know: code that differs or is unknown, seeds that make no difference."""
+        return remarks(self.groups())
+
     def table(self) -> list[dict[str, Any]]:
-        """A row a group: regret, violation, policies."""
-        return table(self.records)
+        """One dictionary per group: what was asked, final regret and violation with intervals, and the policies."""
+        from cmdpkit.results.run_tables import group_table
+
+        return [row for group in self.groups() for row in group_table([group]).data()]
+
+    def summary(self) -> list[Table[Group]]:
+        """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
+        from cmdpkit.results.run_tables import study_tables
+
+        return study_tables(self.groups())
+
+    def comparison(self, against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
+        """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
+        per problem. ``n`` picks the constraint where the curve is a violation.
+        """
+        from cmdpkit.results.run_tables import comparison_tables
+
+        return comparison_tables(self.groups(), against, name, n)
+
+    def to_markdown(self) -> str:
+        """The summary in Markdown."""
+        return joined(self.summary(), "markdown")
+
+    def to_latex(self) -> str:
+        """The summary as LaTeX tables, which need the package booktabs."""
+        return joined(self.summary(), "latex")
 
     def plot(self, name: str, **options: Any) -> Figure:
         """A matplotlib figure: "overview", "regret", "violation", "multiplier", "policy", "occupancy" or "price"."""
-        from cmdpkit.results.figures import draw
+        from cmdpkit.results.figures.draw import draw
 
         return draw(self, name, **options)
 
     def to_html(
         self, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
     ) -> Path:
-        """Write the report, one file that needs no network; ``rows`` are published figures to show beside it."""
+        """Write the report, one file that needs no network; ``rows`` replace the study's published figures."""
         from cmdpkit.results.report.page import write_report
 
-        return write_report(self, path, title=title, rows=rows, overwrite=overwrite)
+        return write_report(self, path, title=title or self.title, rows=rows or self.published, overwrite=overwrite)
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write all curves for TensorBoard, a folder a run; their paths."""
+        """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
         from cmdpkit.results.tensorboard import write_events
 
         return write_events(self, folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
-        """All curves in one pandas data frame, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files."""
         pd = _optional("pandas")
         from cmdpkit.records.store import columns_of
 
@@ -329,7 +267,7 @@ class Study:
         return pd.concat(frames, ignore_index=True)
 
     def to_arrow(self) -> Any:
-        """All curves in one Arrow table, a row a checkpoint; the columns of the Parquet files."""
+        """All curves in one Arrow table, with one row per checkpoint and the columns of the Parquet files."""
         pa = _optional("pyarrow")
         from cmdpkit.records.store import columns_of
 

@@ -15,12 +15,12 @@ from cmdpkit.records.record import RunRecord
 from cmdpkit.records.store import IDENTITY, columns_of
 from cmdpkit.results.study import Group, Study
 
-EVENTS = "events.out.tfevents.*"  # how TensorBoard knows its files
-LONGEST = 80  # characters of a folder's name
+EVENT_FILES = "events.out.tfevents.*"  # the names by which TensorBoard finds its files
+MOST_CHARACTERS = 80  # of the name of a folder
 
 
 def write_events(study: Study, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
-    """Write the curves of every run into FOLDER/problem/algorithm/seed-N; the paths of these folders.
+    """Write the curves of every run into FOLDER/problem/algorithm/seed-N; returns the paths of these folders.
 
     A folder that holds something already is refused, unless ``overwrite`` is true. Then the event files of the same
     runs are replaced, and everything else stays. Nothing appears before all of it is written.
@@ -64,9 +64,9 @@ def _write(writer: Any, folder: Path, record: RunRecord) -> None:
 
 
 def _moved(source: Path, target: Path) -> Path:
-    """Put the event file of a run in place of the one that was there."""
+    """Put the event file of a run in place of the one that was there; returns the folder."""
     target.mkdir(parents=True, exist_ok=True)
-    for old in target.glob(EVENTS):
+    for old in target.glob(EVENT_FILES):
         old.unlink()
     for new in source.iterdir():
         os.replace(new, target / new.name)
@@ -74,10 +74,10 @@ def _moved(source: Path, target: Path) -> Path:
 
 
 def _named(groups: tuple[Group, ...]) -> dict[str, RunRecord]:
-    """A folder for every run, which tells where it belongs; those that would share one get their keys."""
+    """The name of a folder for every run; where two runs would share one, the key of the run is added."""
     named: dict[str, RunRecord] = {}
     for label, record in ((group.label, record) for group in groups for record in group.records):
-        name = f"{_slug(record.run.env)}/{_slug(label)}/seed-{record.run.seed}"
+        name = f"{_slug(record.run.problem)}/{_slug(label)}/seed-{record.run.seed}"
         taken = name.lower() in {other.lower() for other in named}
         named[f"{name}-{record.run.key}" if taken else name] = record
     return named
@@ -86,7 +86,7 @@ def _named(groups: tuple[Group, ...]) -> dict[str, RunRecord]:
 def _slug(text: str) -> str:
     """Characters that every file system takes.
 
-    >>> _slug("paper/grid"), _slug("pri (practical, eta=0.5)"), _slug("../<b>")
-    ('paper-grid', 'pri-practical-eta=0.5', 'b')
+    >>> _slug("paper/grid"), _slug("cl-pri (practical, eta=0.5)"), _slug("../<b>")
+    ('paper-grid', 'cl-pri-practical-eta=0.5', 'b')
     """
-    return re.sub(r"[^\w.=+-]+", "-", text)[:LONGEST].strip("-.") or "unnamed"
+    return re.sub(r"[^\w.=+-]+", "-", text)[:MOST_CHARACTERS].strip("-.") or "unnamed"

@@ -53,6 +53,8 @@ def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | 
 
 def safest(cmdp: CMDP) -> Policy:
     """The policy that keeps the largest distance from all bounds at once: for one bound, the utility maximiser."""
+    if cmdp.N == 0:
+        return Policy.uniform(cmdp)
     pool = Pool(cmdp)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
     _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])

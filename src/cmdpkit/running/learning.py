@@ -7,39 +7,37 @@ the result, because a learner's run of n episodes is n runs of one.
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, cast
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import make_folder, writing
-from cmdpkit.learners import Learner, load
+from cmdpkit.errors import CmdpkitError, RunFailed
+from cmdpkit.learners import Learner, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_seed, is_int
+from cmdpkit.records.code import code_digest
+from cmdpkit.records.origin import checkout_of, versions
 from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.worlds import ModelWorld, World
+from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
+from cmdpkit.running.evaluation import evaluated
+from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.wording import in_users_units
+from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import Noise
 
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
 CHUNK_SECONDS = 0.25  # between two reports of progress
-DEFAULT_PRESET = "practical"
-SAVED_FORMAT = 2  # of the checkpoint file
 
 
 class Progress(NamedTuple):
@@ -67,12 +65,13 @@ class _Sitting:
 
 def learn(
     env: CMDP | World | str | Any,
-    algo: str,
+    algo: str | type,
     *,
     episodes: int,
     seed: int = 0,
     preset: str | None = None,
     noise: Noise = "none",
+    bounds: Mapping[str, float] | None = None,
     constraints: Iterable[Constraint] | None = None,
     baseline: Policy | None = None,
     baseline_utility: ArrayLike | None = None,
@@ -83,62 +82,76 @@ def learn(
     """Let an algorithm learn in a world for a number of episodes.
 
     ``env`` is a CMDP, a name or file that `cmdpkit.load` knows, or a Gymnasium environment whose ``info["cost"]`` is
-    bounded by ``constraints``. ``preset`` and ``params`` choose the algorithm's constants; ``noise="bernoulli"`` draws
-    rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy take it as ``baseline``, and its
-    totals, one a constraint, as ``baseline_utility``; where there is a model, what is not given is computed. With
-    ``checkpoint`` the run is saved there every few seconds, and the same call continues from it after a crash, to the
-    same bits.
+    bounded by ``constraints``; "package.module:function" names a function of your own that makes one of these.
+    ``bounds`` changes bounds by the names of their constraints. ``algo`` is a name that `cmdpkit algos` lists, a class
+    of your own, or its name, "package.module:Class". ``preset`` and ``params`` choose the algorithm's constants;
+    ``noise="bernoulli"`` draws rewards and utilities of a model as 0 or 1. Algorithms that must know a safe policy
+    take it as ``baseline``, and its totals, one per constraint, as ``baseline_utility``; where there is a model, what
+    is not given is computed. With ``checkpoint`` the run is saved there every few seconds and when an environment
+    fails, and the same call continues from it, to the same bits. ``progress`` is called several times a second; an
+    exception that it raises ends the run, which is saved first.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
     >>> run.policy.pi.shape, len(run.violation)
     ((3, 3, 3), 1)
     """
-    world = world_of(env, constraints, noise)
+    world = world_of(env, constraints, noise, bounds)
+    kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
-    run = request(world, algo, episodes=episodes, seed=seed, preset=preset, noise=noise, baseline=safe, **params)
-    return learn_in(world, run, baseline=safe, checkpoint=checkpoint, progress=progress)
+    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, **params)
+    return learn_in(world, run, kind, baseline=safe, checkpoint=checkpoint, progress=progress)
 
 
 def request(
     world: World,
-    algo: str,
+    kind: type[Learner],
     *,
     episodes: int,
     seed: int = 0,
     preset: str | None = None,
-    noise: Noise = "none",
     baseline: Baseline | None = None,
     **params: Scalar,
 ) -> Run:
     """What is asked, checked: its key addresses the result."""
-    if baseline is not None and not _needs(load(algo)):
-        raise CmdpkitError(f"{algo} needs no safe policy, so baseline and baseline_utility have no use")
+    if baseline is not None and not kind.needs:
+        raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
-    asked = dict(params) | ({"noise": noise} if noise != "none" else {})
-    asked |= {} if baseline is None else {"baseline": baseline.digest()}
-    return Run(world.name, algo, int(episodes), int(seed), preset or DEFAULT_PRESET, asked, world.fingerprint)
+    check_seed(seed)
+    check_parameters(params)
+    return Run(
+        env=world.name,
+        algo=name_of(kind),
+        episodes=int(episodes),
+        seed=int(seed),
+        preset=preset or kind.default_preset(),
+        params=params,
+        fingerprint=world.fingerprint,
+        bounds=dict(world.bounds),
+        noise=world.noise,
+        baseline="" if baseline is None else baseline.digest(),
+        code=code_digest(kind),
+    )
 
 
 def learn_in(
     world: World,
     run: Run,
+    kind: type[Learner],
     *,
     baseline: Baseline | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a request in a world in which nothing has been counted yet, with the baseline it was made for.
+    """Carry out a request in a world in which nothing has been counted yet, with the class and baseline it is for.
 
     The checkpoint of a run that has ended is of no use to those who keep its record; they spare it with ``save_end``.
     """
-    params = {name: value for name, value in run.params.items() if name not in ("noise", "baseline")}
-    kind = load(run.algo)
     given, said = _given(world, kind, baseline)
-    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **params)  # type: ignore[call-arg]
+    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
     sitting = _Sitting(run, world, learner, stream(run.seed), 0, 0.0, [])
     path = Path(checkpoint) if checkpoint is not None else None
@@ -146,13 +159,13 @@ def learn_in(
         _resume(sitting, path)
     _play(sitting, path, progress)
     if path is not None and save_end:
-        _save(sitting, path)
+        write_saved(path, _arrays(sitting))
     return _record(sitting)
 
 
 def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What an algorithm needs beside the spec and cannot find out."""
-    needs = _needs(kind)
+    needs = kind.needs
     if not needs:
         return {}, ()
     found = known_safe(world) if baseline is None else baseline
@@ -166,32 +179,6 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
     )
 
 
-def _needs(kind: type[Learner]) -> tuple[str, ...]:
-    """Names of what an algorithm must be told, NEEDS of its module."""
-    return tuple(getattr(sys.modules[kind.__module__], "NEEDS", ()))
-
-
-def world_of(env: Any, constraints: Iterable[Constraint] | None = None, noise: Noise = "none") -> World:
-    """The world for anything a user may bring: a model, its name or file, a Gymnasium environment, or a world."""
-    if isinstance(env, (str, CMDP)):
-        if constraints is not None:
-            raise CmdpkitError("a model brings its own constraints; change its bounds with with_bounds(...) instead")
-        if isinstance(env, str):
-            from cmdpkit.io.loading import load as load_model
-
-            return ModelWorld(load_model(env), env, noise)
-        return ModelWorld(env, "model", noise)
-    if noise != "none":
-        raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
-    if hasattr(env, "play") and hasattr(env, "tally"):
-        if constraints is not None:
-            raise CmdpkitError("a world that is given ready brings its own constraints")
-        return cast("World", env)
-    from cmdpkit.running.gym import GymWorld
-
-    return GymWorld(env, constraints)
-
-
 def checkpoints(K: int) -> list[int]:
     """Episodes at which curves are read: log-spaced for the beginning, evenly for the rest."""
     early = np.geomspace(1, K, 60)
@@ -203,15 +190,45 @@ def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], N
     stops = checkpoints(sitting.run.episodes)
     saved = time.perf_counter()
     for n in _pieces(sitting, stops):
-        sitting.world.play(sitting.learner, sitting.rng, n)
+        _play_piece(sitting, path, n)
         sitting.done += n
         if sitting.done == stops[len(sitting.rows)]:
             sitting.rows.append(_row(sitting))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            _save(sitting, path)
+            write_saved(path, _arrays(sitting))
             saved = time.perf_counter()
         if progress is not None:
-            progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+            _report(sitting, path, progress)
+
+
+def _play_piece(sitting: _Sitting, path: Path | None, n: int) -> None:
+    """n more episodes. If the environment fails within them, the state before them is saved.
+
+    Episodes of a model are compiled code that cannot fail half-way, so there the copy is spared.
+    """
+    before = None if path is None or isinstance(sitting.world, ModelWorld) else _arrays(sitting)
+    try:
+        sitting.world.play(sitting.learner, sitting.rng, n)
+    except BaseException as error:
+        kept = "nothing of it is kept, as no checkpoint was given"
+        if path is not None and before is not None:
+            write_saved(path, before)
+            kept = f"the first {sitting.done:,} episodes are saved in {path}, from where the same call continues"
+        if not isinstance(error, RunFailed):
+            raise
+        run = sitting.run
+        message = f"{run.algo} on {run.env}, seed {run.seed}: {error}. The run has ended; {kept}"
+        raise RunFailed(message) from error.__cause__
+
+
+def _report(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None]) -> None:
+    """Report progress; if the answer is an exception, save what was learned before it ends the run."""
+    try:
+        progress(Progress(sitting.run, sitting.done, _phase(sitting), sitting.world.tally(), sitting.seconds))
+    except BaseException:
+        if path is not None:
+            write_saved(path, _arrays(sitting))
+        raise
 
 
 def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
@@ -230,12 +247,8 @@ def _pieces(sitting: _Sitting, stops: list[int]) -> Iterator[int]:
 
 def _phase(sitting: _Sitting) -> str:
     """Name of the phase the learner is in; learners without phases just learn."""
-    begun = [name for name, first in _phases(sitting.learner) if first <= sitting.done]
+    begun = [name for name, first in sitting.learner.phases() if first <= sitting.done]
     return begun[-1] if begun else "learning"
-
-
-def _phases(learner: Learner) -> list[tuple[str, int]]:
-    return list(learner.phases()) if hasattr(learner, "phases") else []
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
@@ -247,12 +260,21 @@ def _row(sitting: _Sitting) -> FloatArray:
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
     unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
-    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _multipliers(sitting)))
+    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(sitting), _multipliers(sitting)))
+
+
+def _earned(sitting: _Sitting) -> FloatArray:
+    """Realised reward and utilities in the user's sense, where there is no model to measure regret with."""
+    if sitting.world.cmdp is not None:
+        return np.zeros(0)
+    signs = np.array([1.0, *(c.sign for c in sitting.world.constraints)])
+    earned: FloatArray = signs * sitting.world.tally().earned
+    return earned
 
 
 def _multipliers(sitting: _Sitting) -> FloatArray:
     """The learner's prices now, in the user's units; empty where it has none."""
-    lam = getattr(sitting.learner, "multipliers", None)
+    lam = sitting.learner.multipliers
     if lam is None:
         return np.zeros(0)
     reward, *utilities = (scale.span for scale in sitting.world.scales)
@@ -277,6 +299,9 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
     if tally.unsafe is not None:
         curves["unsafe_episodes"] = table[i]
         i += 1
+    if sitting.world.cmdp is None:
+        curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
+        i += 1 + N
     if len(table) > i:
         curves["multiplier"] = table[i:]
     return curves
@@ -284,9 +309,9 @@ def _curves(sitting: _Sitting) -> dict[str, FloatArray]:
 
 def _record(sitting: _Sitting) -> RunRecord:
     world, learner = sitting.world, sitting.learner
-    policy = world.policy(learner.recommend())
+    pi = learner.recommend()
+    policy = world.policy(pi)
     exact = world.values(policy)
-    explained = learner.explain() if hasattr(learner, "explain") else {}
     return RunRecord(
         run=sitting.run,
         constraints=world.constraints,
@@ -297,24 +322,18 @@ def _record(sitting: _Sitting) -> RunRecord:
         policy_utilities=None if exact is None else exact[0].w,
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
         certificate=_certificate(sitting),
-        phases=tuple(_phases(learner)),
-        explanation=explained,
-        notes=(*world.notes, *learner.notes, *learner.warnings()),
+        phases=learner.phases(),
+        explanation=learner.explain(),
+        notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
         seconds=sitting.seconds,
-        versions=dict(_versions()),
+        versions=dict(versions()),
+        checkout=checkout_of(type(learner)),
+        evaluation=evaluated(world, pi, sitting.run.seed) if exact is None else None,
     )
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """What a result was obtained with; looked up once, as reading package metadata takes milliseconds."""
-    return {"python": platform.python_version()} | {x: version(x) for x in ("cmdpkit", "numpy", "numba", "highspy")}
 
 
 def _certificate(sitting: _Sitting) -> Certificate | None:
     """The learner's confidence intervals (unit scale) in the user's units and sense, held against the bounds."""
-    if not hasattr(sitting.learner, "certificate"):
-        return None
     found = sitting.learner.certificate()
     if found is None:
         return None
@@ -335,30 +354,31 @@ def _certificate(sitting: _Sitting) -> Certificate | None:
 # -- saved runs --------------------------------------------------------------------------------------------------------
 
 
-def _save(sitting: _Sitting, path: Path) -> None:
-    """Everything that changes, in one file that is replaced whole."""
-    arrays = {"format": np.array(SAVED_FORMAT), "key": np.array(sitting.run.key), "rng": sitting.rng}
-    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds), "rows": np.array(sitting.rows)}
+def _arrays(sitting: _Sitting) -> Arrays:
+    """Everything that changes, as it is now."""
+    arrays = {"key": np.array(sitting.run.key), "rng": sitting.rng.copy(), "rows": np.array(sitting.rows, dtype=float)}
+    arrays |= {"done": np.array(sitting.done), "seconds": np.array(sitting.seconds, dtype=float)}
     arrays |= {f"learner/{name}": x for name, x in sitting.learner.state().items()}
-    arrays |= {f"world/{name}": x for name, x in sitting.world.state().items()}
-    make_folder(path.parent)
-    with writing(path, overwrite=True) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays | {f"world/{name}": x for name, x in sitting.world.state().items()}
 
 
 def _resume(sitting: _Sitting, path: Path) -> None:
-    """Continue from a saved run if there is one; refuse one that is not of this very run."""
+    """Continue from a saved run if there is one; refuse one that is not of this very run, or not as it was saved."""
     if not path.exists():
         return
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
-            arrays = dict(saved)
-    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
-        raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
-    if int(arrays["format"]) != SAVED_FORMAT or str(arrays["key"]) != sitting.run.key:
-        raise CmdpkitError(f"{path} belongs to another run or version; choose another checkpoint, or delete it")
-    sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
-    sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
-    sitting.rng[...] = arrays["rng"]
+    arrays = read_saved(path, sitting.run.key)
+    fresh = {name: x for name, x in _arrays(sitting).items() if name == "rng" or name.startswith("world/")}
+    check_saved(path, arrays, checkpoints(sitting.run.episodes), len(_row(sitting)), fresh)
     sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
+    try:
+        sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
+        sitting.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
+        counted = sitting.world.tally().episodes
+        if counted != sitting.done:
+            raise CmdpkitError(f"its world has counted {counted} episodes, its run {sitting.done}")
+    except RunFailed:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
+    sitting.rng[...] = arrays["rng"]
     sitting.rows.extend(arrays["rows"])

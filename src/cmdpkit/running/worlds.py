@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, cast
 
 from numpy.typing import NDArray
 
-from cmdpkit.exact.solver import Infeasible, solve
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve
+from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
@@ -23,6 +26,8 @@ class World(Protocol):
     """Where a learner acts, and what is known about it from outside."""
 
     name: str
+    bounds: Mapping[str, float]  # those that were changed, by constraint
+    noise: Noise
     fingerprint: str
     constraints: tuple[Constraint, ...]
     optimum: float | None
@@ -32,6 +37,12 @@ class World(Protocol):
     @property
     def cmdp(self) -> CMDP | None:
         """The model, where there is one."""
+
+    def fresh(self) -> World:
+        """The same world with nothing counted yet."""
+
+    def close(self) -> None:
+        """Give back what the world holds; nothing is played in it any more."""
 
     def spec(self, K: int) -> Spec:
         """What the learner is told."""
@@ -51,6 +62,12 @@ class World(Protocol):
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values and reached stochastic decisions of a policy, where a model exists."""
 
+    def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
+        """Totals [1+N, n] of n episodes of a policy in the user's units and sense, where no model exists.
+
+        They are not counted and change nothing of a run in this world that has ended.
+        """
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that changes, for a checkpoint."""
 
@@ -61,8 +78,12 @@ class World(Protocol):
 class ModelWorld:
     """A known model, simulated; regret is measured against its exact optimum."""
 
-    def __init__(self, cmdp: CMDP, name: str = "model", noise: Noise = "none") -> None:
-        self.cmdp, self.name, self.constraints = cmdp, name, cmdp.constraints
+    def __init__(
+        self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
+    ) -> None:
+        self.cmdp, self.name, self.noise = cmdp, name, noise
+        self.bounds: Mapping[str, float] = dict(bounds or {})
+        self.constraints = cmdp.constraints
         self.fingerprint = cmdp.fingerprint()
         self.scales = (cmdp.reward_scale, *cmdp.utility_scales)
         self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
@@ -79,6 +100,9 @@ class ModelWorld:
         vars(new).update(vars(self))
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
+
+    def close(self) -> None:
+        """A model holds nothing."""
 
     def spec(self, K: int) -> Spec:
         """What the learner is told: sizes, thresholds, which actions exist."""
@@ -106,6 +130,10 @@ class ModelWorld:
         reach = occupancy(self.cmdp, policy).sum(axis=-1)
         return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
 
+    def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
+        """Never asked for: the values of a policy are exact here."""
+        raise NotImplementedError
+
     def state(self) -> dict[str, NDArray[Any]]:
         """The meter's sums."""
         return self.source.meter.state()
@@ -113,3 +141,41 @@ class ModelWorld:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
         self.source.meter.restore(state)
+
+
+def world_of(
+    env: Any,
+    constraints: Iterable[Constraint] | None = None,
+    noise: Noise = "none",
+    bounds: Mapping[str, float] | None = None,
+    *,
+    renormalise: bool = False,
+) -> World:
+    """The world for anything a user may bring.
+
+    That is a model or its name or file, a Gymnasium environment, the name of a function that makes one of these
+    ("package.module:function"), a `GymRecipe`, or a world.
+    """
+    if isinstance(env, (str, CMDP)):
+        made = build(env, renormalise=renormalise) if isinstance(env, str) else env
+        if isinstance(made, CMDP):
+            if constraints is not None:
+                raise CmdpkitError("a model brings its own constraints; change its bounds with bounds={...} instead")
+            name = env if isinstance(env, str) else "model"
+            return ModelWorld(made.with_bounds(**(bounds or {})), name, noise, bounds)
+    if noise != "none":
+        raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
+    from cmdpkit.running.gym import GymWorld
+    from cmdpkit.running.gym.recipe import GymRecipe
+
+    if isinstance(env, str):
+        limits = None if constraints is None else tuple(constraints)
+        return GymRecipe(env, constraints=limits, bounds=tuple((bounds or {}).items())).make(made)
+    if bounds:
+        raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
+    ready = hasattr(env, "play") and hasattr(env, "tally")
+    if constraints is not None and (ready or isinstance(env, GymRecipe)):
+        raise CmdpkitError("a world that is given ready brings its own constraints")
+    if isinstance(env, GymRecipe):
+        return env.make()
+    return cast("World", env) if ready else GymWorld(env, constraints)

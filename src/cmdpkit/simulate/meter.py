@@ -41,6 +41,7 @@ class Tally(NamedTuple):
     strong: Sums | None  # of their positive parts
     realised: Sums  # weak, with the returns that were drawn
     unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
+    earned: FloatArray | None = None  # [1+N]: realised reward and utilities; None where another process counted them
 
 
 class Meter(NamedTuple):
@@ -125,8 +126,8 @@ class Meter(NamedTuple):
             for x in (n * self.target - self.sums[EXACT], self.sums[SHORT], n * self.target - earned)
         )
         if not self.every:
-            return Tally(n, None, None, realised, None)
-        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]))
+            return Tally(n, None, None, realised, None, earned)
+        return Tally(n, weak, strong, realised, int(self.clock[UNSAFE]), earned)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, for a checkpoint."""
@@ -144,7 +145,7 @@ def _writeable(x: NDArray[Any]) -> NDArray[Any]:
 
 
 @inlined
-def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def]  # pragma: no cover
+def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def]
     """Count the policy of an episode that begins: best[h*S + s], or with probability `explore` any of usable[h*S + s].
 
     `changed` tells whether it differs from the one handed over before.
@@ -159,7 +160,7 @@ def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def
 
 
 @inlined
-def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]  # pragma: no cover
+def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]
     """Count the policy of an episode that begins, as `watch` does, where it may draw its actions: pi [H*S, A].
 
     Learners that play such policies keep each for a while, so every one of them is evaluated.
@@ -173,7 +174,7 @@ def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]  # pragma:
 
 
 @inlined
-def _count(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _count(meter):  # type: ignore[no-untyped-def]
     """Add the values of the policy in use to the sums."""
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
     for n in range(len(meter.values)):
@@ -182,7 +183,7 @@ def _count(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def collect(meter, totals):  # type: ignore[no-untyped-def]  # pragma: no cover
+def collect(meter, totals):  # type: ignore[no-untyped-def]
     """Count what an episode that ends has realised, totals [1+N] in unit scale."""
     meter.clock[EPISODES] += 1
     for n in range(len(totals)):
@@ -190,7 +191,7 @@ def collect(meter, totals):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]
     """v and w of a policy, by pushing the start distribution forward through the states it reaches."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
     H = np.uint64(len(usable)) // S
@@ -215,7 +216,7 @@ def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]  # 
 
 
 @compiled
-def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]
     """v and w of a policy pi [H*S, A], as `_evaluate` finds them for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
     H = np.uint64(len(pi)) // S
@@ -233,7 +234,7 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]  # pragma: no c
 
 
 @inlined
-def _start(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _start(meter):  # type: ignore[no-untyped-def]
     """Begin an evaluation: nothing earned, everything where episodes start."""
     meter.clock[EVALUATIONS] += 1
     for n in range(len(meter.values)):
@@ -243,14 +244,14 @@ def _start(meter):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def _clear(meter, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _clear(meter, then):  # type: ignore[no-untyped-def]
     """Nobody is anywhere yet at the next step."""
     for s in range(meter.reach.shape[1]):
         meter.reach[then, s] = 0.0
 
 
 @compiled
-def _unsafe(target, values):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _unsafe(target, values):  # type: ignore[no-untyped-def]
     """Whether a policy with these values misses a bound."""
     missed = False
     for n in range(1, len(values)):
@@ -259,7 +260,7 @@ def _unsafe(target, values):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def _push(meter, h, cell, mass, then, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _push(meter, h, cell, mass, then, last):  # type: ignore[no-untyped-def]
     """Let a mass act: earn its signals and move on to its successors."""
     x = h * meter.signal_stride + cell
     for n in range(len(meter.values)):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import inlined
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_seed, is_int
 
 Stream = NDArray[np.uint64]  # [4]
 
@@ -26,9 +26,10 @@ def stream(seed: int, *keys: int) -> Stream:
     >>> stream(7).tolist() == stream(7).tolist(), stream(7).tolist() == stream(7, 0).tolist()
     (True, False)
     """
-    for what, value in (("seed", seed), *((f"key {i}", key) for i, key in enumerate(keys))):
-        if not is_int(value) or value < 0:
-            raise CmdpkitError(f"{what} is {value!r}, expected a whole number, at least 0")
+    check_seed(seed)
+    for i, key in enumerate(keys):
+        if not is_int(key) or key < 0:
+            raise CmdpkitError(f"key {i} is {key!r}, expected a whole number, at least 0")
     sequence = np.random.SeedSequence(int(seed), spawn_key=[int(key) for key in keys])
     return sequence.generate_state(4, np.uint64).astype(np.uint64)
 
@@ -45,7 +46,7 @@ def generator(rng: Stream) -> np.random.Generator:
 
 
 @inlined
-def next_u64(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def next_u64(rng):  # type: ignore[no-untyped-def]
     """64 random bits; moves the stream on by one draw."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
     bits = _rotated(s0 + s3, ROTATE_SUM) + s0
@@ -59,11 +60,11 @@ def next_u64(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def uniform(rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def uniform(rng):  # type: ignore[no-untyped-def]
     """A float in [0, 1), one draw."""
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
 @inlined
-def _rotated(x, k):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rotated(x, k):  # type: ignore[no-untyped-def]
     return (x << k) | (x >> (WORD - k))

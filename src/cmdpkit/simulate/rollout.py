@@ -147,7 +147,7 @@ def _checked(sim: Simulator, pi: FloatArray) -> FloatArray:
 
 
 @compiled
-def _play(sim, cdf, rng, totals, visits):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _play(sim, cdf, rng, totals, visits):  # type: ignore[no-untyped-def]
     """Episodes of the policy with cumulative probabilities cdf [H, S, A], one per column of totals [1+N, n]."""
     for k in range(totals.shape[1]):
         s = reset(sim, rng)

@@ -102,7 +102,7 @@ def stride(cmdp: CMDP, T: int) -> int:
 
 
 @inlined
-def reset(sim, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def reset(sim, rng):  # type: ignore[no-untyped-def]
     """A first state."""
     if len(sim.start) == 1:
         return sim.start[0, 1] & LOW
@@ -110,7 +110,7 @@ def reset(sim, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]
     """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
     h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
     cell = s * sim.A + a
@@ -126,7 +126,7 @@ def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]
     """A state from the alias table entries[first : first + width].
 
     One draw u serves twice: the integer part of u * width / 2^64 is the entry, the fraction decides between own and
@@ -139,7 +139,7 @@ def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]  # pragma
 
 
 @inlined
-def _coins(sim, x, rng):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _coins(sim, x, rng):  # type: ignore[no-untyped-def]
     """0/1 signals with the means of row x, as the number whose bits they are: their row among the outcomes."""
     bits = ZERO
     for n in range(np.uint64(sim.signals.shape[1])):
@@ -174,7 +174,7 @@ def _tables(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -
 
 
 @compiled
-def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-def]
     """Vose's alias method, row by row: entries short of their 1/width are topped up by one that has too much."""
     small, large = work
     for row in range(len(indptr) - 1):

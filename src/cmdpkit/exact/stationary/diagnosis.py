@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cmdpkit.exact.diagnosis import Diagnosis, Range, Separation, Tradeoff
-from cmdpkit.exact.solver import Infeasible
+from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.stationary.components import end_components
 from cmdpkit.exact.stationary.multichain import Multichain
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.solution import StationarySolution, best_alone, prepared, solve_stationary, told
 from cmdpkit.exact.stationary.solving import Stationary
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE

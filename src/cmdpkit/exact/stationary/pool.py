@@ -2,7 +2,7 @@
 
 The problem is a small linear program over the values (v_j, w_j) of columns, found when needed: with multipliers lam,
 pricing returns columns for r + lam . g and an upper bound on every policy's v + lam . w, hence a bound on the optimum.
-See `exact.columns`, whose master is used here.
+The master is that of `exact.master`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import CONVERGED, FEASIBLE, ROUNDS, _hull, _Master
+from cmdpkit.exact.columns import CONVERGED, LOWERED, ROUNDS
+from cmdpkit.exact.master import Master, hull
 from cmdpkit.exact.stationary.pricing import EPS
 from cmdpkit.exact.stationary.sources import Column, Source
+from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 
 LOOSE = 0.01  # share of the gap to which pricing is done while the gap is large
 EXACT_BELOW = 1e-8  # gap from which on pricing is done as well as it can be
+STALLED = 1e-10  # a larger gap that no new column explains: the master was not exact
 SAME = 1e-14  # columns whose scaled values differ by less are the same
 
 
@@ -27,6 +30,7 @@ class Optimum(NamedTuple):
     parts: list[tuple[float, Column]]  # positive weights and their columns
     lam: FloatArray  # [N], scaled
     bound: float  # no policy that meets the thresholds has more
+    rho: FloatArray  # [N], the thresholds it meets, scaled
 
 
 class Pool:
@@ -36,7 +40,7 @@ class Pool:
         self.source = source
         self.N = len(source.X) - 1
         self.columns: list[Column] = []
-        self._master = _Master(self.N) if self.N > 1 else None
+        self._master = Master(self.N) if self.N > 1 else None
 
     @property
     def v(self) -> FloatArray:
@@ -60,18 +64,24 @@ class Pool:
         bound, lam_best = np.inf, np.zeros(self.N)
         if not self.columns:
             self.price(np.eye(1, 1 + self.N)[0])
+        rho = self._reached(rho)
         slack = 0.0  # while the gap is large, pricing may stop early
+        exactly = False  # whether the master is solved in fractions
         for _ in range(ROUNDS):
-            weights, lam, value = self._solve_master(rho)
+            weights, lam, value = self._solve_master(rho, exactly)
             upper, fresh = self.price(np.append(1.0, lam), slack)
             here = upper - float(lam @ rho) + (self.N + 2) * EPS * (abs(upper) + float(lam @ np.abs(rho)))
             if here < bound:
                 bound, lam_best = here, lam
-            if bound - value <= CONVERGED or (not fresh and not slack):
+            if bound - value <= CONVERGED:
                 break
+            if not fresh and not slack:
+                if exactly or self._master is None or bound - value <= STALLED:
+                    break
+                exactly = True
             slack = LOOSE * (bound - value) if fresh and bound - value > EXACT_BELOW else 0.0
         parts = [(float(x), c) for x, c in zip(weights, self.columns, strict=False) if x > 0]
-        return Optimum(parts, lam_best, bound)
+        return Optimum(parts, lam_best, bound, rho)
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
         """Maximise t with w_n >= rho_n + t per_n for all n; t, the mixture's weights, and multipliers y that prove it.
@@ -80,17 +90,29 @@ class Pool:
         """
         if not self.columns:
             self.price(np.append(0.0, 1.0 / per))
-        t, weights, y = -np.inf, np.zeros(0), np.full(self.N, 1.0 / self.N) / per
+        t, weights, y, exactly = -np.inf, np.zeros(0), np.full(self.N, 1.0 / self.N) / per, False
         for _ in range(ROUNDS):
             upper, fresh = self.price(np.append(0.0, y))
-            if upper - float(y @ rho) - t <= CONVERGED or t >= enough or (np.isfinite(t) and not fresh):
+            gap = upper - float(y @ rho) - t
+            if gap <= CONVERGED or t >= enough:
                 break
-            weights, y, t = self._exceed(rho, per)
+            if np.isfinite(t) and not fresh:
+                if exactly or self._master is None or gap <= STALLED:
+                    break
+                exactly = True
+            weights, y, t = self._exceed(rho, per, exactly)
         return t, weights, y
 
-    def _exceed(self, rho: FloatArray, per: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    def _reached(self, rho: FloatArray) -> FloatArray:
+        """Thresholds rho; where the columns miss them by less than counts, what the columns reach."""
+        if self._master is None:
+            return rho
+        t = self._exceed(rho, np.ones(self.N), False)[2]
+        return rho if t >= 0 else rho + t - LOWERED
+
+    def _exceed(self, rho: FloatArray, per: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
         if self._master is not None:
-            return self._master.exceed(self, rho, per)  # type: ignore[arg-type]  # it reads columns, v and w only
+            return self._master.exceed(self.w, rho, per, exactly=exactly)
         best = int(self.w[:, 0].argmax())
         weights = np.eye(1, len(self.columns), best)[0]
         return weights, 1.0 / per, float((self.w[best, 0] - rho[0]) / per[0])
@@ -102,13 +124,13 @@ class Pool:
         same = np.abs(self.v - column.v) < SAME
         return bool((same & (np.abs(self.w - column.w).max(axis=1, initial=0.0) < SAME)).any())
 
-    def _solve_master(self, rho: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    def _solve_master(self, rho: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
         if self.N == 0:
             best = int(self.v.argmax())
             return np.eye(1, len(self.columns), best)[0], np.zeros(0), float(self.v[best])
         if self._master is None:
-            return _hull(self.w[:, 0], self.v, float(rho[0]))
-        return self._master.maximise(self, rho)  # type: ignore[arg-type]  # it reads columns, v and w only
+            return hull(self.w[:, 0], self.v, float(rho[0]), FEASIBLE)
+        return self._master.maximise(self.v, self.w, rho, exactly=exactly)
 
 
 def feasible(t: float) -> bool:

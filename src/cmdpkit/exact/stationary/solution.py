@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.solver import Infeasible, Solution
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import BINDING, Solution
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.solving import BRIDGE, Answer, Stationary
 from cmdpkit.model.chains import Chain, closed_classes
@@ -100,27 +101,31 @@ def prepared(cmdp: CMDP, *, g: FloatArray | None = None, r: FloatArray | None = 
 
 def told(cmdp: CMDP, problem: Stationary, answer: Answer, began: float) -> StationarySolution:
     """An answer in the user's units and sense; CmdpkitError if its policy misses a bound."""
-    units = problem.scaling.unit[1:] * problem.scaling.factor
-    short = (cmdp.rho - answer.utilities) / units
-    if len(short) and short.max() > MISSED:
-        n = int(short.argmax())
+    units = problem.scaling.unit * problem.scaling.factor
+    tolerance = MISSED * units[1:]
+    short = cmdp.rho - answer.utilities
+    if (short > tolerance).any():
+        n = int((short / tolerance).argmax())
         raise CmdpkitError(
-            f"not solved: the best policy found misses {cmdp.constraints[n]} by {short[n] * units[n]:.3g}; the numbers "
-            "of this model are too far apart for double precision, so relax that bound a little"
+            f"not solved: the best policy found misses {cmdp.constraints[n]} by {short[n]:.3g}, and {tolerance[n]:.3g} "
+            "would count as met. The numbers of this model are too far apart for double precision: relax that bound a "
+            "little, or bring large and small signals and probabilities closer together"
         )
     policies = tuple(Policy.of(cmdp, pi) for pi in answer.policies)
     policy = policies[0] if len(policies) == 1 else Mixture(policies, answer.weights / answer.weights.sum())
     return StationarySolution(
-        cmdp,
-        policy,
-        answer.value,
-        cmdp.signs * answer.utilities + 0.0,
-        answer.prices,
-        answer.gap,
-        "columns",
-        time.perf_counter() - began,
-        answer.attained,
-        answer.notes,
+        cmdp=cmdp,
+        policy=policy,
+        value=answer.value,
+        utilities=cmdp.signs * answer.utilities + 0.0,
+        shadow_prices=answer.prices,
+        gap=answer.gap,
+        tolerance=tolerance,
+        binds=answer.prices * units[1:] > BINDING * units[0],
+        method="columns",
+        seconds=time.perf_counter() - began,
+        attained=answer.attained,
+        notes=answer.notes,
     )
 
 

@@ -79,11 +79,10 @@ class Stationary:
 
     def solve(self, rho: FloatArray, bridge: float = BRIDGE) -> Answer:
         """The optimum under bounds rho (own units), which must be feasible."""
-        thresholds = self.scaling.thresholds(rho)
-        best = self.pool.maximise(thresholds)
+        best = self.pool.maximise(self.scaling.thresholds(rho))
         if isinstance(self.source, Multichain):
-            return self._several(self.source, best, thresholds)
-        found = vertex(self._flows(), best.parts, self.source.X[1:], thresholds)
+            return self._several(self.source, best)
+        found = vertex(self._flows(), best.parts, self.source.X[1:], best.rho)
         if len(found.classes) > 1 or found.kept < 1 - APART:
             return self._bridged(best, rho, bridge)
         return self._answer(best, self._spread(found))
@@ -160,14 +159,14 @@ class Stationary:
         )
         return self._answer(best, _walking(self.problem.rows, p), False, (note,))
 
-    def _several(self, source: Multichain, best: Optimum, thresholds: FloatArray) -> Answer:
+    def _several(self, source: Multichain, best: Optimum) -> Answer:
         """Several end components: one stationary policy if that attains the optimum, else a mixture."""
         problem = self.problem
         parts = best.parts
         choices = [source.policy(column) for _, column in parts]
         one = combined_policy(problem.rows, problem.mu, parts, choices)
         values = certified(problem, self.X, one, self.longest)
-        if values.low >= best.bound - AGREES and (values.middle[1:] >= thresholds - AGREES).all():
+        if values.low >= best.bound - AGREES and (values.middle[1:] >= best.rho - AGREES).all():
             return self._told(best, (self._whole(one),), np.ones(1), values, True, ())
         policies, weights, each = [], np.array([weight for weight, _ in parts]), []
         for choice in choices:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.criterion import KEYS
+from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.document import RESERVED, constraints_of
-from cmdpkit.io.formats.source import Fields, Table, nearest
+from cmdpkit.io.formats.source import Fields, Table
+from cmdpkit.model.transitions import expected
+from cmdpkit.model.validate import nearest
 
-HEAD = (*KEYS, "start", "states", "actions", "per_step", "transitions", "grid")
+HEAD = (*KEYS, "start", "states", "actions", "per_step", "renormalise", "transitions", "grid")
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
@@ -36,12 +39,12 @@ def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
     for name in columns:
         if name not in expected and name != "step":
             here.fail(
-                f"unknown column {name!r}{nearest(name, (*expected, 'step'))}; a constraint is declared by a "
+                f"unknown column {quoted(name)}{nearest(name, (*expected, 'step'))}; a constraint is declared by a "
                 f"line '# constraint {name} <= bound' above"
             )
     for name in expected:
         if name not in columns:
-            here.fail(f"{name!r} is missing")
+            here.fail(f"{quoted(name)} is missing")
 
 
 def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Table]:
@@ -50,12 +53,12 @@ def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Tabl
     for row in rows:
         fields = Fields(path, "row", row)
         for key in ("probability", "reward", *constraints):
-            row[key] = csv_text.number(row[key])
+            row[key] = csv_text.number(row[key], Written if key == "probability" else float)
             fields.number(key)
         for key in ("state", "action", "next_state"):
             fields.name(key)
         if row["probability"] < 0:
-            fields.fail(f"'probability' is {row['probability']!r}, expected at least 0")
+            fields.fail(f"'probability' is {quoted(row['probability'])}, expected at least 0")
         group = groups.setdefault((row.get("step", "").strip(), row["state"], row["action"]), {})
         first = group.setdefault(row["next_state"], row)
         if first is not row:
@@ -85,10 +88,7 @@ def _transition(rows: list[Table], constraints: list[str]) -> Table:
 
 def _mean(rows: list[Table], key: str) -> float:
     """What is expected of a number that may depend on the next state."""
-    if all(row[key] == rows[0][key] for row in rows):
-        return float(rows[0][key])  # the very number, free of rounding
-    total = math.fsum(row["probability"] for row in rows)
-    return math.fsum(row["probability"] * row[key] for row in rows) / (total or 1.0)
+    return expected([row["probability"] for row in rows], [row[key] for row in rows])
 
 
 def dump(tables: Mapping[str, Any]) -> str:

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import toml_text
-from cmdpkit.io.formats.source import Fields, Table, nearest
+from cmdpkit.io.formats.decimals import Written
+from cmdpkit.io.formats.source import Fields, Table
+from cmdpkit.model.validate import nearest
 
 _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONSTRAINT = re.compile(r'constraint\s+(?P<name>"(?:[^"\\]|\\.)*"|[^"<>=≤≥]+?)\s*(?P<sign><=|>=|≤|≥)\s*(?P<bound>.+)')
@@ -72,24 +74,26 @@ def _comment(line: str, here: Fields) -> str:
 
 def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -> None:
     if key not in known:
-        here.fail(f"unknown key {key!r}{nearest(key, known)} (a comment for people begins with ##)")
+        here.fail(f"unknown key {quoted(key)}{nearest(key, known)} (a comment for people begins with ##)")
     if key in head:
-        here.fail(f"{key!r} is given twice; the first is in line {head.lines[key]}")
+        here.fail(f"{quoted(key)} is given twice; the first is in line {head.lines[key]}")
     head[key] = _value(key, text, here)
     head.lines[key] = here.table.line or 0
 
 
 def _value(what: str, text: str, here: Fields) -> Any:
     try:
-        return tomllib.loads(f"x = {text}")["x"]
+        return tomllib.loads(f"x = {text}", parse_float=Written)["x"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        here.fail(f'{what!r} is {text}, expected a number, a "name" in quotes, a list [...] or a table {{...}}')
+        here.fail(
+            f'{quoted(what)} is {shown(text)}, expected a number, a "name" in quotes, a list [...] or a table {{...}}'
+        )
 
 
 def _constraint(comment: str, here: Fields) -> Table:
     match = _CONSTRAINT.fullmatch(comment)
     if match is None:
-        here.fail(f"{comment!r} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
+        here.fail(f"{quoted(comment)} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
     name = _value("constraint", match["name"], here) if match["name"].startswith('"') else match["name"]
     bound = match["bound"].strip()
     entry = {"name": name, "sense": _SENSES[match["sign"]], "bound": number(bound.removesuffix(_PER_STEP))}
@@ -110,7 +114,7 @@ def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table
                 columns = _columns(cells, here)
             elif any(x.strip() for x in cells):
                 if len(cells) != len(columns):
-                    here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(columns)}")
+                    here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(map(shown, columns))}")
                 rows.append(Table(zip(columns, cells, strict=True), here.table.line))
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
@@ -122,16 +126,16 @@ def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table
 def _columns(cells: list[str], here: Fields) -> Table:
     columns = Table(dict.fromkeys(cells), here.table.line)
     if len(cells) == 1 and re.search(r"[;\t]", cells[0]):
-        here.fail(f"{cells[0]!r} is one column: separate columns by commas")
+        here.fail(f"{quoted(cells[0])} is one column: separate columns by commas")
     for name in columns:
         if cells.count(name) > 1:
-            here.fail(f"{name!r} is given twice")
+            here.fail(f"{quoted(name)} is given twice")
     return columns
 
 
-def number(text: str) -> float | str:
+def number(text: str, kind: type[float] = float) -> float | str:
     """The number a cell holds, or the text as it is, for a complaint by whoever wanted a number."""
-    return float(text) if _NUMBER.fullmatch(text) else text
+    return kind(text) if _NUMBER.fullmatch(text) else text
 
 
 def whole(text: str) -> int | str:

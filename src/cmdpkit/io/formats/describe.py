@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.criterion import constraint_entry, criterion_entry
 from cmdpkit.io.formats.document import PER_STEP, RESERVED
 from cmdpkit.model.cmdp import CMDP, Grid
@@ -21,7 +21,7 @@ def tables_of(cmdp: CMDP) -> Tables:
     for c in cmdp.constraints:
         if c.name in RESERVED:
             raise CmdpkitError(
-                f"constraint {c.name!r} is called like a key or column of every transition, so text cannot hold "
+                f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
                 "it; rename it or write .npz"
             )
     constraints = [constraint_entry(c) for c in cmdp.constraints]

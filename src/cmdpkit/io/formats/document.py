@@ -15,15 +15,19 @@ from typing import Any, cast
 
 import numpy as np
 
+from cmdpkit.errors import quoted
 from cmdpkit.io.formats.criterion import KEYS, read_criterion
-from cmdpkit.io.formats.source import Fields, Index, Table, nearest
+from cmdpkit.io.formats.decimals import rule_of
+from cmdpkit.io.formats.source import Fields, Index, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
-from cmdpkit.model.transitions import DENSE_LIMIT, ROW_SUM_TOLERANCE, FloatArray, Kernel
-from cmdpkit.model.validate import Name
+from cmdpkit.model.rounding import corrected_rows, corrected_start, report
+from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
+from cmdpkit.model.validate import Name, nearest
 
 # What a transition has of its own, in tables or in columns: no constraint can be called so.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
+REMEDY = "renormalise = true under [model], --renormalise or renormalise=True divide by the sum"
 PER_STEP = ("next", "reward", "constraints", "actions")  # what may depend on the step
 
 
@@ -36,6 +40,7 @@ class Row:
     action: int
     step: int | None  # from 0; None: every step
     next: dict[int, float]
+    tolerance: float  # how far from 1 the probabilities may sum
     reward: float
     signals: tuple[float, ...]
 
@@ -45,7 +50,8 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])
-    model.only(("start",), (*KEYS, "states", "actions", "per_step", "transitions"))
+    model.only(("start",), (*KEYS, "states", "actions", "per_step", "renormalise", "transitions"))
+    renormalise = renormalise or ("renormalise" in model.table and model.flag("renormalise"))
     judged = read_criterion(model)
     H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
@@ -63,17 +69,20 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
 
     if (H if varying else 1) * len(states) * len(actions) > DENSE_LIMIT:
         model.fail(f"{H} steps, {len(states)} states and {len(actions)} actions are more than memory holds")
+    kernel, correction = _kernel(rows, shape("next"), renormalise)
+    mu, moved = _start(model, state, renormalise)
     parts: dict[str, Any] = {
-        "P": _kernel(rows, shape("next"), renormalise),
+        "P": kernel,
         "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
         "g": [_filled(rows, shape("constraints"), [row.signals[n] for row in rows]) for n in range(len(constraints))],
         "actions": _filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
-        "mu": _start(model, state),
+        "mu": mu,
         "grid": grid_of(whole, state, len(actions)),
     }
-    return CMDP(
+    cmdp = CMDP(
         **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
     )
+    return report(cmdp, max(correction, moved), str(path))
 
 
 def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constraint]:
@@ -86,19 +95,15 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
         fields.only(("name", "sense", "bound"), ("per_step",))
         name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
         if name in reserved:
-            fields.fail(f"{name!r} is a key or column of every transition, so it cannot be a constraint's name", "name")
+            fields.fail(
+                f"{quoted(name)} is a key or column of every transition, so it cannot be a constraint's name", "name"
+            )
         if name in made:
-            fields.fail(f"two constraints are called {name!r}", "name")
+            fields.fail(f"two constraints are called {quoted(name)}", "name")
+        per_step = "per_step" in table and fields.flag("per_step")
         with fields.locating():
-            made[name] = Constraint(name, cast(Sense, sense), bound, per_step=_per_step_bound(fields))
+            made[name] = Constraint(name, cast(Sense, sense), bound, per_step=per_step)
     return list(made.values())
-
-
-def _per_step_bound(fields: Fields) -> bool:
-    per_step = fields.table.get("per_step", False)
-    if not isinstance(per_step, bool):
-        fields.fail(f"'per_step' is {per_step!r}, expected true or false", "per_step")
-    return per_step
 
 
 def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *, timed: bool) -> list[Fields]:
@@ -114,7 +119,7 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *,
         fields = Fields(whole.path, f"transition {i}", table)
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
-            fields.what = f"transition from {table['state']!r} under {table['action']!r}{at}"
+            fields.what = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
         fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ())
         entries.append(fields)
     return entries
@@ -138,6 +143,7 @@ def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Cons
         action.find(fields.name("action"), fields, "action"),
         fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
         {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
+        successors.tolerance(),
         fields.number("reward"),
         tuple(fields.number(c.name) for c in constraints),
     )
@@ -167,7 +173,9 @@ def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name])
         if s not in always and len(covered) < H:
             missing = next(h for h in range(H) if h not in covered)
             when = f" at step {missing + 1}" if covered else ""
-            model.fail(f"state {name!r} has no transition{when}: every state needs at least one action at every step")
+            model.fail(
+                f"state {quoted(name)} has no transition{when}: every state needs at least one action at every step"
+            )
 
 
 def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
@@ -188,10 +196,10 @@ def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
     listed = model.list_of("per_step", str, "texts")
     for what in listed:
         if what not in PER_STEP:
-            model.fail(f"'per_step' lists {what!r}{nearest(what, PER_STEP)}", "per_step")
+            model.fail(f"'per_step' lists {quoted(what)}{nearest(what, PER_STEP)}", "per_step")
     for what, row in differs.items():
         if what not in listed:
-            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {what!r}")
+            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {quoted(what)}")
     return set(listed)
 
 
@@ -212,8 +220,8 @@ def _filled(rows: list[Row], shape: tuple[int, int, int], values: list[float]) -
     return array
 
 
-def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> Kernel:
-    """The rows' probabilities, each row checked where the file gives it."""
+def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> tuple[Kernel, float]:
+    """The rows' probabilities, each row checked where the file gives it, and by how much one had to be corrected."""
     T, S, A = shape
     at = {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}
     placed = [(index, x, p) for index, row in at.items() for x, p in row.next.items()]
@@ -223,24 +231,26 @@ def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> 
     for i, row in at.items():
         if renormalise and sums[i] <= 0:
             row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, expected more than 0", "next")
-        if not renormalise and abs(sums[i] - 1) > ROW_SUM_TOLERANCE:
-            rule = f"expected 1 within {ROW_SUM_TOLERANCE:g} (renormalise=True divides by the sum)"
-            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule}", "next")
-    return kernel
+        if not renormalise and abs(sums[i] - 1) > row.tolerance:
+            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
+    tolerance = np.zeros(T * S * A)
+    tolerance[list(at)] = 0.0 if renormalise else [row.tolerance for row in at.values()]
+    return corrected_rows(kernel, tolerance.reshape(shape))
 
 
-def _start(model: Fields, state: Index) -> FloatArray:
-    """mu [S] from the name of a state or a table of probabilities."""
+def _start(model: Fields, state: Index, renormalise: bool) -> tuple[FloatArray, float]:
+    """mu [S] from the name of a state or a table of probabilities, and by how much it had to be corrected."""
     mu = np.zeros(len(state.position))
     if not isinstance(model.table["start"], dict):
         mu[state.find(model.name("start"), model, "start")] = 1.0
-        return mu
+        return mu, 0.0
     start = model.inner("start")
     for name, p in start.probabilities().items():
         mu[state.find(name, start, name)] = p
-    if abs(mu.sum() - 1) > ROW_SUM_TOLERANCE:
-        model.fail(f"'start' sums to {mu.sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}", "start")
-    return mu
+    tolerance = start.tolerance()
+    if not renormalise and abs(mu.sum() - 1) > tolerance:
+        model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)}; {REMEDY}", "start")
+    return corrected_start(mu, 0.0 if renormalise else tolerance)
 
 
 def grid_of(whole: Fields, state: Index, A: int) -> Grid | None:
@@ -252,7 +262,7 @@ def grid_of(whole: Fields, state: Index, A: int) -> Grid | None:
     cells = fields.list_of("cells", list, "[row, column]")
     for cell in cells:
         if len(cell) != 2 or not all(type(x) is int for x in cell):
-            fields.fail(f"'cells' lists {cell!r}, expected [row, column]", "cells")
+            fields.fail(f"'cells' lists {quoted(cell)}, expected [row, column]", "cells")
     if len(cells) != len(state.position):
         fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state.position)}", "cells")
     arrows = fields.list_of("arrows", str, "texts") if "arrows" in fields.table else []

@@ -10,12 +10,16 @@ from json import decoder, scanner
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.source import Table
 
 
 def parse(path: Path, text: str) -> Table:
-    """The document; every object in it is a `Table` that knows its line. A key given twice is refused."""
+    """The document; every object in it is a `Table` that knows its line, and every fraction is `Written`.
+
+    A key given twice is refused.
+    """
     try:
         document = _Decoder(text).decode(text)
     except json.JSONDecodeError as error:
@@ -31,7 +35,7 @@ class _Decoder(json.JSONDecoder):
     """A decoder that asks where each object begins, which only the scanner in Python lets us do."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(object_pairs_hook=lambda pairs: pairs)
+        super().__init__(object_pairs_hook=lambda pairs: pairs, parse_float=Written)
         self.newlines = [match.start() for match in re.finditer("\n", text)]
         self.parse_object = self._object
         self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
@@ -43,7 +47,7 @@ class _Decoder(json.JSONDecoder):
         if len(table) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise json.JSONDecodeError(f"key {twice!r} is given twice", *text_and_start)
+            raise json.JSONDecodeError(f"key {quoted(twice)} is given twice", *text_and_start)
         return table, end
 
 

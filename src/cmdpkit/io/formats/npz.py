@@ -1,18 +1,18 @@
-"""Arrays and a JSON header in one npz file: the form for large models and policies. Nothing is ever unpickled."""
+"""Arrays and a JSON header in one npz file: the form for large models and policies."""
 
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.formats.source import Table
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.archive import Archive, Expected, opened
+from cmdpkit.io.formats.source import Fields, Table
 
 Arrays = dict[str, NDArray[Any]]
 VERSION = 1
@@ -24,43 +24,37 @@ def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) 
     try:
         np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
     except UnicodeEncodeError as error:
-        raise CmdpkitError(f"{text[error.start]!r} in a name is half a character, which UTF-8 cannot hold") from None
+        half = quoted(text[error.start])
+        raise CmdpkitError(f"{half} in a name is half a character, which UTF-8 cannot hold") from None
 
 
-def read(path: Path, kind: str, dtypes: Mapping[str, str]) -> tuple[Table, Arrays]:
-    """Header and arrays of a file of this kind, each array with the dtype it must have."""
-    stored = _load(path)
-    if "header" not in stored or stored["header"].dtype != np.uint8:
+def read(path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected]]) -> tuple[Fields, Arrays]:
+    """Header and arrays of a file of this kind.
+
+    ``layout`` checks the header and says what it declares: the type and shape of every array. Arrays are read only when
+    all of them agree with it, so a file takes no more memory than the thing it declares.
+    """
+    with opened(path) as archive:
+        header = Fields(path, "header", _header(archive, kind))
+        expected = layout(header)
+        archive.check(expected, ignored=("header",))
+        return header, {name: archive.read(name) for name in expected}
+
+
+def _header(archive: Archive, kind: str) -> Table:
+    path = archive.path
+    found = archive.members.get("header")
+    if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
     try:
-        header = Table(json.loads(stored.pop("header").tobytes()))
+        header = Table(json.loads(archive.read("header").tobytes()))
+    except CmdpkitError:
+        raise
     except (ValueError, TypeError, RecursionError) as error:
         raise CmdpkitError(f"{path}: the header is damaged: {error}") from None
     if header.pop("format", None) != f"cmdpkit {kind}":
         raise CmdpkitError(f"{path}: not a {kind} written by cmdpkit")
     version = header.pop("version", None)
     if version != VERSION:
-        raise CmdpkitError(f"{path}: version {version!r} of the format; this cmdpkit reads version {VERSION}")
-    for name, dtype in dtypes.items():
-        if name not in stored:
-            raise CmdpkitError(f"{path}: array {name!r} is missing")
-        if stored[name].dtype != np.dtype(dtype):
-            raise CmdpkitError(f"{path}: array {name!r} has dtype {stored[name].dtype}, expected {dtype}")
-    for name in stored:
-        if name not in dtypes:
-            raise CmdpkitError(f"{path}: unknown array {name!r}; expected are {', '.join(dtypes)}")
-    return header, stored
-
-
-def _load(path: Path) -> Arrays:
-    try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise CmdpkitError("the archive has no end")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                return dict(stored)
-    except OSError as error:
-        raise CmdpkitError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception as error:  # zipfile and numpy name no closed set of what damaged or foreign bytes make them raise
-        raise CmdpkitError(f"{path}: not a complete npz file of plain arrays: {error}") from None
+        raise CmdpkitError(f"{path}: version {quoted(version)} of the format; this cmdpkit reads version {VERSION}")
+    return header

@@ -6,22 +6,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cmdpkit.io.formats import npz
+from cmdpkit.io.formats.archive import Expected
 from cmdpkit.io.formats.criterion import KEYS, constraint_entry, criterion_entry, read_criterion
 from cmdpkit.io.formats.describe import grid_table, names_entry
 from cmdpkit.io.formats.document import constraints_of, grid_of
 from cmdpkit.io.formats.source import Fields, Index
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
-
-DTYPES = {
-    "indptr": "int64",  # [T*S*A + 1]
-    "successors": "int32",  # [nonzeros]
-    "prob": "float64",  # [nonzeros]
-    "r": "float64",  # [1 or H, S, A]
-    "signals": "float64",  # [N, 1 or H, S, A], in the user's sense
-    "actions": "bool",  # [1 or H, S, A]
-    "mu": "float64",  # [S]
-}
 
 
 def write(file: BinaryIO, cmdp: CMDP) -> None:
@@ -42,27 +33,38 @@ def write(file: BinaryIO, cmdp: CMDP) -> None:
 
 def read(path: Path, *, renormalise: bool = False) -> CMDP:
     """A model that `write` stored."""
-    header, arrays = npz.read(path, "model", DTYPES)
-    fields = Fields(path, "header", header)
-    fields.only(("states", "actions", "constraint"), (*KEYS, "grid"))
-    states, actions = fields.names("states"), fields.names("actions")
+    header, arrays = npz.read(path, "model", _layout)
+    states, actions = header.names("states"), header.names("actions")
     S, A = len(states), len(actions)
-    for name, shape in (("r", (S, A)), ("signals", (S, A)), ("actions", (S, A)), ("mu", (S,))):
-        if arrays[name].shape[-len(shape) :] != shape:
-            fields.fail(f"array {name!r} has shape {arrays[name].shape}, expected it to end in {shape}")
-    T, rest = divmod(arrays["indptr"].size - 1, S * A)
-    if rest or T < 1:
-        fields.fail(f"array 'indptr' has {arrays['indptr'].size} entries, expected 1 + a multiple of {S * A}")
+    T = (arrays["indptr"].size - 1) // (S * A)
     return CMDP(
         Kernel(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"]),
         arrays["r"],
         arrays["signals"],
         mu=arrays["mu"],
-        **read_criterion(fields),
+        **read_criterion(header),
         actions=arrays["actions"],
-        constraints=constraints_of(fields),
+        constraints=constraints_of(header),
         states=states,
         action_names=actions,
         renormalise=renormalise,
-        grid=grid_of(fields, Index("state", states), A),
+        grid=grid_of(header, Index("state", states), A),
     )
+
+
+def _layout(header: Fields) -> dict[str, Expected]:
+    """The arrays of the model that a header declares, with every length an axis may have."""
+    header.only(("states", "actions", "constraint"), (*KEYS, "grid"))
+    H = read_criterion(header).get("horizon", 1)
+    S, A, N = len(header.names("states")), len(header.names("actions")), len(constraints_of(header))
+    steps = (1, H)  # whatever does not depend on the step is stored once
+    entries = range(H * S * A * S + 1)
+    return {
+        "indptr": Expected("int64", ((S * A + 1, H * S * A + 1),)),
+        "successors": Expected("int32", (entries,)),
+        "prob": Expected("float64", (entries,)),
+        "r": Expected("float64", (steps, (S,), (A,))),
+        "signals": Expected("float64", ((N,), steps, (S,), (A,))),  # in the user's sense
+        "actions": Expected("bool", (steps, (S,), (A,))),
+        "mu": Expected("float64", ((S,),)),
+    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from string import Template
 
 import numpy as np
 
+from cmdpkit.errors import quoted
+from cmdpkit.io.formats.markdown import escaped, line
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import Name
 
 
 def markdown(policy: Policy) -> str:
@@ -19,9 +19,9 @@ def markdown(policy: Policy) -> str:
     title = f"# Policy for {H} steps, {S} states, {A} actions"
     if policy.is_stationary:
         heads, title = ["state", "action"], f"# Stationary policy for {S} states, {A} actions"
-    lines = [title, "", _line(heads), _line(["---"] * len(heads))]
+    lines = [title, "", line(heads), line(["---"] * len(heads))]
     for s, name in enumerate(policy.states):
-        lines.append(_line([_escaped(name), *(_decision(policy, first - 1, s) for first, _ in phases)]))
+        lines.append(line([escaped(name), *(_decision(policy, first - 1, s) for first, _ in phases)]))
     return "\n".join(lines) + "\n"
 
 
@@ -36,17 +36,8 @@ def _decision(policy: Policy, h: int, s: int) -> str:
     row = policy.pi[h, s]
     used = np.flatnonzero(row).tolist()
     if len(used) == 1:
-        return _escaped(policy.action_names[used[0]])
-    return " / ".join(f"{_escaped(policy.action_names[a])} {100 * row[a]:.4g} %" for a in used)
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escaped(name: Name) -> str:
-    """A name on one line in which Markdown sees nothing special."""
-    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", " ".join(str(name).split()))
+        return escaped(policy.action_names[used[0]])
+    return " / ".join(f"{escaped(policy.action_names[a])} {100 * row[a]:.4g} %" for a in used)
 
 
 def python_module(policy: Policy) -> str:
@@ -60,7 +51,7 @@ def python_module(policy: Policy) -> str:
         lines.append(f"    ({first}, (")
         for state, row in zip(policy.states, policy.pi[first - 1].tolist(), strict=True):
             used = tuple((a, p) for a, p in enumerate(row) if p > 0)
-            lines.append(f"        {used!r},  # {state!r}")
+            lines.append(f"        {used!r},  # {quoted(state)}")
         lines.append("    )),")
     states, actions = (f"({', '.join(map(repr, names))},)" for names in (policy.states, policy.action_names))
     module = _MODULE.substitute(H=H, S=S, A=A, states=states, actions=actions, phases="\n".join(lines))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.validate import Name, is_int, names_of
+from cmdpkit.errors import CmdpkitError, printable, quoted
+from cmdpkit.io.formats.decimals import tolerance_of
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
+from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
 MAX_NAMES = 10_000_000  # a number of names beyond this is a slip, not a model
 
@@ -33,7 +34,7 @@ def suffix_of(path: Path, known: tuple[str, ...]) -> str:
     """The suffix in small letters, if it is one of the known ones."""
     suffix = path.suffix.lower()
     if suffix not in known:
-        raise CmdpkitError(f"{path}: unknown suffix {path.suffix!r}, expected one of {', '.join(known)}")
+        raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {', '.join(known)}")
     return suffix
 
 
@@ -45,7 +46,7 @@ def reading(path: Path) -> Iterator[None]:
     except MemoryError:
         raise CmdpkitError(f"{path}: what the file describes does not fit in memory") from None
     except ValueError as error:
-        raise CmdpkitError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
 
 
 class Table(dict[str, Any]):
@@ -66,7 +67,7 @@ class Fields:
         self.path, self.what = path, what
         self.table = table if isinstance(table, Table) else Table(table if isinstance(table, Mapping) else ())
         if not isinstance(table, Mapping):
-            self.fail(f"expected a table, got {shortened(table)}")
+            self.fail(f"expected a table, got {quoted(table)}")
 
     def fail(self, message: str, key: str | None = None) -> NoReturn:
         """Raise ValueError("file:line: what: message")."""
@@ -86,31 +87,38 @@ class Fields:
         """Refuse missing and unknown keys."""
         for key in self.table:
             if key not in required and key not in optional:
-                self.fail(f"unknown key {key!r}{nearest(key, (*required, *optional))}", key)
+                self.fail(f"unknown key {quoted(key)}{nearest(key, (*required, *optional))}", key)
         for key in required:
             if key not in self.table:
-                self.fail(f"{key!r} is missing")
+                self.fail(f"{quoted(key)} is missing")
 
     def number(self, key: str) -> float:
         """A finite number."""
         value = self.table[key]
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
-        self.fail(f"{key!r} is {shortened(value)}, expected a finite number", key)
+        self.fail(f"{quoted(key)} is {quoted(value)}, expected a finite number", key)
 
     def whole(self, key: str, low: int = 1, high: int | None = None) -> int:
         """A whole number from low to high."""
         value = self.table[key]
         if not is_int(value) or value < low or (high is not None and value > high):
             limits = f"at least {low}" if high is None else f"from {low} to {high}"
-            self.fail(f"{key!r} is {shortened(value)}, expected a whole number, {limits}", key)
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected a whole number, {limits}", key)
         return int(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.table[key]
+        if not isinstance(value, bool):
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected true or false", key)
+        return value
 
     def text(self, key: str) -> str:
         """A string."""
         value = self.table[key]
         if not isinstance(value, str):
-            self.fail(f"{key!r} is {shortened(value)}, expected text", key)
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected text", key)
         return value
 
     def name(self, key: str) -> Name:
@@ -123,8 +131,8 @@ class Fields:
         if is_int(value):
             return range(1, self.whole(key, 1, MAX_NAMES) + 1)
         if not isinstance(value, list) or not value:
-            self.fail(f"{key!r} is {shortened(value)}, expected a list of names or how many there are", key)
-        listed = [self._name(key, f"{key!r} entry {i}", x) for i, x in enumerate(value, 1)]
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected a list of names or how many there are", key)
+        listed = [self._name(key, f"{quoted(key)} entry {i}", x) for i, x in enumerate(value, 1)]
         with self.locating(key):
             return names_of(key, listed, len(listed))
 
@@ -132,14 +140,14 @@ class Fields:
         """A list of texts, tables, ..."""
         value = self.table[key]
         if not isinstance(value, list) or not all(isinstance(x, kind) for x in value):
-            self.fail(f"{key!r} is {shortened(value)}, expected a list of {what}", key)
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected a list of {what}", key)
         return value
 
     def inner(self, key: str) -> Fields:
         """The table under a key, which stands where the key does unless it has lines of its own."""
         value = self.table[key]
         if not isinstance(value, Mapping) or not value:
-            self.fail(f"{key!r} is {shortened(value)}, expected a table that is not empty", key)
+            self.fail(f"{quoted(key)} is {quoted(value)}, expected a table that is not empty", key)
         line = getattr(value, "line", None) or self.table.lines.get(key, self.table.line)
         return Fields(self.path, f"{self.what}: {key}", Table(value, line, getattr(value, "lines", None)))
 
@@ -147,15 +155,21 @@ class Fields:
         """The whole table, all of it numbers that are at least 0."""
         for key in self.table:
             if self.number(key) < 0:
-                self.fail(f"{key!r} has probability {self.table[key]!r}, expected at least 0", key)
+                self.fail(f"{quoted(key)} has probability {quoted(self.table[key])}, expected at least 0", key)
         return {key: float(p) for key, p in self.table.items()}
+
+    def tolerance(self) -> float:
+        """How far from 1 the probabilities may sum, given the decimals they are written with."""
+        if abs(sum(self.table.values()) - 1) <= ROW_SUM_TOLERANCE:
+            return ROW_SUM_TOLERANCE  # decimals need not be counted, which takes long
+        return tolerance_of(self.table.values())
 
     def _name(self, key: str, what: str, value: Any) -> Name:
         if isinstance(value, str) and value.strip():
             return value
         if is_int(value):
             return int(value)
-        self.fail(f"{what} is {shortened(value)}, expected a name", key)
+        self.fail(f"{what} is {quoted(value)}, expected a name", key)
 
 
 class Index:
@@ -168,20 +182,5 @@ class Index:
     def find(self, name: Name, fields: Fields, key: str) -> int:
         """Position of a name, or a complaint that suggests the nearest."""
         if str(name) not in self.position:
-            fields.fail(f"unknown {self.what} {name!r}{nearest(str(name), self.position)}", key)
+            fields.fail(f"unknown {self.what} {quoted(name)}{nearest(str(name), self.position)}", key)
         return self.position[str(name)]
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the known one most like it, or the first few."""
-    listed = list(known)
-    near = difflib.get_close_matches(word, listed, 1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known are {', '.join(listed[:8])}{' ...' if len(listed) > 8 else ''}"
-
-
-def shortened(value: Any) -> str:
-    """repr(value), cut where it would fill the screen."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

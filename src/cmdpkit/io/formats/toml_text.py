@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ _ASSIGNMENT = re.compile(rf"{_KEY}=")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def parse(path: Path, text: str) -> Table:
-    """The document, each of its top-level tables knowing its line."""
+def parse(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
+    """The document, each of its top-level tables knowing its line; ``number`` makes fractions of their text."""
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(text, parse_float=number)
     except tomllib.TOMLDecodeError as error:
         at = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
         line = int(at[2]) if at else text.count("\n") + 1

@@ -5,7 +5,7 @@
     safe_planner    planners that play a known safe policy until they can prove another one safe
     doubly_planner  of these, what OPSRL and DOPE have in common
     iterating       those that move policy and prices a little after every episode
-    settings        numbers that do not change during a run, and how a preset and single changes become one
+    settings        parameters that several of them have
     baseline        what some must be told about the problem
     notes           what a user is told where the constants of a theory are vacuous
 

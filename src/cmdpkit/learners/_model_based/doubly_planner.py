@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
-from cmdpkit.learners._model_based.settings import Radii, chosen
+from cmdpkit.learners._model_based.settings import Radii
 from cmdpkit.learners._planning.confidence import (
     confidence_box,
     mean_log,
@@ -22,6 +24,7 @@ from cmdpkit.learners._planning.confidence import (
 )
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.extended import plan
+from cmdpkit.learners.params import Preset
 
 
 @dataclass(frozen=True)
@@ -35,36 +38,28 @@ class Doubly(Radii):
         self._expect("warm_up", 0 <= self.warm_up < math.inf, "a finite number, at least 0")
 
 
-PRESETS = {"theory": Doubly(), "practical": Doubly(c=1e-3, warm_up=0.0)}
-
-
 class DoublyPlanner(SafePlanner):
     """Plans in a box of kernels with utilities lowered by H sum beta_p; what the reward gets is up to the algorithm."""
 
     params: Doubly
+    presets: ClassVar[Mapping[str, Preset]] = {"practical": Doubly(c=1e-3, warm_up=0.0), "theory": Doubly()}
 
-    def __init__(
-        self,
-        spec: Spec,
-        preset: str,
-        reward_weights: tuple[float, float],  # of beta_l and of sum beta_p, both times H / slack_b
-        /,
-        *,
-        baseline: Any = None,
-        baseline_utility: Any = None,
-        **changes: Any,
-    ) -> None:
-        super().__init__(spec, chosen(PRESETS, preset, changes), baseline, baseline_utility)
+    def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
+        super().__init__(spec, preset=preset, **given)
         p, (S, A, H, K) = self.params, (spec.S, spec.A, spec.H, spec.K)
         self.kernel_log = p.c * math.log(2 * S * A * H * K / p.delta)
         self.mean_log = 0.0 if p.deterministic else mean_log(S, A, H, spec.N, K, p.delta, p.c)
         self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
-        self.reward_weights = [weight * H / self.margin for weight in reward_weights]
+        self.reward_weights = [weight * H / self.margin for weight in self.reward_bonus()]
         least = H * float(total_radius(np.eye(1, S)[0], K, self.kernel_log))  # of a pair with one successor
         pessimism = H * math.sqrt(self.mean_log / K) + (H - 1) * least
         self.notes = self._doubt(pessimism, self.margin)
         if self.warm_up >= K and not self.notes:
             self.notes = (f"the baseline is played in the first {self.warm_up:.3g} episodes, hence throughout",)
+
+    @abstractmethod
+    def reward_bonus(self) -> tuple[float, float]:
+        """Weights of beta_l and of sum beta_p in the bonus of the reward, both times H / slack_b."""
 
     def plan(self, means: Estimate) -> Decided:
         """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""

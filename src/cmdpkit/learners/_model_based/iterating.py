@@ -8,14 +8,12 @@ there.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.counting import CHANGED, EPISODES, Counting, end_episode
-from cmdpkit.learners._model_based.settings import Settings
+from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._planning.confidence import total_radius, update_mean_radius, update_transition_bonus
 from cmdpkit.learners._planning.empirical import Estimate
 from cmdpkit.learners._planning.evaluation import update_truncated_values
@@ -26,22 +24,19 @@ FLOOR = 1e-26  # smallest probability of an action: one that is 0 could never co
 
 
 class Iterating(Counting):
-    """Counts, and how the policies of late have chosen."""
+    """Counts, and remembers how the policies of late have chosen."""
 
-    def __init__(self, spec: Spec, settings: Settings) -> None:
-        super().__init__(spec, settings)
+    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         self.allowed: BoolArray = np.array(spec.allowed, order="C")
-        # Choices before and since the number of episodes last doubled.
-        self.usage = np.zeros((2, spec.H, spec.S, spec.A))
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that changes, by name; the arrays themselves."""
-        return super().arrays | {"usage": self.usage}
+        # [2, H, S, A]: choices before and since the number of episodes last doubled.
+        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
-        used = self.usage.sum(axis=0)
+        used = self.choices.sum(axis=0)
         reached = used.sum(axis=-1, keepdims=True)
         return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
 
@@ -53,25 +48,25 @@ class Iterating(Counting):
         """The policy is always ready."""
 
     def _end(self) -> None:
-        end_episode(self.book)
-        use(self.book, self.usage)
+        self.playing.episodes[0] += 1
+        remember(self.playing, self.choices)
         self._improve()
 
 
-class Bench(NamedTuple):
-    """Room for the values of a policy in the estimated model; nothing here outlives an episode."""
+class Evaluation(NamedTuple):
+    """The values of a policy in the estimated model; they are found anew after every episode."""
 
-    means: Estimate  # its arrays are refilled
-    bonus: FloatArray  # [H, S, A], added to every signal
-    radius: FloatArray  # [T, S, A], of signals
-    x: FloatArray  # [H, S, A]
-    Q: FloatArray  # [1+N, H, S, A]
-    V: FloatArray  # [H+1, S]
-    start: FloatArray  # [1+N], optimistic start values
-    mixed: FloatArray  # [H, S, A], Q of reward and priced utilities together
+    means: Estimate  # the estimated model, whose arrays are filled again each time
+    bonus: FloatArray  # [H, S, A]: what is added to every signal
+    radius: FloatArray  # [T, S, A]: the confidence radius of signals
+    x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
+    Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
+    V: FloatArray  # [H+1, S]: state values of the signal that is being evaluated
+    start: FloatArray  # [1+N]: optimistic values of the start
+    mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
 
     @classmethod
-    def of(cls, means: Estimate, H: int) -> Bench:
+    def of(cls, means: Estimate, H: int) -> Evaluation:
         """Around an estimated model, for H steps."""
         signals, _, S, A = means.signals.shape
         return cls(
@@ -87,37 +82,37 @@ class Bench(NamedTuple):
 
 
 @compiled
-def evaluate(bench, pi, start_bonus):  # type: ignore[no-untyped-def]  # pragma: no cover
+def evaluate(values, pi, start_bonus):
     """Fill Q, `start` with truncated values of signals + bonus under pi in the estimated model."""
-    H, S, A = bench.x.shape
-    T = len(bench.means.p)
-    for n in range(len(bench.Q)):
+    H, S, A = values.x.shape
+    T = len(values.means.p)
+    for n in range(len(values.Q)):
         for h in range(H):
             for s in range(S):
                 for a in range(A):
-                    bench.x[h, s, a] = bench.means.signals[n, h % T, s, a] + bench.bonus[h, s, a]
-        update_truncated_values(bench.means.p, bench.x, pi, bench.Q[n], bench.V)
-        bench.start[n] = start_bonus
+                    values.x[h, s, a] = values.means.signals[n, h % T, s, a] + values.bonus[h, s, a]
+        update_truncated_values(values.means.p, values.x, pi, values.Q[n], values.V)
+        values.start[n] = start_bonus
         for s in range(S):
-            bench.start[n] += bench.means.mu[s] * bench.V[0, s]
-        bench.start[n] = min(bench.start[n], float(H))
+            values.start[n] += values.means.mu[s] * values.V[0, s]
+        values.start[n] = min(values.start[n], float(H))
 
 
 @compiled
-def bernstein_bonus(bench, kernel_log, mean_log):  # type: ignore[no-untyped-def]  # pragma: no cover
+def bernstein_bonus(values, kernel_log, mean_log):
     """Fill `bonus` with beta_l + H sum_s' beta_p; returns that of the start distribution."""
-    H, S, A = bench.bonus.shape
-    update_mean_radius(bench.means.visits, mean_log, bench.radius)
-    update_transition_bonus(bench.means, kernel_log, bench.bonus)
+    H, S, A = values.bonus.shape
+    update_mean_radius(values.means.visits, mean_log, values.radius)
+    update_transition_bonus(values.means, kernel_log, values.bonus)
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                bench.bonus[h, s, a] = bench.radius[h % len(bench.radius), s, a] + H * bench.bonus[h, s, a]
-    return H * total_radius(bench.means.mu, bench.means.episodes[0], kernel_log)
+                values.bonus[h, s, a] = values.radius[h % len(values.radius), s, a] + H * values.bonus[h, s, a]
+    return H * total_radius(values.means.mu, values.means.episodes[0], kernel_log)
 
 
 @compiled
-def mix(Q, lam, mixed):  # type: ignore[no-untyped-def]  # pragma: no cover
+def mix(Q, lam, mixed):
     """Fill mixed [H, S, A] with Q[0] + sum_n lam_n Q[1 + n]."""
     H, S, A = mixed.shape
     for h in range(H):
@@ -129,7 +124,7 @@ def mix(Q, lam, mixed):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def mirror(pi, G, rate, allowed):  # type: ignore[no-untyped-def]  # pragma: no cover
+def mirror(pi, G, rate, allowed):
     """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below FLOOR."""
     H, S, A = pi.shape
     for h in range(H):
@@ -148,23 +143,23 @@ def mirror(pi, G, rate, allowed):  # type: ignore[no-untyped-def]  # pragma: no 
 
 
 @compiled
-def _retire(usage):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _retire(choices):
     """The newer half becomes the older one."""
-    for h in range(usage.shape[1]):
-        for s in range(usage.shape[2]):
-            for a in range(usage.shape[3]):
-                usage[0, h, s, a] = usage[1, h, s, a]
-                usage[1, h, s, a] = 0.0
+    for h in range(choices.shape[1]):
+        for s in range(choices.shape[2]):
+            for a in range(choices.shape[3]):
+                choices[0, h, s, a] = choices[1, h, s, a]
+                choices[1, h, s, a] = 0.0
 
 
 @compiled
-def use(book, usage):  # type: ignore[no-untyped-def]  # pragma: no cover
+def remember(playing, choices):
     """Note how the policy of the episode that has ended chooses where it went; a doubling retires the older half."""
-    k = book.clock[EPISODES]
-    for h in range(len(book.pi)):
-        s = book.path[h]
-        for a in range(book.pi.shape[2]):
-            usage[1, h, s, a] += book.pi[h, s, a]
+    k = playing.episodes[0]
+    for h in range(len(playing.pi)):
+        s = playing.path[h]
+        for a in range(playing.pi.shape[2]):
+            choices[1, h, s, a] += playing.pi[h, s, a]
     if k & (k - 1) == 0:
-        _retire(usage)
-    book.clock[CHANGED] = 1
+        _retire(choices)
+    playing.changed[0] = True

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners import Source
-from cmdpkit.learners._model_based.counting import (
-    BASELINE,
-    CHANGED,
-    INFEASIBLE,
-    ON_BASELINE,
-    PLANS,
-    REFUSED,
-    Counting,
-    end_episode,
-    play,
-)
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.learners._planning.confidence import point
 from cmdpkit.learners._planning.empirical import Estimate, estimate, mark_planned
@@ -44,10 +36,36 @@ class Decided(NamedTuple):
         return cls(found.pi, lam, found.value + start_bonus, found.feasible)
 
 
+@dataclass
+class PlanLog:
+    """How planning went so far."""
+
+    plans: int = 0  # plans made
+    infeasible: int = 0  # plans that found no policy within the bounds
+    last_infeasible: bool = False  # whether the last plan was one of these
+    on_baseline: bool = False  # whether the policy in use is the known safe one
+    baseline_episodes: int = 0  # episodes that played the known safe policy
+
+    def planned(self, decided: Decided) -> None:
+        """Note a plan."""
+        self.plans += 1
+        self.infeasible += not decided.feasible
+        self.last_infeasible, self.on_baseline = not decided.feasible, decided.baseline
+
+    def played(self, episodes: int) -> None:
+        """Note episodes of the policy in use."""
+        self.baseline_episodes += episodes if self.on_baseline else 0
+
+
 class Planner(Counting):
     """Plans from the counts: whenever one has doubled, or before every episode."""
 
     params: Planning
+    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "plan_log")
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.plan_log = PlanLog()
 
     @abstractmethod
     def plan(self, means: Estimate) -> Decided:
@@ -65,45 +83,48 @@ class Planner(Counting):
 
     def warnings(self) -> tuple[str, ...]:
         """Bounds that the last plan found out of reach."""
-        if not self.book.clock[REFUSED]:
+        if not self.plan_log.last_infeasible:
             return ()
-        return ("in no model that the data allow does a policy meet the bounds: they may be impossible",)
+        return (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
 
     def explain(self) -> dict[str, Any]:
         """How often it planned, without finding a policy that meets the bounds, and played the known safe policy."""
-        plans, infeasible, baseline = (int(self.book.clock[i]) for i in (PLANS, INFEASIBLE, BASELINE))
-        return {"plans": plans, "infeasible_plans": infeasible, "baseline_episodes": baseline}
+        log = self.plan_log
+        return {
+            "plans": log.plans,
+            "infeasible_plans": log.infeasible,
+            "baseline_episodes": log.baseline_episodes,
+        }
 
     def _begin(self) -> None:
         if not self.counts.due[0]:
             return
         decided = self.plan(estimate(self.counts))
         mark_planned(self.counts)
-        book = self.book
-        book.pi[...], book.lam[...] = decided.pi, decided.lam
-        book.clock[PLANS] += 1
-        book.clock[INFEASIBLE] += not decided.feasible
-        book.clock[REFUSED] = not decided.feasible
-        book.clock[ON_BASELINE] = decided.baseline
-        book.clock[CHANGED] = 1
+        self.plan_log.planned(decided)
+        self.playing.pi[...], self.playing.lam[...] = decided.pi, decided.lam
+        self.playing.changed[0] = True
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
         every, done = self.params.replan == "episode", 0
         while done < out.shape[1]:
             self._begin()
-            done = _episodes(source.simulator, source.meter, self.counts, self.book, rng, out, done, every)
+            before = done
+            done = _episodes(source.simulator, source.meter, self.counts, self.playing, rng, out, done, every)
+            self.plan_log.played(done - before)
 
     def _end(self) -> None:
-        end_episode(self.book)
+        self.playing.episodes[0] += 1
+        self.plan_log.played(1)
         if self.params.replan == "episode":
             self.counts.due[0] = True
 
 
 @compiled
-def _episodes(sim, meter, counts, book, rng, out, done, every):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _episodes(sim, meter, counts, playing, rng, out, done, every):
     """Fill the columns of out from `done` on, until a plan is due; how many are filled then."""
     for k in range(done, out.shape[1]):
-        play(sim, meter, counts, book, rng, out, k)
+        play(sim, meter, counts, playing, rng, out, k)
         if every:
             counts.due[0] = True
         if counts.due[0]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.baseline import policy_of, utilities_of
 from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.learners._planning.empirical import estimate
 from cmdpkit.model.transitions import FloatArray
 
@@ -17,8 +16,18 @@ from cmdpkit.model.transitions import FloatArray
 class SafePlanner(Planner):
     """A planner with a baseline pi [H, S, A] of known utilities, by whose least margin over the bounds it is scaled."""
 
-    def __init__(self, spec: Spec, settings: Planning, baseline: Any, baseline_utility: Any) -> None:
-        super().__init__(spec, settings)
+    needs: ClassVar[tuple[str, ...]] = ("baseline", "baseline_utility")
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        preset: str | None = None,
+        baseline: Any = None,
+        baseline_utility: Any = None,
+        **params: Any,
+    ) -> None:
+        super().__init__(spec, preset=preset, **params)
         self.baseline = policy_of(spec, baseline)
         self.baseline_utility = utilities_of(spec, baseline_utility)
         self.margin = float((self.baseline_utility - spec.rho).min(initial=np.inf))

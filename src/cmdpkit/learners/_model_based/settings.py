@@ -1,22 +1,19 @@
-"""Settings of the model-based learners: what they have in common, and how a preset and single changes become one."""
+"""Settings that several model-based learners have in common."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Spec
+from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._planning.confidence import kernel_log, mean_log
-from cmdpkit.model.validate import index_of, is_int
+from cmdpkit.model.validate import MIN_DELTA, index_of
 
 CADENCES = ("doubling", "episode")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Params):
     """Numbers that do not change during a run; the defaults are the theory's."""
 
     delta: float = 0.1  # probability with which the guarantee may fail
@@ -24,12 +21,8 @@ class Settings:
     pooled: bool = False  # count all steps together: right only if nothing in the model depends on the step
 
     def __post_init__(self) -> None:
-        self._expect("delta", 0 < self.delta < 1, "a probability between 0 and 1, both excluded")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
         self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
-
-    def _expect(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
 @dataclass(frozen=True)
@@ -68,23 +61,3 @@ def logs(spec: Spec, p: Settings, deterministic: bool) -> tuple[float, float]:
     sizes = spec.S, spec.A, spec.H
     signals = 0.0 if deterministic else mean_log(*sizes, spec.N, spec.K, p.delta, p.c)
     return kernel_log(*sizes, spec.K, p.delta, p.c), signals
-
-
-Any_Settings = TypeVar("Any_Settings", bound=Settings)
-
-
-def chosen(presets: Mapping[str, Any_Settings], preset: str, changes: Mapping[str, Any]) -> Any_Settings:
-    """The preset, with some settings changed by name."""
-    names = list(presets)
-    made = presets[names[index_of("preset", names, preset)]]
-    known = [field.name for field in fields(made)]
-    for name, value in changes.items():
-        index_of("parameter", known, name)
-        if _kind(value) != _kind(getattr(made, name)):
-            raise CmdpkitError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
-    return replace(made, **changes)
-
-
-def _kind(value: Any) -> str:
-    """Numbers, truth values and words do not stand for each other."""
-    return "number" if is_int(value) or isinstance(value, float) else type(value).__name__

@@ -93,14 +93,14 @@ def start_bonus(means: Estimate, log: float) -> float:
 
 
 @compiled
-def hoeffding(n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+def hoeffding(n, log):
     """Radius of a mean of n observations in [0, 1]; at least 1 without any."""
     radius = math.sqrt(log / max(n, 1))
     return max(1.0, radius) if n == 0 else radius
 
 
 @compiled
-def bernstein(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+def bernstein(p, n, log):
     """Radius of a frequency p among n observations; at least 1 without any."""
     x = log / max(n, 1)
     radius = 2.0 * math.sqrt(p * (1.0 - p) * x) + 14.0 / 3.0 * x
@@ -108,7 +108,7 @@ def bernstein(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def total_radius(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
+def total_radius(p, n, log):
     """Sum of the radii of the frequencies p [S]."""
     total = 0.0
     for s in range(len(p)):
@@ -117,7 +117,7 @@ def total_radius(p, n, log):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def update_mean_radius(visits, log, radius):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_mean_radius(visits, log, radius):
     """Fill radius [T, S, A]."""
     T, S, A = visits.shape
     for t in range(T):
@@ -127,7 +127,7 @@ def update_mean_radius(visits, log, radius):  # type: ignore[no-untyped-def]  # 
 
 
 @compiled
-def update_transition_bonus(means, log, bonus):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_transition_bonus(means, log, bonus):
     """Fill bonus [H, S, A]."""
     H, S, A = bonus.shape
     for h in range(H):
@@ -139,7 +139,7 @@ def update_transition_bonus(means, log, bonus):  # type: ignore[no-untyped-def] 
 
 
 @compiled
-def update_box(means, log, H, box):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_box(means, log, H, box):
     """Fill `box` (a Box); a row of the last step, if it has its own, is the estimate alone."""
     T, S, A = means.moved.shape
     for t in range(T):
@@ -151,7 +151,7 @@ def update_box(means, log, H, box):  # type: ignore[no-untyped-def]  # pragma: n
 
 
 @compiled
-def _interval(p, n, log, certain, lo, up):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _interval(p, n, log, certain, lo, up):
     """Fill lo and up [S] with p -+ its radii, cut to [0, 1]."""
     for s in range(len(p)):
         radius = 0.0 if certain else bernstein(p[s], n, log)

@@ -82,13 +82,13 @@ def estimate(counts: Counts) -> Estimate:
 
 
 @compiled
-def count_start(counts, s):  # type: ignore[no-untyped-def]  # pragma: no cover
+def count_start(counts, s):
     """An episode begins in s."""
     counts.starts[s] += 1
 
 
 @compiled
-def count_step(counts, h, s, a, outcomes, x):  # type: ignore[no-untyped-def]  # pragma: no cover
+def count_step(counts, h, s, a, outcomes, x):
     """Action a was taken at (h, s) and earned outcomes[x] [1+N]; a plan is due once such a count has doubled."""
     t = np.uint64(h) % np.uint64(len(counts.visits))
     counts.visits[t, s, a] += 1
@@ -99,19 +99,19 @@ def count_step(counts, h, s, a, outcomes, x):  # type: ignore[no-untyped-def]  #
 
 
 @compiled
-def count_move(counts, h, s, a, s_next):  # type: ignore[no-untyped-def]  # pragma: no cover
+def count_move(counts, h, s, a, s_next):
     """Action a at (h, s) led to s_next; not to be called at the last step."""
     counts.moves[np.uint64(h) % np.uint64(len(counts.moves)), s, a, s_next] += 1
 
 
 @compiled
-def plan_is_due(counts):  # type: ignore[no-untyped-def]  # pragma: no cover
+def plan_is_due(counts):
     """Whether some visit count has doubled since the last plan: at most T S A log2(2 K H) plans in K episodes."""
     return counts.due[0]
 
 
 @compiled
-def mark_planned(counts):  # type: ignore[no-untyped-def]  # pragma: no cover
+def mark_planned(counts):
     """A plan was made with these counts."""
     counts.due[0] = False
     T, S, A = counts.visits.shape
@@ -122,7 +122,7 @@ def mark_planned(counts):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @compiled
-def update_estimate(counts, means):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_estimate(counts, means):
     """Fill `means` (an Estimate) from the counts."""
     T, S, A = counts.visits.shape
     means.episodes[0] = _mean(counts.starts, means.mu)
@@ -137,7 +137,7 @@ def update_estimate(counts, means):  # type: ignore[no-untyped-def]  # pragma: n
 
 
 @compiled
-def _mean(seen, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _mean(seen, p):
     """Fill p with the empirical distribution of `seen` (uniform if empty); returns how many there are."""
     total = 0
     for s in range(len(seen)):

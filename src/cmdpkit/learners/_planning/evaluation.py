@@ -16,7 +16,7 @@ from cmdpkit.model.transitions import FloatArray
 
 def policy_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A] and V [H+1, S] of a signal x [1 or H, S, A] under pi [H, S, A] and p [1 or H, S, A, S]."""
-    Q, V = _room(pi)
+    Q, V = _no_values(pi)
     update_values(readonly(p), readonly(x), readonly(pi), Q, V)
     return Q, V
 
@@ -28,30 +28,30 @@ def truncated_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[Floa
     >>> truncated_values(p, np.array([[[0.5]], [[9.0]], [[-1.0]]]), pi)[1].ravel().tolist()
     [2.5, 2.0, 0.0, 0.0]
     """
-    Q, V = _room(pi)
+    Q, V = _no_values(pi)
     update_truncated_values(readonly(p), readonly(x), readonly(pi), Q, V)
     return Q, V
 
 
-def _room(pi: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _no_values(pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     H, S, _ = pi.shape
     return np.zeros(pi.shape), np.zeros((H + 1, S))
 
 
 @compiled
-def update_values(p, x, pi, Q, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_values(p, x, pi, Q, V):
     """Fill Q [H, S, A] and V [H+1, S]."""
     _backward(p, x, pi, -np.inf, np.inf, Q, V)
 
 
 @compiled
-def update_truncated_values(p, x, pi, Q, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+def update_truncated_values(p, x, pi, Q, V):
     """Fill Q [H, S, A], cut to [0, H - h], and V [H+1, S]."""
     _backward(p, x, pi, 0.0, 1.0, Q, V)
 
 
 @compiled
-def _backward(p, x, pi, least, most_per_step, Q, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _backward(p, x, pi, least, most_per_step, Q, V):
     """The recursion with every Q[h] cut to [least, most_per_step * (H - h)]."""
     H, S, A = pi.shape
     V[H] = 0.0

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import FEASIBLE, Choice, Columns
+from cmdpkit.exact.columns import Choice, Columns
+from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.learners._planning.confidence import Box
 from cmdpkit.learners._planning.evaluation import policy_values
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
@@ -41,7 +42,7 @@ class BoxPool(Columns):
 
     def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
         super().__init__(r, g, H)
-        self.last = Optimistic.room(H, self.S, self.A, 1 + self.N)
+        self.last = Optimistic.empty(H, self.S, self.A, 1 + self.N)
         signals = np.empty((1 + self.N, *self._objective.shape))
         for signal, x in zip(signals, (r, *g), strict=True):
             signal[:] = x
@@ -88,7 +89,7 @@ def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: 
 
 
 @compiled
-def _add_flow(weight, pair, d, q, z):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_flow(weight, pair, d, q, z):
     """Add `weight` times the flow of a pair to q [H, S, A] and z [H, S, A, S]; d [2, S] is scratch."""
     H, S = pair.choice.shape
     for s in range(S):

@@ -30,7 +30,7 @@ class Optimistic(NamedTuple):
     order: IntArray  # [S]
 
     @classmethod
-    def room(cls, H: int, S: int, A: int, M: int) -> Optimistic:
+    def empty(cls, H: int, S: int, A: int, M: int) -> Optimistic:
         """Arrays for `extended_induction` to fill."""
         return cls(
             choice=np.zeros((H, S), dtype=np.int16),
@@ -51,13 +51,13 @@ def extended_value_iteration(
     `signals` [M, 1 or H, S, A] are evaluated under the maximiser; `allowed` [1 or H, S, A] says which actions exist.
     """
     _, S, A = objective.shape
-    found = Optimistic.room(H, S, A, len(signals))
+    found = Optimistic.empty(H, S, A, len(signals))
     extended_induction(Box(*map(readonly, box)), readonly(objective), readonly(signals), readonly(allowed), found)
     return found
 
 
 @compiled
-def extended_induction(box, objective, signals, allowed, found):  # type: ignore[no-untyped-def]  # pragma: no cover
+def extended_induction(box, objective, signals, allowed, found):
     """Fill `found` (an Optimistic)."""
     H, S = found.choice.shape
     A, M = allowed.shape[2], len(signals)
@@ -94,7 +94,7 @@ def extended_induction(box, objective, signals, allowed, found):  # type: ignore
 
 
 @compiled
-def best_row(lo, up, V, order, row):  # type: ignore[no-untyped-def]  # pragma: no cover
+def best_row(lo, up, V, order, row):
     """Fill row [S] with the distribution in [lo, up] that maximises row . V; `order` lists the states by falling V."""
     missing, value = 1.0, 0.0
     for s in range(len(V)):
@@ -112,7 +112,7 @@ def best_row(lo, up, V, order, row):  # type: ignore[no-untyped-def]  # pragma: 
 
 
 @compiled
-def sort_descending(V, order):  # type: ignore[no-untyped-def]  # pragma: no cover
+def sort_descending(V, order):
     """Reorder the states in `order` by falling V: insertion, which is quick where neighbouring steps agree."""
     for i in range(1, len(order)):
         s = order[i]

@@ -5,83 +5,89 @@ utility; actions maximise Q + sum_n lam_n C_n, and the prices move against what 
 
     lam_n <- clip(lam_n + eta (rho_n - realised utility n), 0, lam_max).
 
-PRI begins with a short run of it, and can use it as a base learner: all of it stays inside `Spec.allowed`. Optimism is
-in the first values alone (H - h at step h), so a few random actions are mixed in; the price is a step behind, so the
-violation it ends with is of order sqrt(K).
+CL-PRI begins with a short run of it, and PRI can use it as a base learner: all of it stays inside `Spec.allowed`.
+Optimism is in the first values alone (H - h at step h), so a few random actions are mixed in; the price is a step
+behind, so the violation it ends with is of order sqrt(K).
 
-Guarantee: none. Needs: nothing beside K. Output: the greedy policy at the mean prices. Memory O(H S A (1 + N)).
+Output: the greedy policy at the mean prices. Memory O(H S A (1 + N)).
 
-Symbols: Q, C_n = columns of `Tables.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
+Symbols: Q, C_n = columns of `Learned.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
 towards what was seen, as in optimistic Q-learning (Jin et al., arXiv 1807.03765). Prices change at the end of a frame,
 by the sum over its episodes: a policy that stays for a few episodes is what makes exact regret cheap.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._state import copies, put_back
-from cmdpkit.learners.dual_q.kernel import Constants, Tables, choose, end_episode, learn, play, scan
-from cmdpkit.learners.dual_q.presets import Params, params
+from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners.dual_q.presets import DualQParams, practical
+from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play, scan
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
 
-class Learner:
+class DualQ(Learner):
     """Dual-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=20_000))
+    >>> learner = DualQ(Spec.of(cmdp, K=20_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)
     >>> bool(abs(returns.utilities[:, 10_000:].mean() - 2.0) < 0.05)
     True
     """
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        self.spec = spec
-        self.params = params(spec, preset, changes)
-        self.notes: tuple[str, ...] = ()
+    title = "Dual-Q: optimistic Q-learning of reward and utilities, with prices that follow the realised utilities."
+    paper = "our own, after arXiv 1807.03765"
+    presets = {"practical": practical}
+
+    changing: ClassVar[tuple[str, ...]] = ("learned",)
+    params: DualQParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
         self.constants = _constants(spec, self.params)
-        self.tables = _tables(spec, self.params)
+        self.learned = _nothing_learned(spec, self.params)
         self._at = (0, 0, 0)  # step, state and action that await their outcome
-        scan(self.tables, self.constants)
+        scan(self.learned, self.constants)
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in the compiled loop."""
         source.check(self.spec)
         out = np.empty((1 + self.spec.N, n))
-        play(source.simulator, source.meter, self.tables, self.constants, rng, out)
+        play(source.simulator, source.meter, self.learned, self.constants, rng, out)
         return Returns(out[0], out[1:])
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        a = int(choose(self.tables, self.constants, 0, s, rng))
+        self.learned.changed[0] = False
+        a = int(choose(self.learned, self.constants, 0, s, rng))
         self._at = (0, s, a)
         return a
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
         h = self._at[0]
-        learn(self.tables, self.constants, *self._at, signals, s)
-        a = int(choose(self.tables, self.constants, h + 1, s, rng))
+        learn(self.learned, self.constants, *self._at, signals, s)
+        a = int(choose(self.learned, self.constants, h + 1, s, rng))
         self._at = (h + 1, s, a)
         return a
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        learn(self.tables, self.constants, *self._at, signals, 0)
-        end_episode(self.tables, self.constants)
+        learn(self.learned, self.constants, *self._at, signals, 0)
+        end_episode(self.learned, self.constants)
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
-        usable, explore = self.spec.allowed, self.tables.explore[0]
+        usable, explore = self.spec.allowed, self.learned.explore[0]
         mixed: FloatArray = (1 - explore) * self._greedy() + explore * (usable / usable.sum(axis=-1, keepdims=True))
         return mixed
 
@@ -94,13 +100,13 @@ class Learner:
     def usage(self) -> FloatArray:
         """How often each (h, s, a) was the greedy choice since the episodes last but one doubled, [H, S, A]."""
         spec = self.spec
-        used: FloatArray = self.tables.usage.sum(axis=0)
+        used: FloatArray = self.learned.usage.sum(axis=0)
         return used.reshape(spec.H, spec.S, spec.A)
 
     def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
         """Best action [H, S] at prices lam [N], by the values learned."""
         spec = self.spec
-        values = self.tables.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
+        values = self.learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
         weighed = np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
         best: NDArray[np.int64] = weighed.argmax(axis=-1)
         return best
@@ -108,37 +114,28 @@ class Learner:
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
-        return self.tables.weight[1:].copy()
+        return self.learned.weight[1:].copy()
 
     @property
     def mean_multipliers(self) -> FloatArray:
         """Average of the prices over the second half of the run; before that, the prices now."""
-        n, sums = self.tables.lam_sum[0], self.tables.lam_sum[1:]
+        n, sums = self.learned.lam_sum[0], self.learned.lam_sum[1:]
         return sums / n if n else self.multipliers
 
     def warnings(self) -> tuple[str, ...]:
         """Prices at their limit: bounds that look out of reach."""
         stuck = np.flatnonzero(self.multipliers >= self.params.lam_max)
         return tuple(
-            f"the price of constraint {n + 1} is at its limit lam_max = {self.params.lam_max:g}: its bound may be "
-            "impossible"
+            BoundWarning(f"the price of {{constraint}} is at its limit lam_max = {self.params.lam_max:g}", int(n))
             for n in stuck
         )
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all arrays that change, between two episodes."""
-        return copies(self.tables._asdict())
-
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same spec and parameters."""
-        put_back(self.tables._asdict(), state)
-
     def _greedy(self) -> FloatArray:
         spec = self.spec
-        return one_hot(self.tables.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+        return one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
 
 
-def _constants(spec: Spec, p: Params) -> Constants:
+def _constants(spec: Spec, p: DualQParams) -> Constants:
     word = np.uint64
     return Constants(
         H=word(spec.H),
@@ -156,12 +153,12 @@ def _constants(spec: Spec, p: Params) -> Constants:
     )
 
 
-def _tables(spec: Spec, p: Params) -> Tables:
+def _nothing_learned(spec: Spec, p: DualQParams) -> Learned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
     cells[:H, :, :, 0][~spec.allowed] = -np.inf
-    return Tables(
+    return Learned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         weight=np.append(1.0, np.full(N, float(p.lam_start))),
@@ -169,6 +166,7 @@ def _tables(spec: Spec, p: Params) -> Tables:
         lam_sum=np.zeros(1 + N),
         totals=np.zeros(1 + N),
         explore=np.array([float(p.explore)]),
-        clock=np.array([0, 1]),
+        episodes=np.zeros(1, dtype=np.int64),
+        changed=np.ones(1, dtype=bool),
         usage=np.zeros((2, H * S * A)),
     )

@@ -1,108 +1,276 @@
-"""PRI: prune, refine and identify one policy, with at most as many stochastic decisions as there are constraints.
+"""PRI: prune, refine and identify one policy, as published.
 
-Presets: "practical" (default) is our own, constrained policy iteration on data in a closed loop (`practical`);
-"paper" and "theory" are the algorithm of arXiv 2309.15395 with the schedules of its experiments and with its literal
-constants (`paper`).
+"Model-Free, Regret-Optimal Best Policy Identification in Online CMDPs" (arXiv 2309.15395). A base learner is run again
+and again to find which actions an optimum needs; then the few deterministic policies that are left are mixed, and at
+last the mixture is written as one Markov policy with at most N stochastic decisions. Output: that policy.
+Memory O(H S A (1 + N)), and O(H S) for each of the policies. Our own algorithm for the same purpose is `cl_pri`.
 
-Guarantee ("theory", if the optimum is well separated): regret of order H sqrt(K), zero weak violation, and one policy
-within order 1/sqrt(K) of the optimum; for "practical" see docs/theory/pri.md. Needs: nothing beside K. Output: one
-policy with at most N stochastic decisions, with a certificate ("practical"). Memory O(H S A (1 + N)^2).
+Everything solves the problem with tightened thresholds rho + eps_rho. The phases are in `prune` and `refine`,
+where their departures are listed; constants and schedules are in `presets`. Preset "paper" is what the
+published runs are consistent with: long base runs judged by usage, an unrelaxed one-sided Decomposition-Opt, all plays
+used for estimates.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import Learner, Returns, Source, Spec, State
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners.pri.base import under
+from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
+from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
+from cmdpkit.learners.pri.refine import IDENTIFY, Refinement, policies_in
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import index_of
 from cmdpkit.simulate.random import Stream
 
-PRESETS = ("practical", "paper", "theory")
+PHASES = ("slack", "pruning by usage", "pruning by comparison", "refinement", "identification")
+NOT_YET = -1
 
 
-class Learner:
-    """PRI at work; keyword arguments other than the preset change single parameters.
+class PRI(Learner):
+    """The published algorithm at work; keyword arguments change single parameters of the preset.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=200_000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 200_000)
-    >>> learner.recommend().shape, learner.certificate().episodes
-    ((3, 3, 3), 10000)
+    >>> learner = PRI(Spec.of(cmdp, K=1_500_000), eps_rho=0.01)
+    >>> _ = learner.run(Source.of(cmdp), stream(1), 1_500_000)
+    >>> learner.phases()
+    (('pruning by usage', 0), ('refinement', 100000), ('identification', 799732))
     """
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        self.spec = spec
-        self.inner: Any
-        if PRESETS[index_of("preset", PRESETS, preset)] == "practical":
-            from cmdpkit.learners.pri.practical import PracticalPRI
+    title = "PRI: prune, refine and identify one policy, with at most as many stochastic decisions as constraints."
+    guarantee = (
+        "if the optimum is well separated, with preset theory and for K beyond any that can be run: regret of order "
+        "H sqrt(K), zero weak violation, and one policy within order 1/sqrt(K) of the optimum"
+    )
+    paper = "arXiv 2309.15395"
+    presets = {"paper": paper_preset, "theory": theory_preset}
 
-            self.inner = PracticalPRI(spec, **changes)
-        else:
-            from cmdpkit.learners.pri.paper import PaperPRI
+    params: PRIParams
 
-            self.inner = PaperPRI(spec, preset, **changes)
-        self.notes: tuple[str, ...] = self.inner.notes
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        if preset == "practical":
+            raise CmdpkitError(
+                "preset 'practical' of pri is an algorithm of its own now: ask for cl-pri. The presets of pri, the "
+                "published algorithm, are paper and theory"
+            )
+        super().__init__(spec, preset=preset, **_with_quorum(params))
+        self.notes = notes(spec, self.preset, self.params)
+        self.pruning = Pruning(spec, self.preset, self.params)
+        self.refinement: Refinement | None = None
+        self.played = 0  # episodes
+        self.begins = np.full(len(PHASES), NOT_YET, dtype=np.int64)  # first episode of each phase
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
         source.check(self.spec)
-        returns: Returns = self.inner.run(source, rng, n)
-        return returns
+        out = np.empty((1 + self.spec.N, n))
+        done = 0
+        while done < n:
+            played = self._work().play(source, rng, out[:, done:])
+            self._count(played)
+            done += played
+        return Returns(out[0], out[1:])
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        return int(self.inner.first(s, rng))
+        return self._work().first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        return int(self.inner.next(signals, s, rng))
+        return self._work().next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        self.inner.last(signals)
+        self._work().last(signals)
+        self._count(1)
+
+    def _work(self) -> Pruning | Refinement:
+        """The phase that the next episode belongs to, noted when it begins."""
+        if self.begins[self._phase] == NOT_YET:
+            self.begins[self._phase] = self.played
+        return self.pruning if self.refinement is None else self.refinement
+
+    def _count(self, n: int) -> None:
+        """n episodes were played; the policies are made when pruning is over."""
+        self.played += n
+        if self.refinement is None and self.pruning.done:
+            self.refinement = self._refinement_of(self.pruning)
+
+    def _refinement_of(self, pruning: Pruning) -> Refinement:
+        return Refinement(self.spec, self.params, pruning.D, pruning.use, pruning.rho)
+
+    @property
+    def _phase(self) -> int:
+        """Which of PHASES the next episode belongs to."""
+        if self.refinement is not None:
+            return 4 if self.refinement.phase == IDENTIFY else 3
+        return {SLACK: 0, USAGE: 1, REFERENCE: 2, REDUCED: 2}[self.pruning.stage]
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays."""
-        pi: FloatArray = self.inner.behaviour()
-        return pi
+        if self.refinement is not None:
+            return self.refinement.behaviour()
+        return self.pruning.current.behaviour()
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now."""
-        pi: FloatArray = self.inner.recommend()
-        return pi
-
-    @property
-    def multipliers(self) -> FloatArray | None:
-        """lam [N], the prices of the constraints now; None where the preset has none."""
-        return getattr(self.inner, "multipliers", None)
-
-    def certificate(self) -> Intervals | None:
-        """Confidence intervals for value and utilities of the policy handed over, in unit scale, if there are any."""
-        found: Intervals | None = self.inner.certificate()
-        return found
+        """pi [H, S, A] to hand over now: from visits in the later phases, the base learner's while pruning."""
+        if self.refinement is not None:
+            return self.refinement.recommend()
+        return self.pruning.current.recommend()
 
     def phases(self) -> tuple[tuple[str, int], ...]:
-        """Names of the phases and their first episodes, counting from 0."""
-        return tuple(self.inner.phases())
+        """Phases begun so far, with their first episodes, counting from 0."""
+        return tuple((name, int(k)) for name, k in zip(PHASES, self.begins, strict=True) if k != NOT_YET)
 
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong by now."""
-        return tuple(self.inner.warnings())
+        said: list[str] = []
+        untested = int(self.pruning.untested.sum()) if self.pruning.done else 0
+        if untested:
+            said.append(
+                f"pruning ended after prune_max = {self.params.prune_max:,} episodes with {untested} actions not "
+                "tested: they were kept"
+            )
+        if self.pruning.slack <= 0:
+            missed = f"{-self.pruning.slack / self.spec.H:.2%} of the width of its range"
+            template = (
+                f"a base run that asked for utility alone missed a bound by {missed}; thresholds are not tightened"
+            )
+            said.append(BoundWarning(template))
+        return (*said, *self._about_policies())
+
+    def _about_policies(self) -> list[str]:
+        """Warnings of refinement: too many policies, a floor too high, weights that meet no threshold."""
+        found = self.refinement
+        if found is None:
+            return []
+        M = policies_in(self.pruning.D)
+        said: list[str] = []
+        if found.M < M:
+            said.append(
+                f"pruning left {_count(M)} policies, refinement takes the {found.M} most used ones; max_policies "
+                "raises that, compare=true or more runs prune further"
+            )
+        if found.floor < self.params.floor and self.params.floor_total == 1.0:
+            said.append(
+                f"the floor {self.params.floor:.3g} exceeds 1 / M with M = {found.M} policies: all weights are 1 / M"
+            )
+        if found.last_short:
+            said.append(
+                f"no weights of the {found.M} policies seem to meet the tightened thresholds: the smallest margin is "
+                "maximised instead"
+            )
+        missed = self.spec.rho - found.alpha @ found.estimates()[1]
+        noise = self.spec.H / np.sqrt(max(found.sums[:, 0].min(), 1.0))
+        for n in np.flatnonzero(missed > noise):
+            template = "the policies left by pruning miss {constraint} by {by} per episode"
+            said.append(BoundWarning(template, int(n), by=float(missed[n]), doubtful=False))
+        return said
 
     def explain(self) -> dict[str, Any]:
-        """The run's account as plain values: phases, decisions with their evidence, what stayed ambiguous."""
-        return dict(self.inner.explain())
+        """Thresholds, surviving actions, tests, policies and weights, as plain values.
+
+        Steps count from 1; states and actions are given by index, counting from 0.
+        """
+        pruning, said = self.pruning, {}
+        said["tightening"] = (pruning.rho - self.spec.rho).round(6).tolist()
+        if np.isfinite(pruning.slack):
+            said["slack estimate"] = round(pruning.slack, 6)
+        said["actions"] = {"to begin with": int(self.spec.allowed.sum()), "now": int(pruning.D.sum())}
+        if pruning.actions_after_usage:
+            said["actions"]["after usage"] = pruning.actions_after_usage
+            said["open decisions"] = self._open_decisions()
+        if len(pruning.tests):
+            said["tests"] = [_test(row) for row in pruning.tests]
+        if self.refinement is not None:
+            said["policies"] = self._policies(self.refinement)
+            said["weights by round"] = {int(row[0]): row[1:].round(4).tolist() for row in self.refinement.history}
+            said["rounds without feasible weights"] = self.refinement.rounds_short
+        return said
+
+    def _open_decisions(self) -> list[dict[str, Any]]:
+        """Decisions with several surviving actions, and their shares of use."""
+        D, share = self.pruning.D, conditional(self.pruning.use)
+        return [
+            {
+                "step": int(h) + 1,
+                "state": int(s),
+                "use": {int(a): round(float(share[h, s, a]), 4) for a in np.flatnonzero(D[h, s])},
+            }
+            for h, s in np.argwhere(D.sum(axis=-1) > 1)
+        ]
+
+    def _policies(self, found: Refinement) -> list[dict[str, Any]]:
+        """Each policy's actions at the open decisions, weight and estimates."""
+        v, w = found.estimates()
+        several = np.argwhere(self.pruning.D.sum(axis=-1) > 1)
+        choices = found.choices.reshape(found.M, self.spec.H, self.spec.S)
+        return [
+            {
+                "actions": [int(choices[m, h, s]) for h, s in several],
+                "weight": round(float(found.alpha[m]), 6),
+                "plays": int(found.plays[:, m].sum()),
+                "value": round(float(v[m]), 6),
+                "utilities": w[m].round(6).tolist(),
+            }
+            for m in range(found.M)
+        ]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all arrays that change, between two episodes."""
-        return dict(self.inner.state())
+        """Copies of all arrays that change; those of the phases under "pruning/" and "refinement/"."""
+        own = {"played": np.array(self.played), "begins": self.begins.copy()}
+        own |= {f"pruning/{name}": array for name, array in self.pruning.state().items()}
+        if self.refinement is not None:
+            own |= {f"refinement/{name}": array for name, array in self.refinement.state().items()}
+        return own
 
     def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same spec and parameters."""
-        self.inner.restore(state)
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        for name in ("played", "begins"):
+            if name not in state:
+                raise CmdpkitError(f"state[{name!r}] has shape missing, expected {np.shape(getattr(self, name))}")
+        pruning = Pruning(self.spec, self.preset, self.params)
+        pruning.restore(under("pruning/", state))
+        later, refinement = under("refinement/", state), None
+        if pruning.done:
+            refinement = self._refinement_of(pruning)
+            refinement.restore(later)
+        self.pruning, self.refinement = pruning, refinement
+        self.played, self.begins = int(state["played"]), np.array(state["begins"])
+
+
+def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:
+    """Where the number of usage runs is changed and the quorum is not, more than half of the runs are needed."""
+    runs = params.get("runs")
+    if isinstance(runs, int | float) and math.isfinite(runs):
+        return {"quorum": int(runs) // 2 + 1, **params}
+    return params
+
+
+def _test(row: FloatArray) -> dict[str, Any]:
+    """A line of `Pruning.tests`, readable."""
+    x = dict(zip(TEST_COLUMNS, row.tolist(), strict=True))
+    return {
+        "step": int(x["step"]) + 1,
+        "state": int(x["state"]),
+        "action": int(x["action"]),
+        "test": "alone" if x["kind"] == ALONE else "drop",
+        "votes": f"{int(x['yes'])} yes, {int(x['no'])} no",
+        "passed": bool(x["passed"]),
+        "value": round(x["value"], 4),
+        "reference": round(x["reference"], 4),
+        "margin": round(x["margin"], 4),
+        "after episode": int(x["episode"]),
+    }
+
+
+def _count(M: int) -> str:
+    return f"{M:,}" if M < 10**9 else f"about 1e{len(str(M)) - 1}"

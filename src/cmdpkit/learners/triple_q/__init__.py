@@ -4,13 +4,12 @@ Wei, Liu, Ying, "A Provably-Efficient Model-Free Algorithm for Constrained Marko
 arXiv 2106.01577). Three things are learned: action values Q of the reward, action values C_n of every utility, and
 queues Z_n that grow while a constraint is short. Actions maximise Q + sum_n (Z_n / eta) C_n.
 
-Guarantee ("theory"): regret of order (1/slack) H^4 sqrt(S A) K^0.8 and zero violation, for K beyond any that can be
-run. Needs: nothing beside K. Output: the occupancy of the last part of the run. Memory O(H S A (1 + N)).
+Output: the occupancy of the last part of the run. Memory O(H S A (1 + N)).
 
-Symbols: Q, C_n = columns of `Tables.cells`; t = its last column; Z = `queue`; Z / eta = `weight`; alpha_t = (chi + 1) /
-(chi + t); b_t = bonus / sqrt(bonus_offset + t).
+Symbols: Q, C_n = columns of `Learned.cells`; t = its last column; Z = `queue`; Z / eta = `weight`;
+alpha_t = (chi + 1) / (chi + t); b_t = bonus / sqrt(bonus_offset + t).
 
-Departures from the paper, all behind `Params` (see docs/algorithms/triple-q.md for why):
+Departures from the paper, all behind `TripleQParams` (see docs/algorithms/triple-q.md for why):
 - N constraints: one queue and one table C_n each, summed in the argmax, as the paper's conclusion suggests.
 - An action set: the learner never uses an action that `Spec.allowed` excludes (its Q is minus infinity).
 - Ties are broken at random when a frame begins (not in "practical", nor in the first frame); within a frame they go to
@@ -23,15 +22,15 @@ Departures from the paper, all behind `Params` (see docs/algorithms/triple-q.md 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._state import copies, put_back
-from cmdpkit.learners.triple_q.kernel import FRAMES, Constants, Tables, chosen, learn, play, scan
-from cmdpkit.learners.triple_q.presets import Params, notes, params
+from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
+from cmdpkit.learners.triple_q.updates import Constants, Learned, chosen, learn, play, scan
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
@@ -39,41 +38,76 @@ from cmdpkit.simulate.random import Stream
 MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in
 
 
-class Learner:
+class TripleQ(Learner):
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = Learner(Spec.of(cmdp, K=20_000), eta=4.0)
+    >>> learner = TripleQ(Spec.of(cmdp, K=20_000), eta=4.0)
     >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)
     >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
     True
     """
 
-    def __init__(self, spec: Spec, preset: str = "practical", **changes: Any) -> None:
-        self.spec = spec
-        self.params = params(spec, preset, changes)
-        self.notes = notes(spec, preset)
+    title = "Triple-Q: model-free learning with a virtual queue per constraint."
+    guarantee = (
+        "regret of order (1/slack) H^4 sqrt(S A) K^0.8 and zero violation with preset theory, for K beyond any that "
+        "can be run"
+    )
+    paper = "arXiv 2106.01577"
+    presets = {"practical": practical, "theory": theory, "authors": authors}
+
+    changing: ClassVar[tuple[str, ...]] = ("learned",)
+    params: TripleQParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.notes = notes(spec, self.preset)
         self.constants = _constants(spec, self.params)
-        self.tables = _tables(spec, self.params, self.constants)
-        scan(self.tables, self.constants)
+        self.learned = _nothing_learned(spec, self.params, self.constants)
+        self._episode_so_far = EpisodeSoFar.of(spec)
+        scan(self.learned, self.constants)
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in the compiled loop."""
         source.check(self.spec)
         out = np.empty((1 + self.spec.N, n))
-        play(source.simulator, source.meter, self.tables, self.constants, rng, out)
+        play(source.simulator, source.meter, self.learned, self.constants, rng, out)
         return Returns(out[0], out[1:])
 
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self.learned.changed[0] = False
+        self._episode_so_far.steps = 0
+        return self._act(s, rng)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self._episode_so_far.earn(signals)
+        return self._act(s, rng)
+
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and learn from the episode: no choice depended on that."""
+        done = self._episode_so_far
+        done.earn(signals)
+        learn(self.learned, self.constants, done.states, done.actions, done.signals, done.rng)
+
+    def _act(self, s: int, rng: Stream) -> int:
+        """Choose an action at the next step, and note both."""
+        now = self._episode_so_far
+        action = int(chosen(self.learned, self.constants, now.steps, s, rng))
+        now.states[now.steps], now.actions[now.steps], now.rng = s, action, rng
+        return action
+
     def episodic(self) -> Episodes:
-        """The learner in the hands of whatever owns the environment."""
+        """The learner for an owner of the environment who notes the steps himself."""
         return Episodes(self)
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions where the preset explores."""
         usable = self.spec.allowed
-        explore = self.tables.explore[0]
+        explore = self.learned.explore[0]
         pi: FloatArray = (1 - explore) * self._greedy() + explore * usable / usable.sum(axis=-1, keepdims=True)
         return pi
 
@@ -88,63 +122,83 @@ class Learner:
 
     def usage(self) -> FloatArray:
         """How often each (h, s, a) was used since the number of frames last but one doubled, [H, S, A]."""
-        spec, t = self.spec, self.tables
+        spec, t = self.spec, self.learned
         used: FloatArray = np.rint(t.usage.sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
         return used.reshape(spec.H, spec.S, spec.A)
 
     @property
     def multipliers(self) -> FloatArray:
         """Z / eta [N], the price in reward that is put on each utility now."""
-        return self.tables.weight.copy()
+        return self.learned.weight.copy()
 
     def warnings(self) -> tuple[str, ...]:
         """Bounds that are still missed in the second half of the run."""
-        spec, episodes = self.spec, self.tables.clock[FRAMES] * self.params.frame
+        spec, episodes = self.spec, self.learned.frames[0] * self.params.frame
         if episodes < spec.K / 2:
             return ()
         return tuple(
-            f"constraint {n + 1} is short by {debt / episodes:.3g} per episode (unit scale) on average over {episodes} "
-            f"episodes, at a multiplier of {lam:.3g}: its bound may be impossible, or K too small to learn to meet it"
-            for n, (lam, debt) in enumerate(zip(self.multipliers, self.tables.debt, strict=True))
+            BoundWarning(
+                f"{{constraint}} is missed by {{by}} per episode on average over {episodes} episodes, at a price of "
+                "{price} per unit",
+                n,
+                by=debt / episodes,
+                price=lam,
+            )
+            for n, (lam, debt) in enumerate(zip(self.multipliers, self.learned.debt, strict=True))
             if debt > MISSED * spec.H * episodes
         )
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all arrays that change, between two episodes."""
-        return copies(self.tables._asdict())
-
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same spec and parameters."""
-        put_back(self.tables._asdict(), state)
-
     def _greedy(self) -> FloatArray:
         spec = self.spec
-        return one_hot(self.tables.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+        return one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+
+
+@dataclass
+class EpisodeSoFar:
+    """The running episode, when it is driven step by step."""
+
+    states: IntArray  # [H]
+    actions: IntArray  # [H]
+    signals: FloatArray  # [H, 1+N]: reward and utilities
+    rng: Stream  # what random actions are drawn from
+    steps: int = 0  # how many steps are over
+
+    @classmethod
+    def of(cls, spec: Spec) -> EpisodeSoFar:
+        """For the sizes of a problem."""
+        states, actions = np.zeros((2, spec.H), dtype=np.int64)
+        return cls(states, actions, np.zeros((spec.H, 1 + spec.N)), np.zeros(4, dtype=np.uint64))
+
+    def earn(self, signals: FloatArray) -> None:
+        """Note the outcome of a step."""
+        self.signals[self.steps] = signals
+        self.steps += 1
 
 
 class Episodes:
-    """Triple-Q driven from outside, learning when an episode ends: the same as during it, for no step looks back."""
+    """Triple-Q driven from outside, learning when an episode ends: no step looks back, so it comes to the same."""
 
-    def __init__(self, learner: Learner) -> None:
-        self.tables, self.constants, self.S = learner.tables, learner.constants, learner.spec.S
+    def __init__(self, learner: TripleQ) -> None:
+        self.learned, self.constants, self.S = learner.learned, learner.constants, learner.spec.S
 
     def begin(self, rng: Stream) -> None:
         """A new episode."""
+        self.learned.changed[0] = False
         self.rng = rng
 
     def act(self, h: int, s: int) -> int:
         """The action to take at step h in state s."""
         if self.constants.explores:
-            return int(chosen(self.tables, self.constants, h, s, self.rng))
-        return int(self.tables.best.item(h * self.S + s))
+            return int(chosen(self.learned, self.constants, h, s, self.rng))
+        return int(self.learned.best.item(h * self.S + s))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
-        learn(self.tables, self.constants, states, actions, signals, self.rng)
+        learn(self.learned, self.constants, states, actions, signals, self.rng)
 
 
-def _constants(spec: Spec, p: Params) -> Constants:
-    room = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
+def _constants(spec: Spec, p: TripleQParams) -> Constants:
+    ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
     shares[:, 0] = p.reward_start, p.reward_ceiling
     word = np.uint64
@@ -154,8 +208,8 @@ def _constants(spec: Spec, p: Params) -> Constants:
         A=word(spec.A),
         bonus=(float(p.reward_bonus),) + spec.N * (float(p.utility_bonus),),
         lift=(float(p.reward_lift),) + spec.N * (float(p.utility_lift),),
-        fresh=room[:, None] * shares[0],
-        ceiling=room[:, None] * shares[1],
+        fresh=ahead[:, None] * shares[0],
+        ceiling=ahead[:, None] * shares[1],
         usable=np.array(spec.allowed).reshape(-1, spec.A),
         rho=spec.rho,
         K=float(spec.K),
@@ -179,13 +233,13 @@ def _constants(spec: Spec, p: Params) -> Constants:
     )
 
 
-def _tables(spec: Spec, p: Params, c: Constants) -> Tables:
+def _nothing_learned(spec: Spec, p: TripleQParams, c: Constants) -> Learned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = c.fresh[:, None, None]
     cells[:H, :, :, 0][~spec.allowed] = -np.inf
     explore = 1 - (1 - p.explore) * (1 - p.explore_start)
-    return Tables(
+    return Learned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         second=np.zeros((H + 1) * S),
@@ -198,7 +252,9 @@ def _tables(spec: Spec, p: Params, c: Constants) -> Tables:
         earned=np.zeros(1 + N),
         totals=np.zeros(1 + N),
         explore=np.array([explore, p.explore_start]),
-        clock=np.array([0, p.frame, 1]),
+        frames=np.zeros(1, dtype=np.int64),
+        left=np.array([p.frame]),
+        changed=np.ones(1, dtype=bool),
         kept=np.zeros(H * S * A),
         usage=np.zeros((2, H * S * A)),
     )

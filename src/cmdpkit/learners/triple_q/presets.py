@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Spec
-from cmdpkit.model.validate import index_of
-
-PRESETS = ("practical", "theory", "authors")
+from cmdpkit.learners import Params, Spec
 
 
 @dataclass(frozen=True)
-class Params:
+class TripleQParams(Params):
     """Numbers that do not change during a run. Values are in unit scale; H - h is what steps h.. can still earn."""
 
     frame: int  # episodes between two updates of the queues
@@ -50,30 +45,12 @@ class Params:
             self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         self._expect("eps_high", self.eps_high >= self.eps_low, f"at least eps_low = {self.eps_low:g}")
         self._expect("reward_ceiling", self.reward_ceiling >= self.reward_start > 0, "at least reward_start, above 0")
-        if self.frame != int(self.frame):
-            raise CmdpkitError(f"frame is {self.frame}, expected a whole number of episodes")
-
-    def _expect(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
-def params(spec: Spec, preset: str, changes: dict[str, Any]) -> Params:
-    """The preset for this spec, with some parameters changed by name."""
-    made = {"practical": practical, "theory": theory, "authors": authors}[PRESETS[index_of("preset", PRESETS, preset)]](
-        spec
-    )
-    known = [field.name for field in fields(Params)]
-    for name, value in changes.items():
-        if isinstance(getattr(made, known[index_of("parameter", known, name)]), bool) != isinstance(value, bool):
-            raise CmdpkitError(f"{name} is {value!r}, expected a value like {getattr(made, name)!r}")
-    return replace(made, **changes)
-
-
-def practical(spec: Spec) -> Params:
+def practical(spec: Spec) -> TripleQParams:
     """One rule for all instances, chosen on a development set (see docs/algorithms/triple-q.md)."""
     root = math.ceil(math.sqrt(spec.K))
-    return Params(
+    return TripleQParams(
         frame=root,
         eta=3.0,
         steady=0.5,
@@ -100,10 +77,10 @@ def practical(spec: Spec) -> Params:
     )
 
 
-def theory(spec: Spec) -> Params:
+def theory(spec: Spec) -> TripleQParams:
     """The constants of the paper's Theorem 1: full reset at every frame, fixed tightening, queues driven by C."""
     K, chi, eps = spec.K, spec.K**0.2, tightening(spec)
-    return Params(
+    return TripleQParams(
         frame=math.ceil(K**0.6),
         eta=K**0.2,
         steady=math.inf,
@@ -130,10 +107,10 @@ def theory(spec: Spec) -> Params:
     )
 
 
-def authors(spec: Spec) -> Params:
+def authors(spec: Spec) -> TripleQParams:
     """The settings of the published code, whose rewards go up to 100 per step, brought to unit scale (H = 25 there)."""
     H, K, frame = spec.H, spec.K, math.ceil(spec.K**0.6)
-    return Params(
+    return TripleQParams(
         frame=frame,
         eta=0.01 * K**0.2 * math.sqrt(spec.A * spec.S * H**4),
         steady=math.inf,

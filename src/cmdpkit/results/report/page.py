@@ -18,13 +18,15 @@ from typing import Any
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_text
+from cmdpkit.results.figures.style import COLOURS
 from cmdpkit.results.published import Row
 from cmdpkit.results.report.data import Detail, failures, problems, published
 from cmdpkit.results.study import Study
-from cmdpkit.results.style import COLOURS
 
-LIMIT = 2_000_000  # bytes
+MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
+# How much detail is tried, one after the other, until the page is small enough.
 DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
+THINNED = "This study is large: curves are thinned, and not every seed's policy is on this page."
 SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
 
 
@@ -35,16 +37,16 @@ def write_report(
     title: str = "",
     rows: Sequence[Row] = (),
     overwrite: bool = False,
-    limit: int = LIMIT,
+    limit: int = MOST_BYTES,
 ) -> Path:
-    """Write the report of a study; the page of a large study carries fewer points and policies, to stay under limit.
+    """Write the report of a study; where the page would exceed ``limit`` bytes, it has fewer points and policies.
 
     ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
     """
     return write_text(path, render(study, title=title, rows=rows, limit=limit), overwrite=overwrite)
 
 
-def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = LIMIT) -> str:
+def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:
     """The report as text."""
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
@@ -69,13 +71,12 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
             title=title or "Constrained MDPs: what was learned",
             version=__version__,
             runs=len(study.records),
+            zip=zip,
             published=published(rows),
             problems=parts,
             failures=failures(study),
             data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},
-            note=""
-            if complete
-            else "This study is large: curves are thinned, and not every seed's policy is on this page.",
+            notes=(*study.remarks(), *(() if complete else (THINNED,))),
             style=_asset("report.css"),
             script=script,
             policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
@@ -13,11 +12,11 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
-from cmdpkit.results.text.policies import DRAWN, MOST_ROWS, QUIET, plain_table, right
-from cmdpkit.results.text.wording import aligned, counted, duration, label, number, odds, percent, ranges, titled
+from cmdpkit.results.model_tables import constraint_table
+from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table, right
+from cmdpkit.results.text.policy import MOST_ROWS
+from cmdpkit.results.wording import counted, duration, label, number, odds, percent, ranges, titled
 
-GAP = Text()  # an empty line
-ROUNDING = 1e-9  # relative to the bound; a smaller slack is shown as 0
 VALUES = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
 MOST_STARTS = 3  # start states that are named
 
@@ -32,9 +31,9 @@ def solution(name: str, found: StationarySolution) -> RenderableType:
         )
     parts: list[RenderableType] = [headline, Text(_start(found), style=QUIET)]
     if found.cmdp.N:
-        parts += [GAP, _constraints(found)]
-    parts += [part for note in found.notes for part in (GAP, Text(note, style=DRAWN))]
-    return Group(*parts, GAP, *_policies(found), GAP, _proof(found))
+        parts += [EMPTY_LINE, TerminalTable(constraint_table(found))]
+    parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=DRAWN))]
+    return Group(*parts, EMPTY_LINE, *_policies(found), EMPTY_LINE, _proof(found))
 
 
 def _start(found: StationarySolution) -> str:
@@ -45,31 +44,14 @@ def _start(found: StationarySolution) -> str:
     return f"From {shown}."
 
 
-def _constraints(found: StationarySolution) -> Table:
-    """One row per constraint; discounted ones are shown per step as well."""
-    cs, values = found.cmdp.constraints, found.utilities.tolist()
-    slacks = [c.sign * (u - c.bound) for c, u in zip(cs, values, strict=True)]
-    slacks = [0.0 if abs(x) <= ROUNDING * max(1.0, abs(c.bound)) else x for x, c in zip(slacks, cs, strict=True)]
-    both = found.cmdp.criterion.kind == "discounted"
-    middle = (right("per step"), "bound per step") if both else ()
-    table = plain_table("constraint", right("value"), "bound", *middle, right("slack"), right("price"), "")
-    steps = found.cmdp.criterion.steps or 1.0
-    columns = (aligned(values), aligned([u / steps for u in values]), aligned(slacks), aligned(found.shadow_prices))
-    for c, value, per_step, slack, price, lam in zip(cs, *columns, found.shadow_prices, strict=True):
-        binds = Text("binding", style=DRAWN) if lam > NEGLIGIBLE else Text("not binding", style=QUIET)
-        also = [per_step, f"{c.symbol} {number(c.bound / steps)}"] * both
-        table.add_row(Text(label(c.name)), value, f"{c.symbol} {number(c.bound)}", *also, slack, price, binds)
-    return table
-
-
 def _policies(found: StationarySolution) -> list[RenderableType]:
     """The policy, or each policy of a mixture with its probability."""
     if isinstance(found.policy, Policy):
-        return [_draws(found), GAP, policy_table(found.cmdp, found.policy, found.occupancy[0])]
+        return [_draws(found), EMPTY_LINE, policy_table(found.cmdp, found.policy, found.occupancy[0])]
     parts: list[RenderableType] = []
     for weight, policy in zip(found.policy.weights.tolist(), found.policy.policies, strict=True):
         title = Text(f"Drawn at the start with probability {percent(weight)}, and kept for ever:")
-        parts += [title, policy_table(found.cmdp, policy, occupancy(found.cmdp, policy)[0]), GAP]
+        parts += [title, policy_table(found.cmdp, policy, occupancy(found.cmdp, policy)[0]), EMPTY_LINE]
     return parts[:-1]
 
 

@@ -18,16 +18,18 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Episodic, Stepwise
+from cmdpkit.errors import CmdpkitError, RunFailed
+from cmdpkit.learners import Episodic, Learner
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, shown, whole
 from cmdpkit.running.gym.reading import Numbers
-from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.random import Stream, uniform
 
 BLOCK = 64  # episodes between two calls of reset with a seed
+ROUNDING = 1e-9  # of a range's width: a reward or cost outside by no more counts as the end of its range
 
 
 class Problem(NamedTuple):
@@ -70,20 +72,26 @@ class Player:
         while not over:
             states[h] = s
             a = actions[h] = act(h, s)
-            result = step(a + first_action)
             try:
-                obs, flat[h * width], terminated, truncated, info = result
+                result = step(a + first_action)
+            except Exception as error:
+                raise _raised(k, h, f"env.step({a + first_action})", error) from error
+            try:
+                obs, reward, terminated, truncated, info = result
+                flat[h * width] = reward if type(reward) is float else real(reward)
                 if width == 2 and type(info["cost"]) is float:
                     flat[h * width + 1] = info["cost"]
                 elif width > 1:
-                    self.raw[h, 1:] = self._costs(info["cost"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise CmdpkitError(f"episode {k + 1}, step {h + 1}: {self._complaint(result)}") from error
+                    self.raw[h, 1:] = costs(info["cost"], width - 1)
+                over = terminated if type(terminated) is bool else flag(terminated)
+                over |= truncated if type(truncated) is bool else flag(truncated)
+                s = (obs if type(obs) is int else whole(obs)) - first
+            except Exception as error:  # only what the environment returned is touched here
+                raise RunFailed(f"episode {k + 1}, step {h + 1}: {complaint(result, width - 1)}") from error
             h += 1
-            over = terminated or truncated or h == H
-            s = int(obs) - first
+            over = over or h == H
             if not 0 <= s < size:
-                raise CmdpkitError(f"episode {k + 1}, step {h}: observation {obs} is not in the observation space")
+                raise RunFailed(f"episode {k + 1}, step {h}: observation {obs} is not in the observation space")
         self.lengths[k % BLOCK] = h
         self._settle(k, h)
         learner.end(self.states[k % BLOCK], self.actions[k % BLOCK], self.signals)
@@ -93,9 +101,9 @@ class Player:
         sign, low, span = self.affine.T
         signals: FloatArray = (sign * self.raw[h] - low) / span
         for n, x in enumerate(signals):
-            if not 0 <= x <= 1:
-                raise CmdpkitError(self._outside(k, h, n))
-        return signals
+            if not -ROUNDING <= x <= 1 + ROUNDING:
+                raise RunFailed(self._outside(k, h, n))
+        return signals.clip(0.0, 1.0)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What is needed to find the place again."""
@@ -105,6 +113,8 @@ class Player:
         """Lead the environment to the beginning of the k-th episode."""
         for name in ("root", "states", "actions", "lengths"):
             getattr(self, name)[...] = state[name]
+        if ((self.lengths < 0) | (self.lengths > self.problem.H)).any():
+            raise CmdpkitError(f"the saved episodes have other lengths than 0 .. {self.problem.H} steps")
         for j in range(k - k % BLOCK, k):
             s = self._begun(j)
             for h in range(self.lengths[j % BLOCK]):
@@ -113,21 +123,41 @@ class Player:
                         f"episode {j + 1}, step {h + 1}: played again with the same seed and actions, the environment "
                         "is in another state than before; a run in it cannot be resumed"
                     )
-                obs, *_ = self.env.step(int(self.actions[j % BLOCK, h]) + self.problem.actions.first)
-                s = int(obs) - self.problem.states.first
+                s = self._again(j, h)
 
     def _begun(self, k: int) -> int:
         """The first state of the k-th episode."""
         block, i = divmod(k, BLOCK)
-        if i:
-            obs, _ = self.env.reset()
-        else:
+        seed: dict[str, Any] = {}
+        if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
-            obs, _ = self.env.reset(seed=int(words.generate_state(1)[0]))
-        s = int(obs) - self.problem.states.first
+            seed = {"seed": int(words.generate_state(1)[0])}
+        try:
+            result = self.env.reset(**seed)
+        except Exception as error:
+            raise _raised(k, None, "env.reset", error) from error
+        try:
+            obs, _ = result if isinstance(result, tuple | list) else ()
+            s = whole(obs) - self.problem.states.first
+        except Exception as error:
+            raise RunFailed(f"episode {k + 1}: {reset_complaint(result)}") from error
         if not 0 <= s < self.problem.states.size:
-            raise CmdpkitError(f"episode {k + 1}: first observation {obs} is not in the observation space")
+            raise RunFailed(f"episode {k + 1}: first observation {obs} is not in the observation space")
         return s
+
+    def _again(self, k: int, h: int) -> int:
+        """The state that follows step h of the k-th episode, which is played a second time."""
+        a = int(self.actions[k % BLOCK, h]) + self.problem.actions.first
+        try:
+            result = self.env.step(a)
+        except Exception as error:
+            raise _raised(k, h, f"env.step({a})", error) from error
+        try:
+            obs, *_ = result
+            return whole(obs) - self.problem.states.first
+        except Exception as error:
+            said = complaint(result, len(self.problem.constraints))
+            raise RunFailed(f"episode {k + 1}, step {h + 1}: {said}") from error
 
     def _settle(self, k: int, t: int) -> None:
         """What t steps have brought, in unit scale and in sum, and the rest of the episode."""
@@ -143,27 +173,7 @@ class Player:
             self.problem.states.size,
         )
         if bad >= 0:
-            raise CmdpkitError(self._outside(k, *divmod(bad, self.raw.shape[1])))
-
-    def _costs(self, cost: Any) -> NDArray[Any]:
-        """Costs of a step as numbers [N]; any error is explained by `_complaint`."""
-        costs, N = np.asarray(cost), len(self.problem.constraints)
-        if costs.dtype.kind not in "biuf" or (costs.shape != (N,) and not (N == 1 and costs.shape == ())):
-            raise ValueError
-        return costs
-
-    def _complaint(self, result: Any) -> str:
-        """What is wrong with the answer of a step."""
-        if not isinstance(result, tuple) or len(result) != 5:
-            advice = "; cmdpkit.gym.CostFromStep takes the cost out of six" if len(result) == 6 else ""
-            return f"expected (obs, reward, terminated, truncated, info), got {len(result)} values{advice}"
-        _, reward, _, _, info = result
-        if np.ndim(reward):
-            return f"the reward is {reward!r}, expected a number; cmdpkit.gym.CostFromReward splits a vector"
-        N = len(self.problem.constraints)
-        if "cost" not in info:
-            return f'info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one'
-        return f'reward {reward!r} and info["cost"] = {info["cost"]!r}, expected a number and {N} numbers'
+            raise RunFailed(self._outside(k, *divmod(bad, self.raw.shape[1])))
 
     def _outside(self, k: int, h: int, n: int) -> str:
         """The message about a signal outside its range."""
@@ -172,15 +182,21 @@ class Player:
         what = "the reward" if n == 0 else f"the cost {self.problem.constraints[n - 1].name!r}"
         remedy = "reward_range=(low, high)" if n == 0 else "cost_ranges=[(low, high), ...]"
         return (
-            f"episode {k + 1}, step {h + 1}: {what} is {self.raw[h, n]:g}, outside its range {limits[0]:g} .. "
+            f"episode {k + 1}, step {h + 1}: {what} is {float(self.raw[h, n])!r}, outside its range {limits[0]:g} .. "
             f"{limits[1]:g}; give GymWorld the right one, {remedy}"
         )
+
+
+def _raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed:
+    """The failure of a run whose environment raised an exception."""
+    place = f"episode {k + 1}" if h is None else f"episode {k + 1}, step {h + 1}"
+    return RunFailed(f"{place}: {call} raised {shown(error)}")
 
 
 class ByStep:
     """A learner that is driven step by step, in the manner of an episodic one; k episodes are behind it."""
 
-    def __init__(self, learner: Stepwise, player: Player, k: int) -> None:
+    def __init__(self, learner: Learner, player: Player, k: int) -> None:
         self.learner, self.player, self.k = learner, player, k - 1
 
     def begin(self, rng: Stream) -> None:
@@ -201,16 +217,36 @@ class ByStep:
         self.learner.last(signals[H - 1])
 
 
+class FixedPolicy:
+    """A policy pi [H, S, A] that is played and learns nothing, in the manner of an episodic learner."""
+
+    def __init__(self, pi: FloatArray) -> None:
+        self.cdf = np.cumsum(pi, axis=-1)
+        self.cdf /= self.cdf[..., -1:]
+
+    def begin(self, rng: Stream) -> None:
+        """A new episode."""
+        self.rng = rng
+
+    def act(self, h: int, s: int) -> int:
+        """An action drawn from the policy."""
+        return int(np.searchsorted(self.cdf[h, s], uniform(self.rng), side="right"))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Nothing is learned."""
+
+
 @compiled
-def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]
     """Fill signals [H, 1+N] and what comes after step t; the index of the first value out of its range, or -1."""
     H, width = raw.shape
     for h in range(H):
         for n in range(width):
             x = affine[n, 0] * raw[h, n] if h < t else 0.0
-            signals[h, n] = (x - affine[n, 1]) / affine[n, 2]
-            if not 0.0 <= signals[h, n] <= 1.0:
+            x = (x - affine[n, 1]) / affine[n, 2]
+            if not -ROUNDING <= x <= 1.0 + ROUNDING:
                 return h * width + n
+            signals[h, n] = min(max(x, 0.0), 1.0)
             sums[n] += signals[h, n]
     for h in range(t, H):
         states[h] = S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -60,8 +60,8 @@ def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
 
 def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
     """Map of the reward to [0, 1], from the range given or declared by the environment."""
-    declared = env.metadata.get("reward_range", getattr(env.unwrapped, "reward_range", None))
-    if given is None and (declared is None or not np.isfinite(declared).all()):
+    declared = _metadata(env).get("reward_range", getattr(env.unwrapped, "reward_range", None))
+    if given is None and not _is_finite(declared):
         raise CmdpkitError(
             "the range of the reward is not known: give it, GymWorld(env, constraints, reward_range=(low, high)), or "
             'declare it in env.metadata["reward_range"]'
@@ -72,7 +72,7 @@ def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
 
 def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[Constraint]) -> tuple[Scale, ...]:
     """Maps of the utilities ("at most" costs, negated) to [0, 1]; costs lie between 0 and 1 unless declared."""
-    ranges = env.metadata.get("cost_ranges", [(0.0, 1.0)] * len(constraints)) if given is None else given
+    ranges = _metadata(env).get("cost_ranges", [(0.0, 1.0)] * len(constraints)) if given is None else given
     if not isinstance(ranges, Sequence) or len(ranges) != len(constraints):
         raise CmdpkitError(
             f"cost_ranges is {ranges!r}, expected a pair (low, high) for each of {len(constraints)} constraints"
@@ -82,6 +82,20 @@ def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[
         low, high = _ordered(f"cost range of {c.name!r}", pair)
         scales.append(Scale(low if c.sign > 0 else -high, high - low or 1.0))
     return tuple(scales)
+
+
+def _metadata(env: gymnasium.Env[Any, Any]) -> Mapping[str, Any]:
+    """What the environment declares; nothing where it declares no table."""
+    metadata = getattr(env, "metadata", None)
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _is_finite(declared: Any) -> bool:
+    """Whether a declared range, which may be anything, consists of finite numbers."""
+    try:
+        return bool(np.isfinite(np.asarray(declared, dtype=float)).all())
+    except (TypeError, ValueError):
+        return False
 
 
 def _ordered(what: str, pair: Any) -> Range:

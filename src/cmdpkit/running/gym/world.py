@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.solver import Infeasible, solve
-from cmdpkit.learners import Episodic, Learner, Spec, load, names
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve
+from cmdpkit.learners import Episodic, Learner, Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.evaluate import Values, evaluate, occupancy
@@ -21,10 +22,14 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask
 from cmdpkit.running.gym.adapters import WithCost
 from cmdpkit.running.gym.env import CMDPEnv
-from cmdpkit.running.gym.episodes import ByStep, Player, Problem
+from cmdpkit.running.gym.episodes import ByStep, FixedPolicy, Player, Problem
 from cmdpkit.running.gym.reading import Numbers, cost_scales, reward_scale, steps
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
 from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.simulator import Noise
+
+if TYPE_CHECKING:
+    from cmdpkit.running.gym.recipe import GymRecipe
 
 
 class GymWorld:
@@ -83,6 +88,21 @@ class GymWorld:
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
         self.fingerprint = self._digest()
+        self.recipe: GymRecipe | None = None  # how to make this world again, where that is known
+        self.bounds: Mapping[str, float] = {}
+        self.noise: Noise = "none"
+
+    def fresh(self) -> GymWorld:
+        """The same world with nothing counted yet, in an environment of its own."""
+        if self.recipe is None:
+            raise CmdpkitError(
+                f"{self.name} cannot be made again: name a function that makes it, 'package.module:function'"
+            )
+        return self.recipe.make()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.player.env.close()
 
     def spec(self, K: int) -> Spec:
         """What the learner is told. A run begins with it: counting starts from 0."""
@@ -137,6 +157,20 @@ class GymWorld:
         reach = occupancy(self.cmdp, policy).sum(axis=-1)
         return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
 
+    def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
+        """Totals [1+N, n] of n episodes of a policy, in the user's units and sense; they are not counted."""
+        sums = np.zeros(len(self.scales))
+        player = Player(self.player.env, self.problem, sums)
+        player.root[...] = rng
+        fixed, totals = FixedPolicy(pi), np.zeros((len(self.scales), n))
+        for k in range(n):
+            sums[...] = 0.0
+            player.episode(k, fixed, rng)
+            totals[:, k] = sums
+        signs = np.array([1.0, *(c.sign for c in self.constraints)])
+        earned: FloatArray = signs[:, None] * (totals * self.meter.scale[:, :1] + self.meter.scale[:, 1:])
+        return earned
+
     def state(self) -> dict[str, NDArray[Any]]:
         """The meter's sums, and how to find the place in the environment again."""
         return {**self.meter.state(), **self.player.state()}
@@ -146,15 +180,9 @@ class GymWorld:
         self.meter.restore(state)
         self.player.restore(state, int(self.meter.clock[EPISODES]))
 
-    def _driven(self, learner: Any, done: int) -> Episodic:
+    def _driven(self, learner: Learner, done: int) -> Episodic:
         """The learner in the form that the loop wants, after so many episodes."""
-        if hasattr(learner, "episodic"):
-            return cast("Episodic", learner.episodic())
-        if hasattr(learner, "next"):
-            return ByStep(learner, self.player, done)
-        able = [name for name in names() if {"episodic", "next"} & set(dir(load(name)))]
-        name = type(learner).__module__.rpartition(".")[2].replace("_", "-")
-        raise CmdpkitError(f"{name!r} cannot learn in a Gymnasium environment; these can: {', '.join(able)}")
+        return learner.episodic() or ByStep(learner, self.player, done)
 
     def _matched(
         self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]

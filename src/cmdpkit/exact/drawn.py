@@ -1,0 +1,158 @@
+"""Policies that are deterministic nearly everywhere: one action per step and state, and the few decisions that draw."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.exact.columns import Choice
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import njit
+from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
+from cmdpkit.model.transitions import FloatArray, IntArray
+
+
+class Drawn(NamedTuple):
+    """choice[h, s] is taken, except in D decisions: rows first[h] .. first[h+1], sorted by s, are those of step h."""
+
+    choice: Choice  # [H, S]
+    first: IntArray  # [H + 1]
+    s: IntArray  # [D]
+    a: NDArray[np.int16]  # [D, C], the actions of each decision, rising; those with probability 0 do not count
+    p: FloatArray  # [D, C], their probabilities
+
+    def policy(self, cmdp: CMDP) -> Policy:
+        """The same policy, written out as pi [H, S, A]."""
+        pi = one_hot(self.choice, cmdp.A)
+        h = np.repeat(np.arange(cmdp.H), np.diff(self.first))
+        pi[h, self.s] = 0.0
+        for a, p in zip(self.a.T, self.p.T, strict=True):
+            np.add.at(pi, (h, self.s, a), p)
+        return Policy.of(cmdp, pi)
+
+
+def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> Drawn:
+    """The Markov policy with the occupancy of a mixture of deterministic policies; default where it never goes."""
+    stacked = np.stack(choices)  # [C, H, S]
+    differ = int((stacked != stacked[0]).any(axis=0).sum())
+    C = len(choices)
+    choice, first = default.copy(), np.zeros(cmdp.H + 1, dtype=np.int64)
+    s, a = np.zeros(differ + 1, dtype=np.int64), np.zeros((differ + 1, C), dtype=np.int16)
+    p = np.zeros((differ + 1, C))
+    c = cmdp.compact
+    D = _blend(c.indptr, c.successors, c.prob, c.mu, stacked, weights, c.allowed.shape[2], choice, first, s, a, p)
+    order = np.argsort(a[:D], axis=1)
+    return Drawn(choice, first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
+
+
+def read_off(q: FloatArray, default: Choice) -> Drawn:
+    """The policy of an occupancy q [H, S, A]; default [H, S] where it never goes."""
+    q = np.where(q > NEGLIGIBLE, q, 0.0)
+    reach = q.sum(axis=-1)
+    choice = np.where(reach > 0, q.argmax(axis=-1), default).astype(np.int16)
+    h, s = np.nonzero((q > 0).sum(axis=-1) > 1)
+    first = np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64)
+    p = q[h, s] / reach[h, s, None]
+    return Drawn(choice, first, s, np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy(), p)
+
+
+def totals(cmdp: CMDP, drawn: Drawn, X: FloatArray | None = None) -> FloatArray:
+    """v and the utilities w [1 + N] from the start, by backward recursion.
+
+    X [H + 1, S, 1 + N], if given, is filled with the totals of all steps and states.
+    """
+    if X is None:
+        X = np.zeros((2, cmdp.S, 1 + cmdp.N))
+    c = cmdp.compact
+    _backward(c.indptr, c.successors, c.prob, c.r, c.g, c.allowed.shape[2], *drawn, X)
+    return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
+
+
+@njit(cache=True, nogil=True)
+def _blend(  # type: ignore[no-untyped-def]  # pragma: no cover
+    indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out
+):
+    """Fill everything from `choice` on; returns how many decisions draw."""
+    C, H, S = choices.shape
+    T = (len(indptr) - 1) // (S * A)
+    d = np.zeros((2, C, S))
+    for c in range(C):
+        d[0, c] = weights[c] * mu
+    D = 0
+    for h in range(H):
+        first[h] = D
+        now, then = d[h % 2], d[(h + 1) % 2]
+        then[:] = 0.0
+        for s in range(S):
+            used = 0
+            for c in range(C):
+                mass = now[c, s]
+                if mass <= 0.0:
+                    continue
+                a = choices[c, h, s]
+                j = 0
+                while j < used and a_out[D, j] != a:
+                    j += 1
+                if j == used:
+                    a_out[D, j], p_out[D, j] = a, 0.0
+                    used += 1
+                p_out[D, j] += mass
+                row = ((h % T) * S + s) * A + a
+                for i in range(indptr[row], indptr[row + 1]):
+                    then[c, successors[i]] += mass * prob[i]
+            if used == 0:
+                continue
+            total, most = 0.0, 0
+            for j in range(used):
+                total += p_out[D, j]
+                if p_out[D, j] > p_out[D, most]:
+                    most = j
+            choice[h, s] = a_out[D, most]
+            if used > 1:
+                for j in range(used):
+                    p_out[D, j] /= total
+                for j in range(used, C):
+                    a_out[D, j], p_out[D, j] = a_out[D, 0], 0.0
+                s_out[D] = s
+                D += 1
+    first[H] = D
+    return D
+
+
+@njit(cache=True, nogil=True)
+def _backward(  # type: ignore[no-untyped-def]  # pragma: no cover
+    indptr, successors, prob, r, g, A, choice, first, s_draw, a_draw, p_draw, X
+):
+    """X[h % len(X), s] = (reward, utilities) from step h on; X has H + 1 or 2 steps."""
+    H, S = choice.shape
+    N = len(g)
+    T = (len(indptr) - 1) // (S * A)
+    one = np.ones(1)
+    values = np.zeros(1 + N)
+    X[H % len(X)] = 0.0
+    for h in range(H - 1, -1, -1):
+        now, then = X[h % len(X)], X[(h + 1) % len(X)]
+        hr, hg = h % len(r), h % g.shape[1] if N > 0 else 0
+        draw = first[h]
+        for s in range(S):
+            actions, shares = choice[h, s : s + 1], one
+            if draw < first[h + 1] and s_draw[draw] == s:
+                actions, shares = a_draw[draw], p_draw[draw]
+                draw += 1
+            now[s] = 0.0
+            for j in range(len(actions)):
+                if shares[j] == 0.0:
+                    continue
+                a = actions[j]
+                values[0] = r[hr, s, a]
+                for n in range(N):
+                    values[1 + n] = g[n, hg, s, a]
+                if h < H - 1:
+                    row = ((h % T) * S + s) * A + a
+                    for i in range(indptr[row], indptr[row + 1]):
+                        for n in range(1 + N):
+                            values[n] += prob[i] * then[successors[i], n]
+                for n in range(1 + N):
+                    now[s, n] += shares[j] * values[n]

@@ -1,0 +1,79 @@
+"""How far every bound can be moved: from where any policy meets it to where none does."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve, solve_in
+from cmdpkit.exact.units import FEASIBLE, units_of
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint, Sense, at_least
+from cmdpkit.model.transitions import FloatArray
+
+# A solution may miss its bounds by a little. A problem that is posed with what a solution has reached must allow for
+# that, or the solution would not be one of it.
+AGAIN = 0.55 * FEASIBLE
+
+
+class Range(NamedTuple):
+    """How far one bound can be moved, in the user's units and sense."""
+
+    name: str
+    sense: Sense
+    bound: float
+    worst: float  # any policy satisfies a bound this loose
+    indifferent: float  # looser than this, the bound changes nothing (given the others)
+    strictest: float  # beyond this, no policy meets it together with the others
+    best_alone: float  # beyond this, no policy meets it at all
+
+
+def ranges_of(cmdp: CMDP) -> tuple[Range, ...]:
+    """One range per constraint."""
+    alone = units_of(cmdp)
+    return tuple(_range(cmdp, n, float(alone.worst[1 + n]), float(alone.best[1 + n])) for n in range(cmdp.N))
+
+
+def _range(cmdp: CMDP, n: int, least: float, largest: float) -> Range:
+    """Of constraint n, whose utility has totals from `least` to `largest`."""
+    c = cmdp.constraints[n]
+    worst, best = c.sign * least + 0.0, c.sign * largest + 0.0
+    try:
+        free, last = indifferent(cmdp, n), strictest(cmdp, n) if cmdp.N > 1 else best
+    except Infeasible:  # the other bounds already exclude each other
+        free, last = worst, best
+    return Range(c.name, c.sense, c.bound, worst, free, last, best)
+
+
+def strictest(cmdp: CMDP, n: int) -> float:
+    """The best total of signal n under the other bounds."""
+    others = tuple(m for m in range(cmdp.N) if m != n)
+    return float(cmdp.constraints[n].sign * solve(_objective(cmdp, cmdp.compact.g[n], others)).value + 0.0)
+
+
+def indifferent(cmdp: CMDP, n: int) -> float:
+    """The best total of signal n among the policies that are optimal without bound n."""
+    others = [m for m in range(cmdp.N) if m != n]
+    free = _objective(cmdp, cmdp.compact.r, tuple(others))
+    value = solve(free).value
+    signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
+    bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
+    tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
+    best = solve_in(Pool(tied, band=AGAIN), tied, "auto", time.perf_counter())
+    return float(cmdp.constraints[n].sign * best.value + 0.0)
+
+
+def stacked(cmdp: CMDP, *signals: FloatArray) -> FloatArray:
+    """Signals [n, T, S, A] one under the other, with a common number of steps."""
+    T = max(x.shape[1] for x in signals)
+    return np.concatenate([np.broadcast_to(x, (len(x), T, cmdp.S, cmdp.A)) for x in signals])
+
+
+def _objective(cmdp: CMDP, r: FloatArray, others: tuple[int, ...]) -> CMDP:
+    """Maximise another signal under some of the bounds."""
+    kept: tuple[Constraint, ...] = tuple(cmdp.constraints[m] for m in others)
+    return cmdp.reformulated(r=r.copy(), g=cmdp.compact.g[list(others)], constraints=kept)

@@ -1,0 +1,83 @@
+"""The optimal value as a function of one bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.ranges import indifferent, strictest
+from cmdpkit.exact.solver import Solution, solve_in
+from cmdpkit.exact.units import FEASIBLE
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray
+
+ENDS = 0.6 * FEASIBLE  # the ends of the range are solutions of solutions (`ranges.AGAIN`), and belong to the curve
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The optimal value as a function of one bound, in the user's units."""
+
+    name: str
+    bounds: FloatArray  # [points]
+    values: FloatArray  # [points]
+    prices: FloatArray  # [points], shadow price of this bound
+    utilities: FloatArray  # [points, N]
+    infeasible: FloatArray  # bounds asked for that no policy meets
+
+    def rows(self) -> list[dict[str, float]]:
+        """One dictionary a point: bound, value, price."""
+        keys = ("bound", "value", "price")
+        return [
+            dict(zip(keys, map(float, row), strict=True))
+            for row in zip(self.bounds, self.values, self.prices, strict=True)
+        ]
+
+
+def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, high: float | None = None) -> Tradeoff:
+    """Optimal value against the bound of constraint ``name`` at n points from ``low`` to ``high``.
+
+    By default the range goes from where the bound stops mattering to the strictest that can be met given the other
+    bounds. The policies found for one bound are reused for the next.
+
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
+    >>> [(round(row["bound"], 6), round(row["value"], 6)) for row in tradeoff(cmdp, "utility", 3).rows()]
+    [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
+    """
+    k = cmdp.constraint_index(name)
+    if n < 1:
+        raise CmdpkitError(f"n is {n}, expected at least one point")
+    for what, end in (("low", low), ("high", high)):
+        if end is not None and not np.isfinite(end):
+            raise CmdpkitError(f"{what} is {end}, expected a finite number")
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import stationary_tradeoff
+
+        return stationary_tradeoff(cmdp, name, n, low, high)
+    if low is None or high is None:
+        ends = sorted((indifferent(cmdp, k), strictest(cmdp, k)))
+        low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
+    asked = np.linspace(low, high, n)
+    pool = Pool(cmdp, band=ENDS)
+    met: list[tuple[float, Solution]] = []
+    unmet: list[float] = []
+    for bound in asked:
+        moved = cmdp.with_bounds(**{name: float(bound)})
+        try:
+            met.append((float(bound), solve_in(pool, moved, "auto", time.perf_counter())))
+        except Infeasible:
+            unmet.append(float(bound))
+    return Tradeoff(
+        name,
+        np.array([bound for bound, _ in met]),
+        np.array([s.value for _, s in met]),
+        np.array([s.shadow_prices[k] for _, s in met]),
+        np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
+        np.array(unmet),
+    )

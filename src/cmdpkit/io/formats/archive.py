@@ -1,0 +1,138 @@
+"""npz files read with care: names, types and sizes are checked before anything is inflated. Nothing is ever unpickled.
+
+An npz file is a zip archive of arrays, each with a short header that says its type and shape. A small file can claim,
+or inflate to, any size, so an `Archive` reads the directory and the headers first and refuses what contradicts itself
+or grows beyond all proportion. The caller then compares names, types and shapes with what it expects, and only what it
+asks for is read.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError, quoted, shown
+
+ALWAYS_ALLOWED = 16 << 20  # bytes that any file may inflate to
+MAX_INFLATION = 50  # beyond that, how many times its own size a file may inflate to
+MAX_HEADER = 10_000  # bytes of the header of an array
+
+
+class Member(NamedTuple):
+    """What the header of an array says about it."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class Expected(NamedTuple):
+    """What an array has to be: its type, and for each axis the lengths it may have."""
+
+    dtype: str
+    shape: tuple[Container[int], ...]
+
+
+class Archive:
+    """An open npz file whose headers are read and consistent; arrays are read when they are asked for."""
+
+    def __init__(self, path: Path, file: zipfile.ZipFile, size: int) -> None:
+        self.path, self._file = path, file
+        self.members: dict[str, Member] = {}
+        total = 0
+        for info in file.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name == info.filename or name in self.members:
+                raise CmdpkitError(f"{path}: {quoted(info.filename)} is no array, or is there twice")
+            total += info.file_size
+            self.members[name] = self._member(info)
+        if total > max(ALWAYS_ALLOWED, MAX_INFLATION * size):
+            raise CmdpkitError(
+                f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
+                "as much; if that is right, write it without compression"
+            )
+
+    def _member(self, info: zipfile.ZipInfo) -> Member:
+        """Type and shape of one array, which must explain its size in the directory to the byte."""
+        with self._file.open(info) as stream:
+            version = npy.read_magic(stream)
+            if version == (1, 0):
+                shape, _, dtype = npy.read_array_header_1_0(stream, max_header_size=MAX_HEADER)
+            elif version == (2, 0):
+                shape, _, dtype = npy.read_array_header_2_0(stream, max_header_size=MAX_HEADER)
+            else:
+                raise ValueError(f"array {quoted(info.filename)} has an unknown version of the format")
+            if dtype.hasobject:
+                raise ValueError(f"{quoted(info.filename)}: Object arrays cannot be loaded, as that could run code")
+            if min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
+                raise ValueError(f"array {quoted(info.filename)} of shape {shape} does not have the size it claims")
+        return Member(dtype, shape)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """One of the members, which fills exactly the memory that its header claims."""
+        with _damage(self.path), self._file.open(f"{name}.npy") as stream:
+            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+            return array
+
+    def check(self, expected: Mapping[str, Expected], ignored: Container[str] = ()) -> None:
+        """Refuse members that are missing, unknown, of another type or of a shape that is not expected."""
+        for name in self.members:
+            if name not in expected and name not in ignored:
+                raise CmdpkitError(f"{self.path}: unknown array {quoted(name)}; expected are {', '.join(expected)}")
+        for name, (dtype, lengths) in expected.items():
+            if name not in self.members:
+                raise CmdpkitError(f"{self.path}: array {quoted(name)} is missing")
+            found = self.members[name]
+            if found.dtype != np.dtype(dtype):
+                raise CmdpkitError(f"{self.path}: array {quoted(name)} has dtype {found.dtype}, expected {dtype}")
+            fits = len(found.shape) == len(lengths) and all(n in a for n, a in zip(found.shape, lengths, strict=True))
+            if not fits:
+                rule = " x ".join(_axis(a) for a in lengths)
+                raise CmdpkitError(f"{self.path}: array {quoted(name)} has shape {found.shape}, expected {rule}")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archive]:
+    """An npz file, with its headers checked.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "some.npz"), a=np.zeros((2, 3)))
+    ...     with opened(Path(folder, "some.npz")) as archive:
+    ...         archive.check({"a": Expected("float64", ((2,), range(5)))})
+    ...         archive.read("a").shape
+    (2, 3)
+    """
+    with ExitStack() as stack:
+        with _damage(path):
+            file = stack.enter_context(open(path, "rb"))
+            if not zipfile.is_zipfile(file):
+                raise ValueError("the archive has no end")
+            archive = Archive(path, zipfile.ZipFile(file), path.stat().st_size)
+        yield archive
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Say which file is damaged: zipfile and numpy name no closed set of what foreign bytes make them raise."""
+    try:
+        yield
+    except (CmdpkitError, MemoryError):
+        raise
+    except OSError as error:
+        raise CmdpkitError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:
+        raise CmdpkitError(f"{path}: not a complete npz file of plain arrays: {error}") from None
+
+
+def _axis(lengths: Container[int]) -> str:
+    if isinstance(lengths, range):
+        return f"{lengths.start}..{lengths.stop - 1}"
+    return " or ".join(map(shown, dict.fromkeys(lengths))) if isinstance(lengths, tuple) else str(lengths)

@@ -1,0 +1,268 @@
+"""CL-PRI: closed-loop PRI, constrained policy iteration on data with a certificate at the end.
+
+Our own algorithm for the purpose of PRI (`cmdpkit.learners.pri`, arXiv 2309.15395), whose pruning, refinement and
+identification rest on fixed votes and an open loop. The argument is in docs/theory/pri.md. No transition is ever
+counted. Output: one policy with at most N stochastic decisions, and a certificate. Memory O(H S A (1 + N)^2).
+
+1. Warm-up: a short run of Dual-Q gives a first policy and first prices.
+2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
+   After each, an LP over measured effects finds the next policy and prices (`master`), and tests with an error
+   budget rule actions out (`improve`). The stochastic decisions are steered, block by block, so that what was
+   realised stays just above the bounds: inside the right support, regret is then bounded too.
+3. Settling: no more deviations, no newcomers; the loop goes on.
+4. Certification: the policy to hand over is fixed. Every other block plays it, unchanged, for the certificate; the
+   blocks between go on steering.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cmdpkit.learners import Learner, Returns, Source, Spec, State
+from cmdpkit.learners._certificate import Intervals, simultaneous
+from cmdpkit.learners.cl_pri.explain import account, warnings_of
+from cmdpkit.learners.cl_pri.improve import begin_epoch, improve
+from cmdpkit.learners.cl_pri.moments import covariance, means
+from cmdpkit.learners.cl_pri.play import Block, act, episodes, finish
+from cmdpkit.learners.cl_pri.progress import Task, new_episode, new_progress, new_samples
+from cmdpkit.learners.cl_pri.schedule import CLPRIParams, error_quantile, timetable
+from cmdpkit.learners.cl_pri.steer import steered
+from cmdpkit.learners.dual_q import DualQ
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
+
+MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
+MAX_DEVIATIONS = 0.5  # per episode, on average
+
+
+class ClosedLoopPRI(Learner):
+    """CL-PRI at work; keyword arguments other than the preset change single parameters.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.simulate.random import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = ClosedLoopPRI(Spec.of(cmdp, K=200_000))
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 200_000)
+    >>> learner.recommend().shape, learner.certificate().episodes
+    ((3, 3, 3), 10000)
+    """
+
+    title = "CL-PRI: closed-loop PRI; one policy with few stochastic decisions, steered within the bounds, certified."
+    guarantee = "see docs/theory/pri.md; the certificate holds with probability 1 - delta"
+    paper = "our own, after arXiv 2309.15395"
+    presets = {"practical": CLPRIParams()}
+
+    changing: ClassVar[tuple[str, ...]] = ("progress", "samples", "warm")
+    params: CLPRIParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        p = self.params
+        table = timetable(spec, p)
+        pairs = int(spec.allowed.sum())
+        z_safe = error_quantile(p.delta / 8, spec.N)
+        self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)), z_safe)
+        self.warm = DualQ(Spec(spec.H, spec.S, spec.A, table.warm, spec.rho, spec.allowed))
+        self.progress, self.samples = new_progress(spec, table), new_samples(spec)
+        self.notes = _notes(spec, table.warm, pairs)
+        self._episode_now, self._step = new_episode(spec), 0
+        self._block: Block | None = None  # what the running block plays, made when needed
+
+    # -- the run -------------------------------------------------------------------------------------------------------
+
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in compiled loops, block by block."""
+        source.check(self.spec)
+        out = np.empty((1 + self.spec.N, n))
+        done = 0
+        while done < n:
+            m = min(n - done, self._left())
+            if self.warming:
+                part = out[:, done : done + m]
+                part[0], part[1:] = self.warm.run(source, rng, m)
+                for column in part.T:
+                    self.samples.totals[...] += column
+            else:
+                sim, meter, new = source.simulator, source.meter, self.progress.new_block
+                episodes(sim, meter, self._played_block(), self.samples, self._episode_now, rng, new, out, done, m)
+                self.progress.new_block = False
+            self._count(m)
+            done += m
+        return Returns(out[0], out[1:])
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self._step = 0
+        if self.warming:
+            return self.warm.first(s, rng)
+        self.progress.new_block = False
+        return int(act(self._played_block(), self._episode_now, 0, s, rng))
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self._episode_now.signals[self._step] = signals
+        self._step += 1
+        if self.warming:
+            return self.warm.next(signals, s, rng)
+        return int(act(self._played_block(), self._episode_now, self._step, s, rng))
+
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and learn from the episode."""
+        self._episode_now.signals[self._step] = signals
+        if self.warming:
+            self.warm.last(signals)
+            total = np.zeros(1 + self.spec.N)
+            for earned in self._episode_now.signals:  # the order in which the compiled loop adds
+                total += earned
+            self.samples.totals[...] += total
+        else:
+            finish(self._played_block(), self.samples, self._episode_now)
+        self._count(1)
+
+    @property
+    def warming(self) -> bool:
+        """Whether the warm-up is still on."""
+        return int(self.progress.episode) < self.task.table.warm
+
+    def _left(self) -> int:
+        return int(self.progress.block_end - self.progress.episode)
+
+    def _count(self, m: int) -> None:
+        """m episodes were played; at the end of a block, see what comes next."""
+        progress, table = self.progress, self.task.table
+        progress.episode += m
+        if self._left():
+            return
+        k = progress.episode
+        if k == table.warm:
+            self._end_warm_up()
+        else:
+            progress.played[...] += (self.samples.start[0] - progress.counted_starts) * progress.playing
+        if k <= table.hand and k in table.ends:
+            improve(self.task, progress, self.samples)
+            progress.epoch += 1
+            begin_epoch(self.task, progress, self.samples)
+        if k == table.hand:
+            progress.final[...] = progress.pi
+        self._begin_block(k)
+
+    def _end_warm_up(self) -> None:
+        """The first policy and prices."""
+        progress = self.progress
+        progress.lam[...] = self.warm.mean_multipliers
+        progress.base[...] = self.warm.greedy_at(progress.lam)
+        progress.pi[...] = np.eye(self.spec.A)[progress.base]
+        progress.core[...] = progress.pi > 0
+        progress.explore[...] = self.spec.allowed & ~progress.core
+        begin_epoch(self.task, progress, self.samples)
+
+    def _begin_block(self, k: int) -> None:
+        progress, table = self.progress, self.task.table
+        size = table.block(k)
+        if k < table.hand:
+            size = min(size, table.ends[progress.epoch] - k)
+        progress.block_end = k + size
+        progress.counted_starts = self.samples.start[0]
+        progress.new_block = True
+        progress.certifying = k >= table.hand and not progress.certifying
+        progress.deviation_chance = self._deviation_chance(k)
+        progress.playing[...] = progress.final if progress.certifying else steered(self.task, progress, self.samples, k)
+        self._block = None
+
+    def _deviation_chance(self, k: int) -> float:
+        """Probability per step of a deviation: more while losses are small beside the noise, less and less in time."""
+        progress = self.progress
+        if k >= self.task.table.freeze or not progress.explore.any():
+            return 0.0
+        worth = min(max(progress.noise / max(progress.loss, 1e-9), 1.0), MAX_NOISE_TO_LOSS)
+        per_episode = self.params.explore * worth * np.sqrt(self.spec.allowed.sum() / k)
+        return float(min(MAX_DEVIATIONS, per_episode) / self.spec.H)
+
+    def _played_block(self) -> Block:
+        """What the running block plays, in the form that compiled code reads."""
+        if self._block is not None:
+            return self._block
+        spec, progress = self.spec, self.progress
+        H, S, A, n = spec.H, spec.S, spec.A, spec.H * spec.S
+        options = progress.explore.reshape(n, A)
+        choices, chance = options.sum(axis=-1), progress.deviation_chance
+        pi = progress.playing.reshape(n, A)
+        cdf = np.cumsum(pi, axis=-1)
+        deviating = np.where(choices[:, None] > 0, options / np.maximum(choices, 1)[:, None], pi)
+        self._block = Block(
+            H=np.uint64(H),
+            S=np.uint64(S),
+            A=np.uint64(A),
+            zero=(1 + spec.N) * (0.0,),
+            deviation_chance=chance,
+            learn=progress.episode < self.task.table.hand,
+            certify=progress.certifying,
+            pi=(1 - chance) * pi + chance * deviating,
+            cdf=cdf / cdf[:, -1:],
+            sure=np.where(pi.max(axis=-1) == 1.0, pi.argmax(axis=-1), A).astype(np.uint64),
+            options=np.argsort(~options, axis=-1, kind="stable").astype(np.uint64),
+            choices=choices,
+            ahead=progress.ahead,
+            known=progress.known,
+        )
+        return self._block
+
+    # -- what it has to say --------------------------------------------------------------------------------------------
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays, deviations included."""
+        spec = self.spec
+        return self.warm.behaviour() if self.warming else self._played_block().pi.reshape(spec.H, spec.S, spec.A)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A]: the policy fixed for certification; before that, the policy of the epoch."""
+        if self.warming:
+            return self.warm.recommend()
+        return (self.progress.final if self.certifying else self.progress.pi).copy()
+
+    @property
+    def certifying(self) -> bool:
+        """Whether the policy to hand over is fixed."""
+        return int(self.progress.episode) >= self.task.table.hand
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
+        return self.warm.multipliers if self.warming else self.progress.lam.copy()
+
+    def certificate(self) -> Intervals | None:
+        """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""
+        sample, M = self.samples.sample, 1 + self.spec.N
+        n = int(sample[0])
+        if n < 2:
+            return None
+        variances = np.diag(covariance(sample, M)) * n / (n - 1)
+        return simultaneous(n, means(sample, M), variances, float(self.spec.H), self.params.delta)
+
+    def phases(self) -> tuple[tuple[str, int], ...]:
+        """Names of the phases and their first episodes, counting from 0."""
+        return self.task.table.phases()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Bounds that look out of reach, and what the data did not settle."""
+        return () if self.warming else warnings_of(self.task, self.progress)
+
+    def explain(self) -> dict[str, Any]:
+        """The run's account as plain values; see `explain`."""
+        return account(self.task, self.progress, self.samples)
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same spec and parameters."""
+        super().restore(state)
+        self._block = None
+
+
+def _notes(spec: Spec, warm: int, pairs: int) -> tuple[str, ...]:
+    if warm >= pairs:
+        return ()
+    return (
+        f"K = {spec.K:,} is short for {pairs:,} (step, state, action) cells: the warm-up of {warm:,} episodes does not "
+        "reach them all, and the policy may be far from the best",
+    )

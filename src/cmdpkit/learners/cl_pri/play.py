@@ -1,0 +1,178 @@
+"""Episodes of a policy with deviations, and what is written down about them: the compiled part of CL-PRI.
+
+A block of episodes plays one policy pi. At every step chance, independent of everything else, may ask for a
+*deviation*: a random one of the actions still in question there, if there are any, instead of an action of pi. What
+follows a deviation is pi again, until the next one. Three kinds of samples come of it, each a vector (reward,
+utilities):
+
+- a row (h, s, a): what the step earned plus what the rest of the episode is worth under pi, which is read off a table
+  of values at the first later state whose value is well known; up to there the sample runs on, and it is dropped if a
+  deviation is asked for on the way. Bootstrapping from values of pi, not from rows, keeps out the noise of rare
+  actions.
+- a value (h, s): the return from there on, if no deviation is asked for at h or later.
+- a start: the return of a whole episode without deviations, with its visits.
+
+Deviations are asked for whether or not a state has anything to try, so that none being asked for says nothing about the
+path: samples are unbiased.
+All samples go into records of moments (`moments`), n, sums and products, side by side in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.meter import collect, watch_policy
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
+
+
+class Block(NamedTuple):
+    """What is played in a block. The length of `zero`, 1 + N, is known when compiling."""
+
+    H: Any  # uint64: number of steps
+    S: Any  # uint64: number of states
+    A: Any  # uint64: number of actions
+    zero: tuple[float, ...]  # [1+N]: zeros
+    deviation_chance: float  # probability per step that a deviation is asked for
+    learn: bool  # whether rows, values and starts are sampled
+    certify: bool  # whether returns are sampled for the certificate of a fixed policy
+    pi: FloatArray  # [H*S, A]: what is played, deviations included, for the meter
+    cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy without deviations
+    sure: NDArray[np.uint64]  # [H*S]: its action where it has only one, else A
+    options: NDArray[np.uint64]  # [H*S, A]: actions to deviate to come first
+    choices: NDArray[np.int64]  # [H*S]: how many those are
+    ahead: FloatArray  # [(H+1)*S, 1+N]: value estimates; row H stays 0
+    known: BoolArray  # [(H+1)*S]: where they are good enough; row H is
+
+
+class Samples(NamedTuple):
+    """Moments of all samples; a record holds n, 1+N sums and the lower triangle of products."""
+
+    rows: FloatArray  # [H*S*A, record]: of what follows each action
+    values: FloatArray  # [H*S, record]: of the return from each state on
+    start: FloatArray  # [record]: of the return of whole episodes
+    sample: FloatArray  # [record]: of the return of the policy handed over, see Block.certify
+    visits: FloatArray  # [H*S]: how often the episodes of `start` came to each state
+    totals: FloatArray  # [1+N]: reward and utilities of all episodes, added up
+
+
+class Episode(NamedTuple):
+    """The running episode."""
+
+    states: NDArray[np.uint64]  # [H+1]
+    actions: NDArray[np.uint64]  # [H]
+    deviations: BoolArray  # [H]: whether a deviation was asked for
+    signals: FloatArray  # [H, 1+N]: reward and utilities
+    total: FloatArray  # [1+N]: the return from some step on, at last of the whole episode
+    target: FloatArray  # [1+N]: the sample that is being made
+
+
+@compiled
+def episodes(sim, meter, block, samples, episode, rng, changed, out, first, n):
+    """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on; `changed`: is the policy new?"""
+    for k in range(first, first + n):
+        watch_policy(meter, changed and k == first, block.pi)
+        s = reset(sim, rng)
+        for h in range(block.H):
+            a = _act(block, episode, h, s, rng)
+            s_next, x = step(sim, h, s, a, rng)
+            for m in range(len(block.zero)):
+                episode.signals[h, m] = sim.outcomes[x, m]
+            s = s_next
+        _finish(block, samples, episode)
+        for m in range(len(block.zero)):
+            out[m, k] = episode.total[m]
+        collect(meter, episode.total)
+
+
+@compiled
+def act(block, episode, h, s, rng):
+    """The action to take at step h in state s; one step of `episodes`, for callers who drive the environment."""
+    return _act(block, episode, h, s, rng)
+
+
+@compiled
+def finish(block, samples, episode):
+    """Learn from an episode that has ended."""
+    _finish(block, samples, episode)
+
+
+@inlined
+def _act(block, episode, h, s, rng):
+    """Decide whether to deviate, choose, and write both down."""
+    i = np.uint64(h) * block.S + np.uint64(s)
+    deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
+    if deviates and block.choices[i] > 0:
+        a = block.options[i, np.int64(uniform(rng) * block.choices[i])]
+    elif block.sure[i] < block.A:
+        a = block.sure[i]
+    else:
+        u = uniform(rng)
+        a = ZERO
+        while u >= block.cdf[i, a]:
+            a += ONE
+    episode.states[h], episode.actions[h], episode.deviations[h] = s, a, deviates
+    return a
+
+
+@inlined
+def _finish(block, samples, episode):
+    """Samples of an episode, from its end to its start; episode.total holds the return-to-go, in the end the return."""
+    episode.states[block.H] = ZERO
+    for n in range(len(block.zero)):
+        episode.total[n] = 0.0
+    free = True  # no deviation is asked for at this step or later
+    for back in range(block.H):
+        h = block.H - ONE - back
+        i = h * block.S + episode.states[h]
+        free = free and not episode.deviations[h]
+        for n in range(len(block.zero)):
+            episode.total[n] += episode.signals[h, n]
+        if not block.learn:
+            continue
+        if free:
+            _add(block, samples.values[i], episode.total)
+        if _look_ahead(block, episode, h):
+            _add(block, samples.rows[i * block.A + episode.actions[h]], episode.target)
+    for n in range(len(block.zero)):
+        samples.totals[n] += episode.total[n]
+    if block.certify:
+        _add(block, samples.sample, episode.total)
+    if block.learn and free:
+        _add(block, samples.start, episode.total)
+        for h in range(block.H):
+            samples.visits[h * block.S + episode.states[h]] += 1.0
+
+
+@inlined
+def _look_ahead(block, episode, h):
+    """Fill episode.target with step h's signals and what follows, up to the first known state; False at a deviation."""
+    for n in range(len(block.zero)):
+        episode.target[n] = episode.signals[h, n]
+    j = h + ONE
+    while not block.known[j * block.S + episode.states[j]]:
+        if episode.deviations[j]:
+            return False
+        for n in range(len(block.zero)):
+            episode.target[n] += episode.signals[j, n]
+        j += ONE
+    for n in range(len(block.zero)):
+        episode.target[n] += block.ahead[j * block.S + episode.states[j], n]
+    return True
+
+
+@inlined
+def _add(block, record, x):
+    """One more sample x [1+N] in a record of moments."""
+    record[0] += 1.0
+    i = 1 + len(block.zero)
+    for m in range(len(block.zero)):
+        record[1 + m] += x[m]
+        for n in range(m + 1):
+            record[i] += x[m] * x[n]
+            i += 1

@@ -1,0 +1,83 @@
+"""The closed loop of CL-PRI: stochastic decisions are shifted block by block to keep realised totals in bounds.
+
+Inside the right support regret is minus the price times the violation (docs/theory/pri.md), whatever the probabilities
+of the stochastic decisions are at the moment. So they are free to be used as controls: what is short by now is repaid
+over the next blocks, and both regret and violation stay bounded instead of growing like the error of a fixed policy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cmdpkit.learners.cl_pri.master import allocate
+from cmdpkit.learners.cl_pri.moments import MIN_PRICE
+from cmdpkit.learners.cl_pri.play import Samples
+from cmdpkit.learners.cl_pri.progress import Progress, Task, extra_actions
+from cmdpkit.learners.cl_pri.schedule import REPAY_BLOCKS
+from cmdpkit.model.transitions import BoolArray, FloatArray
+
+MIN_EFFECT = 1e-6  # relative size of effects that are not steered by
+SURPLUS_WEIGHT = 0.01  # what a unit of surplus counts beside a unit of shortfall, when both cannot be avoided
+
+
+def debt(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
+    """[N]: realised violation after k episodes, plus the margin that keeps it negative to the end.
+
+    The margin covers how far the loop lets the debt wander, 2 sd sqrt(episodes it takes to repay); what the last blocks
+    may bring; and where controls are weak, what they could not make up for in the episodes that are left.
+    """
+    spec, table = task.spec, task.table
+    late = min(1.0, 4 * k / table.K)
+    wander = late * np.maximum(
+        2 * progress.sd * np.sqrt(REPAY_BLOCKS * table.block(k)), _beyond_control(progress, table.K - k)
+    )
+    owed: FloatArray = k * spec.rho - samples.totals[1:] + wander + 8 * progress.sd * np.sqrt(table.block(k))
+    return owed
+
+
+def _beyond_control(progress: Progress, left: int) -> FloatArray:
+    """[N]: the most that noise of 3 sd exceeds what full control gains, over any number of episodes up to `left`.
+
+    Full control raises utility n by x_n an episode; max over r of 3 sd sqrt(r) - x_n r is at r = (3 sd / (2 x_n))^2.
+    """
+    at_base = np.take_along_axis(progress.pi, progress.base[..., None], -1)
+    gain = np.maximum(progress.effect * at_base[..., None], -progress.effect * progress.pi[..., None]).sum(
+        axis=(0, 1, 2)
+    )
+    worst = np.minimum((1.5 * progress.sd / np.maximum(gain, 1e-12)) ** 2, max(left, 0))
+    most: FloatArray = np.maximum(3 * progress.sd * np.sqrt(worst) - gain * worst, 0.0)
+    return most
+
+
+def steered(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
+    """The policy of the epoch, shifted so that the debt is repaid over the next blocks as far as that is possible."""
+    extras = np.argwhere(extra_actions(progress))
+    if not len(extras) or not task.spec.N:
+        return progress.pi
+    blocks = REPAY_BLOCKS if k < task.table.hand else REPAY_BLOCKS // 2  # then every other block is the certificate's
+    wanted = debt(task, progress, samples, k) / (blocks * task.table.block(k))
+    h, s, a = extras.T
+    active = progress.lam > MIN_PRICE
+    active = active if active.any() else np.ones(len(progress.lam), dtype=bool)
+    shift = np.linalg.lstsq(progress.effect[h, s, a][:, active].T, wanted[active], rcond=MIN_EFFECT)[0]
+    pi, base = progress.pi.copy(), progress.base[h, s]
+    if len(shift) == task.spec.N == 1:
+        shift = np.clip(shift, -pi[h, s, a], pi[h, s, base])
+    np.add.at(pi, (h, s, a), shift)
+    np.add.at(pi, (h, s, base), -shift)
+    return pi if pi.min() >= 0 else _bounded(progress, wanted, active)
+
+
+def _bounded(progress: Progress, wanted: FloatArray, active: BoolArray) -> FloatArray:
+    """The shift that leaves the least shortfall when what is wanted would need a probability outside [0, 1]."""
+    open_ = np.asarray(extra_actions(progress).any(axis=-1))
+    h, s, a = np.nonzero((progress.pi > 0) & open_[..., None])
+    decision = np.cumsum(open_.ravel()).reshape(open_.shape)[h, s] - 1
+    effect = progress.effect[h, s, a]
+    gap = wanted + progress.pi[h, s, a] @ effect
+    price = np.where(active, -SURPLUS_WEIGHT, 0.0)
+    q, _, _ = allocate(np.zeros(len(h)), effect, decision, gap, price, np.ones(len(gap)))
+    pi = progress.pi.copy()
+    pi[h, s, a] = np.maximum(q, 0.0)
+    pi /= pi.sum(axis=-1, keepdims=True)
+    return pi

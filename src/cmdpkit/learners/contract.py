@@ -1,0 +1,181 @@
+"""What a learner is: the base class of all algorithms, ours and everybody else's.
+
+A learner that says how it begins an episode (`first`), goes on (`next`), ends it (`last`) and which policy it would
+hand over (`recommend`) is complete: this class drives it on a simulator, saves and restores it, and gives everything
+else a default. A learner may also have a compiled `run`; then `cmdpkit.testing.check_learner` shows that it does the
+same as the four methods, to the bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners._certificate import Intervals
+from cmdpkit.learners.params import Params, Preset, chosen
+from cmdpkit.learners.spec import Returns, Source, Spec
+from cmdpkit.learners.state import Saved, State
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.meter import Meter, collect, watch_policy
+from cmdpkit.simulate.random import Stream
+from cmdpkit.simulate.simulator import Simulator, reset, step
+
+
+class Episodic(Protocol):
+    """What ``learner.episodic()`` returns if learning can wait for the end of an episode: decisions are cheap then."""
+
+    def begin(self, rng: Stream) -> None:
+        """A new episode, with the stream that its random actions are drawn from."""
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+
+
+class Learner(Saved, ABC):
+    """An algorithm at work. Inherit from this class, and write `first`, `next`, `last` and `recommend`.
+
+    The class attributes are data about the algorithm. Randomness comes from the stream `rng` that the methods are
+    given, and from nothing else: ``cmdpkit.learners.uniform(rng)`` draws a number in [0, 1). Steps, states and actions
+    count from 0.
+
+    Parameters
+    ----------
+    spec : sizes, thresholds and allowed actions, which is all that a learner knows of the problem
+    preset : one of `presets`, by default the first
+    params : single parameters that differ from the preset
+    """
+
+    title: ClassVar[str] = ""  # what it is, in one line that ends with a full stop
+    guarantee: ClassVar[str] = "none"  # what is proved about it
+    paper: ClassVar[str] = ""  # where it is from, e.g. "arXiv 2106.01577"
+    needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
+    criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn
+    presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
+
+    fixed: ClassVar[tuple[str, ...]] = ("spec", "preset", "params", "notes", "_shown")  # what `state` leaves out
+    notes: tuple[str, ...] = ()  # what a user should know about these parameters at this K
+    _shown: FloatArray | None = None  # the policy that the meter was told about last
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        self.spec = spec
+        self.preset = self.default_preset() if preset is None else preset
+        self.params = chosen(self.presets, spec, self.preset, params)
+
+    @classmethod
+    def default_preset(cls) -> str:
+        """Name of the preset that is used unless another is asked for."""
+        return next(iter(cls.presets))
+
+    # -- what every learner says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+
+    @abstractmethod
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Learn from a step's reward and utilities [1+N], which led to state s: the action to take there."""
+
+    @abstractmethod
+    def last(self, signals: FloatArray) -> None:
+        """Learn from the last, H-th step's reward and utilities [1+N], and end the episode."""
+
+    @abstractmethod
+    def recommend(self) -> FloatArray:
+        """The policy pi [H, S, A] to hand over now."""
+
+    # -- what has a default --------------------------------------------------------------------------------------------
+
+    def behaviour(self) -> FloatArray:
+        """The policy pi [H, S, A] that the next episode plays, random actions included; by default `recommend()`.
+
+        Regret and violation are measured by it.
+        """
+        return self.recommend()
+
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in a model. Two runs of n episodes are one of 2 n, to the bit."""
+        source.check(self.spec)
+        out = np.empty((1 + self.spec.N, n))
+        for k in range(n):
+            self._show(source.meter)
+            totals = self._episode(source.simulator, rng)
+            collect(source.meter, totals)
+            out[:, k] = totals
+        return Returns(out[0], out[1:])
+
+    def episodic(self) -> Episodic | None:
+        """A cheaper way to be driven by the owner of an environment, if there is one; it must lead to the same bits."""
+        return None
+
+    @property
+    def multipliers(self) -> FloatArray | None:
+        """The prices lam [N] in reward that are put on each utility now, if there are any."""
+        return None
+
+    def usage(self) -> FloatArray | None:
+        """How often each (h, s, a) was chosen of late, [H, S, A], if that is counted."""
+        return None
+
+    def certificate(self) -> Intervals | None:
+        """Confidence intervals for value and utilities of `recommend()`, in unit scale, if there are any."""
+        return None
+
+    def phases(self) -> tuple[tuple[str, int], ...]:
+        """Names of the phases and their first episodes, counting from 0."""
+        return ()
+
+    def explain(self) -> dict[str, Any]:
+        """An account of the run as plain values."""
+        return {}
+
+    def warnings(self) -> tuple[str, ...]:
+        """What looks wrong by now, for example a bound that cannot be met."""
+        return ()
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self._shown = None
+
+    # -- the default run -----------------------------------------------------------------------------------------------
+
+    def _show(self, meter: Meter) -> None:
+        """Tell the meter which policy the next episode plays."""
+        if meter.every == 0:
+            return
+        pi = np.ascontiguousarray(self.behaviour(), dtype=float).reshape(-1, self.spec.A)
+        changed = self._shown is None or not np.array_equal(pi, self._shown)
+        watch_policy(meter, changed, pi)
+        self._shown = pi.copy()
+
+    def _episode(self, simulator: Simulator, rng: Stream) -> FloatArray:
+        """Play one episode: its total reward and utilities [1+N]."""
+        H, totals = self.spec.H, np.zeros(1 + self.spec.N)
+        s = int(reset(simulator, rng))
+        a = self.first(s, rng)
+        for h in range(H):
+            self._check_action(h, s, a)
+            s_next, x = step(simulator, h, s, a, rng)
+            s, signals = int(s_next), simulator.outcomes[x].copy()
+            totals += signals
+            if h + 1 < H:
+                a = self.next(signals, s, rng)
+        self.last(signals)
+        return totals
+
+    def _check_action(self, h: int, s: int, a: int) -> None:
+        """Refuse an action that is none: compiled code would not notice."""
+        if not 0 <= a < self.spec.A or not self.spec.allowed[h, s, a]:
+            usable = ", ".join(str(x) for x in np.flatnonzero(self.spec.allowed[h, s]))
+            raise CmdpkitError(
+                f"{type(self).__name__} chose action {a} at step {h} in state {s} (all counting from 0), where only "
+                f"these are allowed: {usable}"
+            )

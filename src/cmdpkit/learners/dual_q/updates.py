@@ -1,0 +1,151 @@
+"""The compiled part of Dual-Q: learned and constants, and what is done with them in an episode and in a frame."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners._exploration import random_action
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
+
+
+class Constants(NamedTuple):
+    """What compiled code needs of spec and parameters. The length of `fresh`, 1 + N, is known when compiling."""
+
+    H: Any  # uint64: number of steps
+    S: Any  # uint64: number of states
+    A: Any  # uint64: number of actions
+    fresh: tuple[float, ...]  # [1+N]: zeros
+    usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    half: float  # episodes after which prices are averaged
+    frame: int  # episodes between two steps of the prices
+    eta: float  # step of a price per episode and unit of shortfall
+    lam_max: float  # largest price
+    explore: float  # probability of a random action at first
+    explore_for: float  # episodes after which it fades like 1/sqrt(k)
+
+
+class Learned(NamedTuple):
+    """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
+
+    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
+    weight: FloatArray  # [1+N]: 1, and the prices lam
+    drive: FloatArray  # [N]: shortfall, summed over the episodes of the frame
+    lam_sum: FloatArray  # [1+N]: how many prices of the second half of the run were added up, and their sums
+    totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
+    explore: FloatArray  # [1]: probability of a random action
+    episodes: NDArray[np.int64]  # [1]: how many episodes were played
+    changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
+    usage: FloatArray  # [2, H*S*A]: greedy choices before and since the number of episodes last doubled
+
+
+@compiled
+def play(sim, meter, learned, c, rng, out):
+    """As many episodes as `out` [1+N, n] has columns."""
+    for k in range(out.shape[1]):
+        watch(meter, learned.changed[0], learned.best, learned.explore[0], c.usable)
+        learned.changed[0] = False
+        s = reset(sim, rng)
+        for h in range(c.H):
+            a = choose(learned, c, h, s, rng)
+            s_next, x = step(sim, h, s, a, rng)
+            _update(learned, c, h, s, a, sim.outcomes, x, s_next)
+            s = s_next
+        for n in range(len(c.fresh)):
+            out[n, k] = learned.totals[n]
+        collect(meter, learned.totals)
+        end_episode(learned, c)
+
+
+@compiled
+def choose(learned, c, h, s, rng):
+    """The action to take at step h in state s: the best one at the present prices, or a random one."""
+    i = np.uint64(h) * c.S + np.uint64(s)
+    if learned.explore[0] > 0.0 and uniform(rng) < learned.explore[0]:
+        return random_action(c.usable, i, rng)
+    learned.usage[1, i * c.A + learned.best[i]] += 1.0
+    return learned.best[i]
+
+
+@inlined
+def _update(learned, c, h, s, a, outcomes, x, s_next):
+    """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where the best action is assumed."""
+    i = np.uint64(h) * c.S + np.uint64(s)
+    i_next = (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
+    j, j_next = i * c.A + np.uint64(a), i_next * c.A + learned.best[i_next]
+    t = learned.cells[j, len(c.fresh)] + 1.0
+    learned.cells[j, len(c.fresh)] = t
+    rate = (c.H + 1.0) / (c.H + t)
+    for n in range(len(c.fresh)):
+        learned.cells[j, n] += rate * (outcomes[x, n] + learned.cells[j_next, n] - learned.cells[j, n])
+        learned.totals[n] += outcomes[x, n]
+    _search(learned, c, i)
+
+
+@compiled
+def learn(learned, c, h, s, a, signals, s_next):
+    """Learn from one step that was made outside of `play`."""
+    _update(learned, c, h, s, a, signals.reshape((1, len(c.fresh))), 0, s_next)
+
+
+@compiled
+def end_episode(learned, c):
+    """Add up the episode's totals; at the end of a frame, move the prices and fade the exploration."""
+    for n in range(len(learned.drive)):
+        learned.drive[n] += c.rho[n] - learned.totals[n + 1]
+    for n in range(len(c.fresh)):
+        learned.totals[n] = 0.0
+    learned.episodes[0] += 1
+    k = learned.episodes[0]
+    if k & (k - 1) == 0:
+        for j in range(learned.usage.shape[1]):
+            learned.usage[0, j] = learned.usage[1, j]
+            learned.usage[1, j] = 0.0
+    if k % c.frame == 0:
+        _end_frame(learned, c, k)
+
+
+@inlined
+def _end_frame(learned, c, k):
+    """A step of the prices; then all best actions are found anew."""
+    for n in range(len(learned.drive)):
+        lam = learned.weight[n + 1] + c.eta * learned.drive[n]
+        learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
+        learned.drive[n] = 0.0
+    if k >= c.half:
+        learned.lam_sum[0] += 1.0
+        for n in range(len(learned.drive)):
+            learned.lam_sum[n + 1] += learned.weight[n + 1]
+    learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
+    learned.changed[0] = True
+    scan(learned, c)
+
+
+@compiled
+def scan(learned, c):
+    """Find the best action everywhere."""
+    for i in range(c.H * c.S):
+        _search(learned, c, i)
+
+
+@inlined
+def _search(learned, c, i):
+    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
+    best, top = ZERO, -np.inf
+    for a in range(c.A):
+        value = 0.0
+        for n in range(len(c.fresh)):
+            value += learned.weight[n] * learned.cells[i * c.A + a, n]
+        if value > top:
+            best, top = np.uint64(a), value
+    if learned.best[i] != best:
+        learned.best[i] = best
+        learned.changed[0] = True

@@ -1,0 +1,232 @@
+"""Parameters of PRI: what they mean, the two presets that set them from a `Spec`, and what those amount to.
+
+K is the paper's: episodes of refinement, and about as many of identification, so a run has 2 K episodes and those of
+pruning. A spec's K is the whole run and is called T here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.model.validate import MIN_DELTA
+
+NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
+
+
+@dataclass(frozen=True)
+class PRIParams(Params):
+    """Numbers that do not change during a run. Values and utilities are totals of an episode in unit scale."""
+
+    base: str  # base learner, any registered algorithm
+    K: int  # episodes of refinement; identification has what is left
+    eps_rho: float | None  # tightening of every threshold; None: from an estimate of the slack
+    slack_share: float  # such a tightening is at most this share of the slack
+    slack_episodes: int  # base run that estimates it
+    runs: int  # base runs that are decided by usage, and their episodes
+    run_episodes: int
+    use_min: float  # an action is under-used at (h, s) if its uses are at most count_min plus this share of the visits
+    count_min: float
+    reach_min: float  # all actions are where at most this share of the episodes comes by
+    quorum: int  # it is removed if that happened in so many runs
+    compare: bool  # test what usage has left by comparing base runs
+    votes: int  # such comparisons per test; the majority decides
+    compare_episodes: int  # of each base run
+    tol_value: float  # how much value, and how much of a tightened threshold, a smaller action set may miss
+    tol_utility: float
+    two_sided: bool  # a smaller set that earns *more* than that is refused too
+    burn_in: float  # share of a base run that averages leave out
+    early_stop: bool  # end a comparison as soon as it is decided, wrongly with probability at most delta
+    delta: float
+    prune_max: int  # episodes that pruning may take
+    floor: float  # smallest weight of a policy in refinement, and largest sum of all of these
+    floor_total: float
+    band: bool  # utilities within rad_t of the tightened thresholds; otherwise at least at them
+    first_block: bool  # estimates use the first floor * sqrt K plays of a round only; otherwise all
+    release: bool  # no floor in identification, where nothing is estimated any more
+    draw_each: bool  # draw the policy anew in every episode (no cancellation); otherwise play them in turn
+    max_policies: int  # policies that refinement takes
+
+    def __post_init__(self) -> None:
+        whole = ("K", "runs", "run_episodes", "quorum", "votes", "compare_episodes", "max_policies", "prune_max")
+        for name in whole:
+            self._expect(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("count_min", "tol_value", "tol_utility", "slack_episodes", "slack_share", "floor"):
+            self._expect(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("use_min", "reach_min", "burn_in"):
+            self._expect(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
+        self._expect("floor_total", 0 <= self.floor_total <= 1, "from 0 to 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
+        self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
+        self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
+
+    def floor_of(self, M: int) -> float:
+        """e', the smallest weight among M policies."""
+        return min(self.floor, self.floor_total / M)
+
+    def slack_run(self, N: int) -> int:
+        """Episodes of the run that estimates the slack, 0 where none is needed."""
+        return self.slack_episodes if N and self.eps_rho is None else 0
+
+
+def paper_preset(spec: Spec) -> PRIParams:
+    """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest."""
+    T, K = spec.K, max(7 * spec.K // 15, 1)
+    run = max(T // 150, 1)
+    return PRIParams(
+        base="triple-q",
+        K=K,
+        eps_rho=None,
+        slack_share=0.18,
+        slack_episodes=max(T // 500, 1),
+        runs=10,
+        run_episodes=run,
+        use_min=0.02,
+        count_min=0.0,
+        reach_min=0.005,
+        quorum=6,
+        compare=False,
+        votes=1,
+        compare_episodes=run,
+        tol_value=0.01 * spec.H,
+        tol_utility=0.01 * spec.H,
+        two_sided=False,
+        burn_in=0.5,
+        early_stop=True,
+        delta=0.01,
+        prune_max=max(T // 5, 1),
+        floor=min(0.01, floor(K)),
+        floor_total=0.25,
+        band=False,
+        first_block=False,
+        release=True,
+        draw_each=False,
+        max_policies=64,
+    )
+
+
+def theory_preset(spec: Spec) -> PRIParams:
+    """The constants of the paper's theorem, with one level of votes."""
+    K = theory_K(spec)
+    votes = _votes(K)
+    return PRIParams(
+        base="triple-q",
+        K=K,
+        eps_rho=tightening(K),
+        slack_share=0.0,
+        slack_episodes=0,
+        runs=votes,
+        run_episodes=_run(K),
+        use_min=0.0,
+        count_min=K**0.2,
+        reach_min=0.0,
+        quorum=max(math.ceil(2 * math.log(K)), 1),
+        compare=True,
+        votes=votes,
+        compare_episodes=_run(K),
+        tol_value=4 / K**0.03,
+        tol_utility=0.0,
+        two_sided=True,
+        burn_in=0.0,
+        early_stop=False,
+        delta=0.01,
+        prune_max=max(spec.K - 2 * K, 1),
+        floor=floor(K),
+        floor_total=1.0,
+        band=True,
+        first_block=True,
+        release=False,
+        draw_each=False,
+        max_policies=64,
+    )
+
+
+def theory_K(spec: Spec) -> int:
+    """The largest K with 2 K and the episodes of pruning in T; where pruning would take more than a third, T / 3."""
+    low, high = 1, spec.K
+    while low < high:
+        K = (low + high + 1) // 2
+        low, high = (K, high) if 2 * K + min(pruning_episodes(spec, K), K) <= spec.K else (low, K - 1)
+    return low
+
+
+def pruning_episodes(spec: Spec, K: int) -> int:
+    """At most: usage runs, and for every action two tests of so many votes, each of two base runs."""
+    return (1 + 4 * spec.H * spec.S * spec.A) * _votes(K) * _run(K)
+
+
+def tightening(K: int) -> float:
+    """The paper's eps_rho."""
+    return math.log(K) ** 2 / math.sqrt(K)
+
+
+def floor(K: int) -> float:
+    """The paper's e' = 1 / ln K, at most 1."""
+    return 1 / max(math.log(K), 1.0)
+
+
+def rad(H: int, K: int, e: float, t: int) -> float:
+    """rad_t: by how much Decomposition-Opt may miss the tightened thresholds after t rounds."""
+    return H * math.sqrt(max(math.log(t * e * K), 0.0) / (e * t * math.sqrt(K)))
+
+
+def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
+    """What the theory's constants amount to at this K, as (changed) parameters have them."""
+    if preset != "theory":
+        return ()
+    H, needed = spec.H, math.log10(4 / (NOTICEABLE * spec.H)) / 0.03
+    said = [
+        f"base runs have K^0.25 = {p.run_episodes} episodes, too few to learn from, and an action used at most "
+        f"K^0.2 = {p.count_min:.1f} times is pruned: every action of a state that fewer than "
+        f"{p.count_min / p.run_episodes:.0%} of the episodes reach. The most used one is kept",
+        f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {_against(p.tol_value, H)}: smaller differences pass, "
+        f"which leaves the decision to its utility test. It would notice {NOTICEABLE:.0%} of H from K = 1e{needed:.0f} "
+        "on",
+    ]
+    if spec.N:
+        said += _about_bounds(spec, p)
+    most = math.floor(1 / p.floor)
+    said.append(
+        f"the floor e' = 1 / ln K = {p.floor:.3g} keeps every policy's weight above it, whatever the optimum is, and "
+        f"exceeds 1 / M for more than {most} policies: then all weights are 1 / M"
+    )
+    if most < 2**spec.N:
+        said.append(
+            f"with N = {spec.N} constraints even a pruned instance may have 2^N = {2**spec.N} > {most} policies"
+        )
+    return tuple(said)
+
+
+def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:
+    """What the tightening and the band do to the thresholds."""
+    eps = p.eps_rho if p.eps_rho is not None else tightening(p.K)
+    rounds = math.isqrt(p.K)
+    radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
+    said: list[str] = [
+        f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K = {eps:.3g}. Where the slack is smaller the "
+        "tightened problem is infeasible: then Compare keeps every action it tests, and refinement maximises the "
+        "smallest margin"
+    ]
+    for n in range(spec.N):
+        if spec.rho[n] + eps > spec.H:
+            template = "so tightened, {constraint} asks for more than the largest conceivable total"
+            said.append(BoundWarning(template, n, doubtful=False))
+    said.append(
+        f"Decomposition-Opt may miss these thresholds by rad_t = {sum(radii) / rounds:.2g} on average and "
+        f"{radii[-1]:.2g} in its last round, and does"
+    )
+    return said
+
+
+def _against(x: float, H: int) -> str:
+    return f"above every possible gap (H = {H})" if x >= H else f"{x / H:.0%} of the largest conceivable gap, H = {H}"
+
+
+def _votes(K: int) -> int:
+    return max(math.ceil(4 * math.log(K)), 1)
+
+
+def _run(K: int) -> int:
+    return math.ceil(math.sqrt(math.sqrt(K)))

@@ -1,0 +1,314 @@
+"""Pruning: which actions the optimum does not need, found by running a base learner again and again.
+
+Two ways. *Usage*: after several fresh base runs, an action that most of them hardly used goes. *Comparison*: an action
+a at (h, s) that usage left is put to two tests, Compare(D, D without a) and Compare(D, D with a alone at (h, s)), each
+by majority over votes; if the smaller set is as good, it becomes D. What passes neither is part of a stochastic
+decision. Of several optimal solutions one survives: as long as D holds two, an action can be spared.
+
+The paper (arXiv 2309.15395) is read with one level of votes: Compare is a single trial, as its own count of episodes
+has it. Guards it lacks: no set is ever emptied, the most used action stays; decisions
+with one action are not tested; averages leave out a burn-in; least used actions are tested first, "alone" first for an
+action used more than half the time; of two actions one is tested, because the tests of the other are the same. Early
+stop is sound: it ends a trial only when confidence bounds decide it.
+
+The functions decide by arrays alone; the class `Pruning` plays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners import Learner, Source, Spec, State
+from cmdpkit.learners.pri.base import COUNT, BaseRun, means, radius, total, under, within
+from cmdpkit.learners.pri.presets import PRIParams, tightening
+from cmdpkit.learners.state import Saved
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
+
+DROP, ALONE = 0, 1  # kinds of test
+SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for
+LOOKS = 100  # times that early stop looks at a base run
+TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
+
+
+class Rule(NamedTuple):
+    """When a smaller action set is as good."""
+
+    rho: FloatArray  # [N], tightened
+    tol_value: float
+    tol_utility: float
+    two_sided: bool
+
+
+def underused(usage: FloatArray, p: PRIParams) -> BoolArray:
+    """Where an action's uses [H, S, A] are at most count_min plus a share use_min of the visits of its (h, s).
+
+    So are all actions of a (h, s) that at most a share reach_min of the episodes came to: the uses of a base learner
+    that was there only to look around say nothing about the optimum.
+    """
+    visits = usage.sum(axis=-1, keepdims=True)
+    episodes = visits.sum(axis=1, keepdims=True)
+    few: BoolArray = (usage <= p.count_min + p.use_min * visits) | (visits <= p.reach_min * episodes)
+    return few
+
+
+def survivors(D: BoolArray, under: IntArray, quorum: int, use: FloatArray) -> BoolArray:
+    """D without the actions that were under-used in `quorum` runs; the most used of a (h, s) always stays.
+
+    >>> D, use = np.ones((1, 2, 2), dtype=bool), np.array([[[9.0, 1.0], [0.0, 0.0]]])
+    >>> survivors(D, np.array([[[0, 3], [3, 3]]]), 2, use).tolist()
+    [[[True, False], [True, False]]]
+    """
+    kept = D & (under < quorum)
+    most = np.where(D, use, -1.0).argmax(axis=-1)
+    empty = np.argwhere(~kept.any(axis=-1))
+    for h, s in empty:
+        kept[h, s, most[h, s]] = True
+    return kept
+
+
+def conditional(usage: FloatArray) -> FloatArray:
+    """Share of each action among the visits of its (h, s), zero where there were none."""
+    share: FloatArray = usage / np.maximum(usage.sum(axis=-1, keepdims=True), 1e-300)
+    return share
+
+
+def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, int, int] | None:
+    """The action to test next: the least used one not flagged, where there is a choice; None when all are through."""
+    open_ = D & ~flagged & (D.sum(axis=-1, keepdims=True) > 1)
+    if not open_.any():
+        return None
+    h, s, a = np.unravel_index(np.where(open_, conditional(use), np.inf).argmin(), D.shape)
+    return int(h), int(s), int(a)
+
+
+def kinds(share: float) -> tuple[int, int]:
+    """Which of the two tests of an action comes first, given its share of the uses."""
+    return (ALONE, DROP) if share > 0.5 else (DROP, ALONE)
+
+
+def reduced(D: BoolArray, at: tuple[int, int, int], kind: int) -> BoolArray:
+    """D without the action, or with it alone at its (h, s)."""
+    h, s, a = at
+    smaller = D.copy()
+    if kind == ALONE:
+        smaller[h, s] = False
+    smaller[h, s, a] = kind == ALONE
+    return smaller
+
+
+def verdict(reference: FloatArray, tally: FloatArray, rule: Rule) -> bool:
+    """Compare's answer at face value: the smaller set (tally) earns as much as D (reference) and meets thresholds."""
+    mean = means(tally)
+    lost = float(means(reference)[0] - mean[0])
+    as_good = abs(lost) <= rule.tol_value if rule.two_sided else lost <= rule.tol_value
+    return as_good and bool((mean[1:] >= rule.rho - rule.tol_utility).all())
+
+
+def early_verdict(reference: FloatArray, tally: FloatArray, rule: Rule, H: int, delta: float) -> bool | None:
+    """The answer, if confidence bounds that all hold with probability 1 - delta give one; else None."""
+    error = delta / (2 * (2 + len(rule.rho)))  # two sides of: reference value, value, utilities
+    r = radius(tally, H, error)
+    wide = float(radius(reference, H, error)[0] + r[0])
+    mean, needed = means(tally), rule.rho - rule.tol_utility
+    lost = float(means(reference)[0] - mean[0])
+    too_little = lost - wide > rule.tol_value or (rule.two_sided and lost + wide < -rule.tol_value)
+    if too_little or (mean[1:] + r[1:] < needed).any():
+        return False
+    enough = lost + wide <= rule.tol_value and (not rule.two_sided or lost - wide >= -rule.tol_value)
+    return True if enough and (mean[1:] - r[1:] >= needed).all() else None
+
+
+class Pruning(Saved):
+    """The phase at work. `D` is the action set, `rho` the tightened thresholds once they are known."""
+
+    changing: ClassVar[tuple[str, ...]] = (
+        *("D", "flagged", "under", "use", "rho", "slack", "stage", "played", "usage_runs", "actions_after_usage"),
+        *("at", "kind", "tried", "yes", "no", "reference", "tests"),
+    )
+
+    def __init__(self, spec: Spec, preset: str, p: PRIParams) -> None:
+        self.spec, self.preset, self.p = spec, preset, p
+        shape = spec.allowed.shape
+        self.D = spec.allowed.copy()  # [H, S, A]: actions that are left
+        self.flagged = np.zeros(shape, dtype=bool)  # [H, S, A]: actions that were tested and stay
+        self.under = np.zeros(shape, dtype=np.int64)  # [H, S, A]: usage runs that hardly used the action
+        self.use = np.zeros(shape)  # [H, S, A]: uses in all usage runs
+        self.rho = spec.rho + (0.0 if p.eps_rho is None else p.eps_rho)  # [N]: tightened thresholds
+        self.slack = float("nan")  # estimate of how far a policy can exceed all thresholds
+        self.stage = SLACK if p.slack_run(spec.N) else USAGE  # what the running base run is for
+        self.played = 0  # episodes of this phase
+        self.usage_runs = 0  # usage runs that are over
+        self.actions_after_usage = 0  # actions that usage has left, once it is over
+        self.at = (0, 0, 0)  # step, state and action under test
+        self.kind = DROP  # which of the two tests it is
+        self.tried = 0  # tests of this action that are over
+        self.yes, self.no = 0, 0  # votes of the running test
+        self.reference = np.zeros((3, 1 + spec.N))  # tally of the base run with all of D
+        self.tests = np.zeros((0, len(TEST_COLUMNS)))  # one row per test that is over
+        self._signals: list[FloatArray] = []  # of the running episode, when it is driven step by step
+        self.run = self._begin()
+
+    @property
+    def done(self) -> bool:
+        """Whether D is final."""
+        return self.stage == DONE
+
+    @property
+    def current(self) -> Learner:
+        """The base learner at work."""
+        return self._running().learner
+
+    @property
+    def untested(self) -> BoolArray:
+        """Actions that comparison should have tested but pruning had no episodes left for, [H, S, A]."""
+        waiting = self.D & ~self.flagged & (self.D.sum(axis=-1, keepdims=True) > 1)
+        return waiting if self.p.compare else np.zeros_like(waiting)
+
+    def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
+        """Play some of the episodes of out [1+N, n], and fill them in; how many it were."""
+        run = self._running()
+        n = min(int(out.shape[1]), self._look - run.played % self._look, run.left)
+        run.play(source, rng, out[:, :n])
+        self._played(run, n)
+        return n
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self._signals.clear()
+        return self.current.first(s, rng)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self._signals.append(signals)
+        return self.current.next(signals, s, rng)
+
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and end the episode."""
+        run = self._running()
+        run.learner.last(signals)
+        run.count(total([*self._signals, signals])[:, None])
+        self._played(run, 1)
+
+    def _played(self, run: BaseRun, n: int) -> None:
+        """n episodes more; a base run ends when all are played, or at a look of early stop."""
+        self.played += n
+        if run.left == 0 or (run.played % self._look == 0 and self._decided(run)):
+            self._end_run(run)
+
+    @property
+    def _look(self) -> int:
+        """Episodes between two looks of early stop at a base run."""
+        return max(self._running().spec.K // LOOKS, 1)
+
+    def _running(self) -> BaseRun:
+        if self.run is None:
+            raise RuntimeError("pruning is over: there is no base learner")
+        return self.run
+
+    def _decided(self, run: BaseRun) -> bool:
+        """Whether early stop ends the base run now."""
+        if not self.p.early_stop or self.stage != REDUCED or run.tally[COUNT, 0] == 0:
+            return False
+        return early_verdict(self.reference, run.tally, self._rule(), self.spec.H, self.p.delta) is not None
+
+    def _rule(self) -> Rule:
+        return Rule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
+
+    def _begin(self) -> BaseRun | None:
+        """A fresh base run for the stage; the one for the slack asks for more utility than there is, of all kinds."""
+        spec, p = self.spec, self.p
+        if self.stage == DONE:
+            return None
+        episodes = {SLACK: p.slack_run(spec.N), USAGE: p.run_episodes}.get(self.stage, p.compare_episodes)
+        rho = spec.rho + spec.H if self.stage == SLACK else self.rho
+        D = reduced(self.D, self.at, self.kind) if self.stage == REDUCED else self.D
+        burn_in = 0.5 if self.stage == SLACK else p.burn_in
+        return BaseRun(p.base, self.preset, within(spec, episodes, rho, D), int(burn_in * episodes))
+
+    def _end_run(self, run: BaseRun) -> None:
+        """Draw the conclusion of a base run, and begin the next."""
+        if self.stage == SLACK:
+            self._tighten(means(run.tally)[1:])
+        elif self.stage == USAGE:
+            self._count(run.usage())
+        elif self.stage == REFERENCE:
+            self.reference = run.tally.copy()
+            self.stage = REDUCED
+        else:
+            self._vote(run.tally)
+        self.run = self._begin()
+
+    def _tighten(self, utilities: FloatArray) -> None:
+        self.slack = float((utilities - self.spec.rho).min())
+        self.rho = self.spec.rho + min(tightening(self.p.K), self.p.slack_share * max(self.slack, 0.0))
+        self.stage = USAGE
+
+    def _count(self, usage: FloatArray) -> None:
+        self.use += usage
+        self.under += underused(usage, self.p)
+        self.usage_runs += 1
+        if self.usage_runs < self.p.runs:
+            return
+        self.D = survivors(self.D, self.under, self.p.quorum, self.use)
+        self.actions_after_usage = int(self.D.sum())
+        self._next_test()
+
+    def _next_test(self) -> None:
+        """Find an action to test; done when there is none, or no episodes for it."""
+        found = next_test(self.D, self.flagged, self.use) if self.p.compare else None
+        if found is None or self.played + 2 * self.p.compare_episodes > self.p.prune_max:
+            self.stage = DONE
+            return
+        self.at, self.tried = found, 0
+        self._open(kinds(float(conditional(self.use)[found]))[0])
+
+    def _open(self, kind: int) -> None:
+        self.kind, self.yes, self.no, self.stage = kind, 0, 0, REFERENCE
+
+    def _vote(self, tally: FloatArray) -> None:
+        """One trial is over; once the majority is certain, so is the test."""
+        passed = verdict(self.reference, tally, self._rule())  # what early stop says too, if it says anything
+        self.yes, self.no = self.yes + passed, self.no + (not passed)
+        majority = self.p.votes // 2 + 1
+        if self.yes >= majority or self.no > self.p.votes - majority:
+            self._settle(self.yes >= majority, tally)
+        elif self.played + 2 * self.p.compare_episodes > self.p.prune_max:
+            self.stage = DONE
+        else:
+            self.stage = REFERENCE
+
+    def _settle(self, passed: bool, tally: FloatArray) -> None:
+        """Write the test down, apply it, and go on to the other test of the action or to the next action."""
+        mean = means(tally)
+        margin = float((mean[1:] - self.rho).min(initial=np.inf))
+        row = (*self.at, self.kind, self.yes, self.no, passed, means(self.reference)[0], mean[0], margin, self.played)
+        self.tests = np.vstack([self.tests, np.array(row, dtype=float)])
+        h, s, _ = self.at
+        self.tried += 1
+        enough_episodes = self.played + 2 * self.p.compare_episodes <= self.p.prune_max
+        if passed:
+            self.D = reduced(self.D, self.at, self.kind)
+        elif self.tried < 2 and enough_episodes:
+            self._open(1 - self.kind)
+            return
+        if passed or self.tried == 2:
+            self.flagged[self.at] = True
+            # With two actions left, the tests of the other are those just made.
+            self.flagged[h, s] |= not passed and self.D[h, s].sum() == 2
+        self._next_test()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that changes, as arrays; those of the base run under "run/"."""
+        own = super().state()
+        return own if self.run is None else own | {f"run/{name}": x for name, x in self.run.state().items()}
+
+    def restore(self, state: State) -> None:
+        """Continue from a state."""
+        super().restore(state)
+        self.run = self._begin()
+        if self.run is not None:
+            self.run.restore(under("run/", state))

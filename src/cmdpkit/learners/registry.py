@@ -1,0 +1,165 @@
+"""Which algorithms there are, and how a name becomes a class.
+
+The folder is the registry: the algorithm ``opt-dual`` is the file ``opt_dual.py``, and ``triple-q`` is the folder
+``triple_q/``; each defines one `Learner` with a title. Other packages add algorithms by an entry point in the group
+``cmdpkit.learners``, and a class that is nowhere registered is named ``package.module:Class``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from types import ModuleType
+from typing import NamedTuple
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners.contract import Learner
+from cmdpkit.model.validate import index_of
+
+FOLDER = "cmdpkit.learners"
+GROUP = "cmdpkit.learners"  # of entry points
+SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are no algorithms
+RENAMED = {("pri", "practical"): "cl-pri"}  # algorithm and preset of version 0.1: what the algorithm is called now
+
+
+class Facts(NamedTuple):
+    """What a reader wants to know before choosing an algorithm: the class attributes of its learner."""
+
+    title: str
+    paper: str
+    guarantee: str
+    needs: tuple[str, ...]
+    presets: tuple[str, ...]
+    criteria: tuple[str, ...]
+
+
+@cache
+def _listed() -> tuple[str, ...]:
+    entries = [entry.name.removesuffix(".py") for entry in files(FOLDER).iterdir()]
+    modules = {name for name in entries if not name.startswith("_") and "." not in name and name not in SHARED}
+    return tuple(sorted(name.replace("_", "-") for name in modules))
+
+
+def names() -> list[str]:
+    """Names of the algorithms that come with the package, in alphabetical order.
+
+    >>> "triple-q" in names()
+    True
+    """
+    return list(_listed())
+
+
+def installed() -> list[str]:
+    """Names of the algorithms that other installed packages have registered, in alphabetical order."""
+    return sorted(set(_entries()) - set(names()))
+
+
+def facts(algo: str | type[Learner]) -> Facts:
+    """What is said about an algorithm.
+
+    >>> facts("triple-q").paper, facts("dope").needs
+    ('arXiv 2106.01577', ('baseline', 'baseline_utility'))
+    """
+    kind = resolve(algo)
+    return Facts(kind.title, kind.paper, kind.guarantee, kind.needs, tuple(kind.presets), kind.criteria)
+
+
+def resolve(algo: str | type[Learner]) -> type[Learner]:
+    """The class of an algorithm: by its name, as "package.module:Class", or a class itself.
+
+    Modules are looked for in the current directory too, as with ``python -m``. An unknown name is answered with the
+    nearest one.
+
+    >>> resolve("triple-q").title
+    'Triple-Q: model-free learning with a virtual queue per constraint.'
+    >>> resolve("triple-p")
+    Traceback (most recent call last):
+    cmdpkit.CmdpkitError: unknown algorithm 'triple-p'; did you mean 'triple-q'?
+    """
+    if isinstance(algo, type):
+        return _learner(algo, algo.__qualname__)
+    if not isinstance(algo, str):
+        raise CmdpkitError(f"algo is {algo!r}, expected the name of an algorithm, 'module:Class' or a class")
+    if algo in names():
+        return _own(importlib.import_module(f"{FOLDER}.{algo.replace('-', '_')}"))
+    if ":" in algo:
+        return _imported(algo)
+    registered = _entries()
+    if algo not in registered:
+        index_of("algorithm", [*names(), *installed()], algo)
+    return _learner(registered[algo].load(), registered[algo].value)
+
+
+load = resolve
+
+
+def name_of(kind: type[Learner]) -> str:
+    """What an algorithm is called: a name of `names`, or "package.module:Class".
+
+    >>> name_of(resolve("triple-q"))
+    'triple-q'
+    """
+    name = kind.__module__.removeprefix(f"{FOLDER}.").replace("_", "-")
+    return name if name in names() else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def current_name(algo: str, preset: str) -> str:
+    """What an algorithm is called now that a record of an older version calls `algo`, with that preset.
+
+    >>> current_name("pri", "practical"), current_name("pri", "paper")
+    ('cl-pri', 'pri')
+    """
+    return RENAMED.get((algo, preset), algo)
+
+
+def _own(module: ModuleType) -> type[Learner]:
+    """The one learner with a title that a module of the folder defines."""
+    found = [
+        x
+        for x in vars(module).values()
+        if isinstance(x, type) and issubclass(x, Learner) and x.__module__ == module.__name__ and "title" in vars(x)
+    ]
+    if len(found) != 1:
+        raise RuntimeError(f"{module.__name__} defines {len(found)} learners with a title, expected one")
+    return found[0]
+
+
+def _imported(text: str) -> type[Learner]:
+    """The class that "package.module:Class" names."""
+    module_name, _, class_name = text.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module was found, and something that it imports was not
+        raise CmdpkitError(
+            f"algorithm {text!r}: there is no module {error.name!r} in the current directory or among the installed "
+            "packages"
+        ) from None
+    except (ValueError, TypeError):  # "" or ".x"
+        raise CmdpkitError(f"algorithm {text!r}, expected package.module:Class") from None
+    known = [name for name, x in vars(module).items() if isinstance(x, type) and issubclass(x, Learner)]
+    if class_name not in vars(module):
+        index_of(f"class in {module_name}", known or ["none that inherits from cmdpkit.Learner"], class_name)
+    return _learner(vars(module)[class_name], text)
+
+
+def _learner(found: object, text: str) -> type[Learner]:
+    """The class itself, if it is a learner that can be made."""
+    if not isinstance(found, type) or not issubclass(found, Learner):
+        raise CmdpkitError(f"algorithm {text!r} is not a class that inherits from cmdpkit.Learner")
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise CmdpkitError(f"algorithm {text!r} does not define {', '.join(missing)}, which every learner must")
+    return found
+
+
+def _entries() -> dict[str, EntryPoint]:
+    """Entry points of other packages by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}

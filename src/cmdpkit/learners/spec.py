@@ -1,0 +1,86 @@
+"""What a learner is told (`Spec`), where it acts (`Source`) and what its episodes have brought (`Returns`).
+
+A learner works in unit scale: every reward and utility is in [0, 1], and every constraint reads "at least rho".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import is_int
+from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.simulator import Noise, Simulator
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """All that a learner knows: sizes, episodes to come, thresholds in unit scale, and the actions it may use.
+
+    >>> from cmdpkit import envs
+    >>> Spec.of(envs.build("paper/grid"), K=1000).rho.tolist()
+    [5.5]
+    """
+
+    H: int
+    S: int
+    A: int
+    K: int  # episodes of the whole run
+    rho: FloatArray  # [N], W_n >= rho_n with utilities in [0, 1] per step
+    allowed: BoolArray  # [H, S, A]
+
+    def __post_init__(self) -> None:
+        if not is_int(self.K) or self.K < 1:
+            raise CmdpkitError(f"K is {self.K!r}, expected a whole number of episodes, at least 1")
+        allowed = np.asarray(self.allowed)
+        if allowed.shape != (self.H, self.S, self.A) or allowed.dtype != bool:
+            expected = f"{(self.H, self.S, self.A)} and bool"
+            raise CmdpkitError(f"allowed has shape {allowed.shape} and dtype {allowed.dtype}, expected {expected}")
+        empty = np.argwhere(~allowed.any(axis=-1))
+        if len(empty):
+            h, s = (int(i) for i in empty[0])
+            raise CmdpkitError(f"allowed[h={h}, s={s}] is empty: every state needs at least one action")
+        object.__setattr__(self, "rho", np.array(self.rho, dtype=float))
+
+    @property
+    def N(self) -> int:
+        """Number of constraints."""
+        return len(self.rho)
+
+    @classmethod
+    def of(cls, cmdp: CMDP, K: int, allowed: BoolArray | None = None) -> Spec:
+        """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
+        rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
+        usable = cmdp.actions if allowed is None else allowed & cmdp.actions
+        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable)
+
+
+class Source(NamedTuple):
+    """A model to learn in: the simulator that a learner acts on, and the meter that is told about its policies."""
+
+    simulator: Simulator
+    meter: Meter
+
+    @classmethod
+    def of(cls, cmdp: CMDP, optimum: float | None = None, noise: Noise = "none") -> Source:
+        """The world of a model; regret is measured against `optimum` (user's units), if given."""
+        return cls(Simulator.of(cmdp, noise), Meter.of(cmdp, optimum))
+
+    def check(self, spec: Spec) -> None:
+        """Refuse a learner that was made for another size: compiled code would not notice."""
+        sim = self.simulator
+        sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
+        if sizes != (spec.H, spec.S, spec.A, spec.N):
+            raise CmdpkitError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+
+
+class Returns(NamedTuple):
+    """What each episode has realised, in unit scale."""
+
+    reward: FloatArray  # [n]
+    utilities: FloatArray  # [N, n]

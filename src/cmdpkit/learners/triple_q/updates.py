@@ -1,0 +1,284 @@
+"""The compiled part of Triple-Q: what is learned in a step, at the end of an episode and at the end of a frame.
+
+`play` is the loop over a `Simulator`; `chosen` and `learn` serve loops over other environments with the same functions
+`choose`, `update` and `end_episode`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners._exploration import random_action
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
+
+NOTHING = -0.0  # unlike 0.0, it adds to a number without a trace, so the compiler drops the addition
+Flag = Literal[True] | None
+
+
+class Constants(NamedTuple):
+    """What compiled code needs of spec and parameters.
+
+    The length of `bonus`, 1 + N, and which flags are None is known when compiling: loops over signals are unrolled, and
+    what a preset does without costs nothing.
+    """
+
+    H: Any  # uint64: number of steps
+    S: Any  # uint64: number of states
+    A: Any  # uint64: number of actions
+    bonus: tuple[float, ...]  # [1+N]: scale of the bonus of reward and utilities
+    lift: tuple[float, ...]  # [1+N]: what is added to reward and utility values over the whole run
+    fresh: FloatArray  # [H, 1+N]: values of an untried action
+    ceiling: FloatArray  # [H, 1+N]: values lifted above this start afresh
+    usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    K: float  # episodes of the whole run; this and the following are explained in `presets`
+    frame: int
+    eta: float
+    steady: float
+    chi: float
+    keep: float
+    bonus_offset: float
+    lift_power: float
+    eps_low: float
+    eps_high: float
+    margin: float
+    window: float
+    explore: float
+    explore_decay: float
+    has_bonus: Flag  # whether there is a bonus
+    explores: Flag  # whether some actions are random
+    estimated: Flag  # whether the queues are driven by C at the first step, not by realised utilities
+    random_ties: Flag  # whether ties are broken at random when a frame begins
+
+
+class Learned(NamedTuple):
+    """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
+
+    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
+    second: FloatArray  # [(H+1)*S]: largest weighted value of the others; while the best is above, no search is needed
+    weight: FloatArray  # [N]: Z / eta, the price of each utility
+    queue: FloatArray  # [N]: Z
+    short: FloatArray  # [N]: by how much the last frame fell short, tightening included
+    swing: FloatArray  # [N]: half the way between two frames on either side of the bound, the largest of late
+    debt: FloatArray  # [N]: realised violation of all frames that have ended
+    drive: FloatArray  # [N]: C at the first step, summed over the frame's episodes
+    earned: FloatArray  # [1+N]: realised signals, summed over the frame's finished episodes
+    totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
+    explore: FloatArray  # [2]: probability of a random action, and its fading part
+    frames: NDArray[np.int64]  # [1]: how many frames have ended
+    left: NDArray[np.int64]  # [1]: episodes left in the running frame
+    changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
+    kept: FloatArray  # [H*S*A]: visits that the frame began with
+    usage: FloatArray  # [2, H*S*A]: how often a cell was used before and since the number of frames last doubled
+
+
+@compiled
+def play(sim, meter, learned, c, rng, out):
+    """Algorithm 1, for as many episodes as `out` [1+N, n] has columns."""
+    for k in range(out.shape[1]):
+        watch(meter, learned.changed[0], learned.best, learned.explore[0], c.usable)
+        learned.changed[0] = False
+        s = reset(sim, rng)
+        a = choose(learned, c, ZERO, s, rng)
+        for h in range(c.H):
+            s_next, x = step(sim, h, s, a, rng)
+            a_next = choose(learned, c, h + ONE, s_next, rng)
+            update(learned, c, h, s, a, sim.outcomes, x, s_next, a_next)
+            s, a = s_next, a_next
+        for n in range(len(c.bonus)):
+            out[n, k] = learned.totals[n]
+        collect(meter, learned.totals)
+        end_episode(learned, c, rng)
+
+
+@compiled
+def chosen(learned, c, h, s, rng):
+    """`choose`, for calls from outside."""
+    return choose(learned, c, h, s, rng)
+
+
+@compiled
+def learn(learned, c, states, actions, signals, rng):
+    """What `play` does with an episode, when it was played elsewhere."""
+    for h in range(c.H):
+        ahead = h + ONE < c.H
+        s_next, a_next = (states[h + ONE], actions[h + ONE]) if ahead else (states[h], actions[h])
+        update(learned, c, h, states[h], actions[h], signals, h, s_next, a_next)
+    end_episode(learned, c, rng)
+
+
+@inlined
+def choose(learned, c, h, s, rng):
+    """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
+    i = np.uint64(h) * c.S + np.uint64(s)
+    if c.explores is not None and h < c.H and uniform(rng) < learned.explore[0]:
+        return random_action(c.usable, i, rng)
+    return learned.best[i]
+
+
+@inlined
+def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
+    """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where a_next follows."""
+    i = np.uint64(h) * c.S + np.uint64(s)
+    j = i * c.A + np.uint64(a)
+    j_next = ((np.uint64(h) + ONE) * c.S + np.uint64(s_next)) * c.A + np.uint64(a_next)
+    if c.estimated is not None and h == 0:
+        for n in range(len(learned.drive)):
+            learned.drive[n] += learned.cells[j, n + 1]
+    t = learned.cells[j, len(c.bonus)] + 1.0
+    learned.cells[j, len(c.bonus)] = t
+    rate = (c.chi + 1.0) / (c.chi + t)
+    value = NOTHING
+    for n in range(len(c.bonus)):
+        old = learned.cells[j, n]
+        seen = outcomes[x, n] + learned.cells[j_next, n]
+        if c.has_bonus is not None:
+            seen += c.bonus[n] / np.sqrt(c.bonus_offset + t)
+        new = old + rate * (seen - old)
+        learned.cells[j, n] = new
+        learned.totals[n] += outcomes[x, n]
+        value += new if n == 0 else learned.weight[n - 1] * new
+    if value < learned.second[i] or (c.explores is not None and np.uint64(a) != learned.best[i]):
+        _search(learned, c, i)
+
+
+@inlined
+def end_episode(learned, c, rng):
+    """Add up the episode's totals; at the end of a frame, move the queues."""
+    for n in range(len(c.bonus)):
+        learned.earned[n] += learned.totals[n]
+        learned.totals[n] = 0.0
+    if c.explores is not None:
+        learned.explore[1] *= c.explore_decay
+        explore = 1.0 - (1.0 - c.explore) * (1.0 - learned.explore[1])
+        if explore != learned.explore[0]:
+            learned.explore[0] = explore
+            learned.changed[0] = True
+    learned.left[0] -= 1
+    if learned.left[0] == 0:
+        _end_frame(learned, c, rng)
+
+
+@compiled
+def _end_frame(learned, c, rng):
+    """Queues first, then lift the tables and let the counts fade, then find the best actions anew."""
+    learned.frames[0] += 1
+    learned.left[0] = c.frame
+    frames = learned.frames[0]
+    k = float(frames * c.frame)
+    horizon = min(c.window, max(c.K - k, float(c.frame)))
+    for n in range(len(learned.queue)):
+        learned.debt[n] += c.frame * c.rho[n] - learned.earned[n + 1]
+        eps = min(max((learned.debt[n] + c.margin) / horizon, c.eps_low), c.eps_high)
+        reached = (learned.earned[n + 1] if c.estimated is None else learned.drive[n]) / c.frame
+        push = _damped(learned, c, n, c.rho[n] + eps - reached)
+        learned.queue[n] = max(learned.queue[n] + push, 0.0)
+        learned.weight[n] = learned.queue[n] / c.eta
+        learned.drive[n] = 0.0
+    for n in range(len(c.bonus)):
+        learned.earned[n] = 0.0
+    _count(learned, c, frames & (frames - 1) == 0)
+    _lift(learned, c, (k / c.K) ** c.lift_power - ((k - c.frame) / c.K) ** c.lift_power)
+    scan(learned, c)
+    if c.random_ties is not None:
+        _break_ties(learned, c, rng)
+
+
+@inlined
+def _damped(learned, c, n, short):
+    """What a frame that fell short by so much adds to queue n: less, if frames swing widely from side to side.
+
+    A queue that is pushed across the right price and back makes the learner jump between two extremes for ever. The
+    damping changes over a whole window only, so that what is above and what is below the bound still weigh the same.
+    """
+    turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
+    learned.short[n] = short
+    learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.frame / c.window, 0.0))
+    return short / max(1.0, learned.swing[n] / c.steady)
+
+
+@inlined
+def _lift(learned, c, share):
+    """Raise all values by a share of the run's lift; what gets above the ceiling starts afresh."""
+    for h in range(c.H):
+        for j in range(h * c.S * c.A, (h + ONE) * c.S * c.A):
+            if learned.cells[j, 0] == -np.inf:  # not usable
+                continue
+            for n in range(len(c.bonus)):
+                lifted = learned.cells[j, n]
+                if c.lift[n] > 0.0:  # an infinite lift times 0 would be no number
+                    lifted += c.lift[n] * share
+                learned.cells[j, n] = c.fresh[h, n] if lifted > c.ceiling[h, n] else lifted
+
+
+@inlined
+def _count(learned, c, doubled):
+    """Count the frame's visits as usage, where a doubling of the number of frames retires the older half."""
+    for j in range(np.uint64(len(learned.kept))):
+        visits = learned.cells[j, len(c.bonus)]
+        learned.usage[1, j] += visits - learned.kept[j]
+        if doubled:
+            learned.usage[0, j] = learned.usage[1, j]
+            learned.usage[1, j] = 0.0
+        learned.kept[j] = visits * c.keep
+        learned.cells[j, len(c.bonus)] = learned.kept[j]
+
+
+@compiled
+def scan(learned, c):
+    """Find the best action everywhere."""
+    for i in range(c.H * c.S):
+        _search(learned, c, i)
+
+
+@inlined
+def _search(learned, c, i):
+    """Find the best action of row i = h*S + s and the value of the runner-up; ties go to the lower action.
+
+    Written without branches: which action is best is as good as random for the processor to guess.
+    """
+    best, top, second = ZERO, -np.inf, -np.inf
+    for a in range(c.A):
+        value = _value(learned, c, i * c.A + a)
+        second = max(second, min(value, top))
+        best = np.uint64(a) if value > top else best
+        top = max(top, value)
+    learned.second[i] = second
+    if learned.best[i] != best:
+        learned.best[i] = best
+        learned.changed[0] = True
+
+
+@inlined
+def _break_ties(learned, c, rng):
+    """Where several actions are best, take one at random."""
+    for i in range(c.H * c.S):
+        top, ties = _value(learned, c, i * c.A + learned.best[i]), 0
+        for a in range(c.A):
+            ties += _value(learned, c, i * c.A + a) == top
+        if ties == 1:
+            continue
+        draw = np.int64(uniform(rng) * ties)
+        for a in range(c.A):
+            if _value(learned, c, i * c.A + a) == top:
+                if draw == 0:
+                    learned.best[i] = a
+                draw -= 1
+        learned.changed[0] = True
+
+
+@inlined
+def _value(learned, c, j):
+    """Q + sum_n Z_n / eta C_n of cell j."""
+    value = learned.cells[j, 0]
+    for n in range(1, len(c.bonus)):
+        value += learned.weight[n - 1] * learned.cells[j, n]
+    return value

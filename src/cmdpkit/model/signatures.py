@@ -1,0 +1,114 @@
+"""Which arguments a user's function wants: decided by the names and the number of its parameters, never by trying.
+
+Every function is first given the state and the action. A further parameter called ``h`` (or ``step``, ``t``, ``time``)
+is given the step, and one called ``s_next`` (or ``next_state``, ``s2``, ...) the next state. Whatever could be read in
+two ways is refused, because a guess would give a wrong model without a word.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cmdpkit.errors import CmdpkitError, quoted
+
+Role = Literal["step", "next"]
+STEP = frozenset({"h", "step", "t", "time"})
+# fmt: off
+NEXT = frozenset({
+    "s_next", "snext", "next_s", "next_state", "nextstate", "state_next", "next", "sn", "ns", "s1", "s2", "sp", "s_",
+    "s_prime", "sprime", "s_new", "new_s", "new_state", "newstate", "successor", "s_to", "to_state",
+})
+# fmt: on
+ACTION_FIRST = frozenset({"a", "action", "act"})
+STATE_SECOND = frozenset({"s", "state"})
+SPELLINGS = "(state, action), (state, action, h) for the step from 0, or (state, action, s_next) for the next state"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A user's function in one form: ``call(s, a, h)``, or ``call(s, a, h, s_next)`` if the next state matters."""
+
+    what: str  # how messages call it
+    call: Callable[..., Any]
+    on_step: bool
+    on_next: bool
+
+
+def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
+    """The function ``f``, which messages call ``what``, with the arguments that it wants.
+
+    >>> reward = read_function("reward", lambda s, a, s_next: 10 * s + s_next)
+    >>> reward.on_step, reward.on_next, reward.call(1, "go", 0, 2)
+    (False, True, 12)
+    """
+    if not callable(f):
+        raise CmdpkitError(f"{what} is {quoted(f)}, expected a function of (state, action)")
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):  # some functions written in C do not tell: they are given state and action
+        return Function(what, lambda s, a, h: f(s, a), False, False)
+    fixed = f.keywords if isinstance(f, functools.partial) else {}
+    parameters = [p for p in parameters if p.name not in fixed and p.kind is not p.VAR_KEYWORD]
+    takes = f"{what} takes ({', '.join(map(str, parameters))})"
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise CmdpkitError(f"{takes}, which does not say what it wants; spell its parameters out: {SPELLINGS}")
+    positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    if len(positional) < 2:
+        raise CmdpkitError(f"{takes}, expected {SPELLINGS}")
+    if positional[0].name.lower() in ACTION_FIRST and positional[1].name.lower() in STATE_SECOND:
+        raise CmdpkitError(f"{takes}, but the state comes first: expected {SPELLINGS}")
+    roles = _roles(takes, [*positional[2:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)])
+    if "next" in roles.values() and not may_take_next:
+        raise CmdpkitError(
+            f"{takes}, but the next state is what it has to tell: "
+            f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
+        )
+    in_order = tuple(roles[p.name] for p in positional[2:] if p.name in roles)
+    by_name = {name: role for name, role in roles.items() if name not in {p.name for p in positional}}
+    called = _called(f, in_order, by_name)
+    return Function(what, called, "step" in roles.values(), "next" in roles.values())
+
+
+def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
+    """What each parameter after state and action is given; one with a default and another name keeps its default."""
+    roles: dict[str, Role] = {}
+    for p in parameters:
+        name = p.name.lower()
+        role: Role | None = "step" if name in STEP else "next" if name in NEXT else None
+        if role is None:
+            if p.default is p.empty:
+                raise CmdpkitError(f"{takes}: {p.name} could be anything; expected {SPELLINGS}")
+        elif p.default is not p.empty:
+            meaning = "the step" if role == "step" else "the next state"
+            raise CmdpkitError(
+                f"{takes}: {p.name} has a default, so it may be meant as a constant; without the default it is given "
+                f"{meaning}, and under another name it keeps its value"
+            )
+        elif role in roles.values():
+            raise CmdpkitError(f"{takes}: two parameters are called like the same thing; expected {SPELLINGS}")
+        else:
+            roles[p.name] = role
+    return roles
+
+
+def _called(f: Callable[..., Any], in_order: tuple[Role, ...], by_name: dict[str, Role]) -> Callable[..., Any]:
+    """``f`` as a function of (s, a, h) or (s, a, h, s_next)."""
+    if by_name:
+
+        def named(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
+            given = {"step": h, "next": s_next}
+            extra = {name: given[role] for name, role in by_name.items()}
+            return f(s, a, *(given[role] for role in in_order), **extra)
+
+        return named
+    if in_order == ():
+        return lambda s, a, h: f(s, a)
+    if in_order == ("next",):
+        return lambda s, a, h, s_next: f(s, a, s_next)
+    if in_order == ("next", "step"):
+        return lambda s, a, h, s_next: f(s, a, s_next, h)
+    return f  # (s, a, h) and (s, a, h, s_next) as they are

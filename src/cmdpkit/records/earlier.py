@@ -1,0 +1,53 @@
+"""Records of earlier versions: what they say, in today's terms.
+
+Schema 1 (version 0.1) kept changed bounds in the name of the environment, noise and the digest of the baseline among
+the parameters, and nothing about the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from cmdpkit.learners.registry import current_name
+from cmdpkit.records.record import Run
+
+CHANGED = re.compile(r" with (.+?) = (\S+)")
+
+
+def key_of(table: dict[str, Any], schema: int) -> str:
+    """The address under which a run of some schema was saved."""
+    if schema > 1:
+        return Run(**table).key
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def run_of(table: dict[str, Any], schema: int) -> Run:
+    """A run as it was written with some schema."""
+    if schema > 1:
+        return Run(**table)
+    params = dict(table["params"])
+    env, bounds = split_bounds(table["env"])
+    found = {"noise": params.pop("noise", "none"), "baseline": params.pop("baseline", "")}
+    algo = current_name(table["algo"], table["preset"])
+    return Run(**{**table, "env": env, "algo": algo, "params": params}, bounds=bounds, **found)
+
+
+def split_bounds(env: str) -> tuple[str, dict[str, float]]:
+    """The environment in a name of schema 1, and the bounds that were changed.
+
+    >>> split_bounds("paper/grid with cost = 0.3")
+    ('paper/grid', {'cost': 0.3})
+    >>> split_bounds("life with cats.json")
+    ('life with cats.json', {})
+    """
+    source, _, _ = env.partition(" with ")
+    found = CHANGED.findall(env[len(source) :])
+    if "".join(f" with {name} = {value}" for name, value in found) != env[len(source) :]:
+        return env, {}
+    try:
+        return source, {name: float(value) for name, value in found}
+    except ValueError:
+        return env, {}

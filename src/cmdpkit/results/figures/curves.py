@@ -1,0 +1,207 @@
+"""Figures of studies: what `cmdpkit.results.study` computed, drawn with matplotlib. Nothing is shown or saved here.
+
+Every function returns a `matplotlib.figure.Figure`; ``figure.savefig("name.pdf")`` writes it. No window system and no
+global state is involved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.solver import solve
+from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.records.record import RunRecord
+from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
+from cmdpkit.results.folder import model_of
+from cmdpkit.results.study import Group, Kind, curve, curve_name, groups
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Scale = Literal["linear", "log", "symlog"]
+Records = Sequence[RunRecord]
+
+
+# -- regret and violation ----------------------------------------------------------------------------------------------
+
+
+@styled
+def overview(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+    """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
+    return _panels(records, ("regret", "violation"), kind, scale, raw)
+
+
+@styled
+def regret(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
+    return _panels(records, ("regret",), kind, scale, raw)
+
+
+@styled
+def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
+    """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
+    return _panels(records, ("violation",), kind, scale, raw)
+
+
+def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
+    """One row per environment, with one panel for the regret and one for each constraint."""
+    if scale not in ("linear", "log", "symlog"):
+        raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
+    by_env = _by_env(records)
+    columns = [_panels_of(found, what) for found in by_env.values()]
+    figure, axes = canvas(len(by_env), max(map(len, columns)))
+    colours = _colours(groups(records))
+    for row, (env, found), panels in zip(axes, by_env.items(), columns, strict=True):
+        for axis, (subject, n) in zip(row, panels, strict=False):
+            name = curve_name(subject, kind)
+            shown = [group for group in found if group.has(name)]
+            if not shown:
+                raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
+            for group in shown:
+                _band(axis, group, name, n, colours[group.label], raw)
+            _dress(axis, shown, subject, n, kind, scale)
+            axis.set_title(env, loc="left", fontweight="bold") if axis is row[0] else None
+        for axis in row[len(panels) :]:
+            axis.set_axis_off()
+    legend_below(figure)
+    return figure
+
+
+def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, int]]:
+    N = len(found[0].records[0].constraints)
+    return [(subject, n) for subject in what for n in range(1 if subject == "regret" else N)]
+
+
+def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool) -> None:
+    line = curve(group, name, n)
+    axis.plot(line.episode, line.mean, label=group.label, zorder=3, **look)
+    if line.low is not None and line.high is not None:
+        axis.fill_between(line.episode, line.low, line.high, color=look["color"], alpha=0.18, linewidth=0)
+    if raw:
+        axis.plot(line.episode, line.raw.T, color=look["color"], alpha=0.35, linewidth=0.6, zorder=2)
+
+
+def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind, scale: Scale) -> None:
+    """Scales, labels, zero line and phase boundaries."""
+    constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
+    words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
+    axis.set_ylabel(f"{words}{subject}" + (f" of {constraint}" if constraint else ""))
+    axis.set_xlabel("episode")
+    if scale != "linear":
+        axis.set_xscale("log")
+        axis.set_yscale("symlog", linthresh=_threshold(axis)) if scale == "symlog" else axis.set_yscale("log")
+        axis.autoscale_view()  # the margins were those of a linear axis
+    else:
+        thousands(axis.xaxis)
+    if scale != "log":
+        axis.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+        if scale == "linear":
+            thousands(axis.yaxis)
+    _boundaries(axis, shown)
+
+
+def _threshold(axis: Axes) -> float:
+    """Where a symmetric logarithmic axis becomes linear: at a power of ten near a thousandth of the largest value.
+
+    At any other place the last mark of the logarithmic part would run into the mark of 0.
+    """
+    top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
+    return float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9)
+
+
+def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
+    """Dotted lines where the phases of the first seed begin, if exactly one algorithm of the panel has phases."""
+    phased = [group for group in shown if len(group.records[0].phases) > 1]
+    if len(phased) != 1:
+        return
+    low = axis.get_xlim()[0]
+    for name, start in phased[0].records[0].phases[1:]:
+        if start > low:
+            axis.axvline(start, color=GREY, linewidth=0.9, linestyle=":", zorder=1)
+            across = axis.transAxes.inverted().transform(axis.transData.transform((start, 0)))[0]
+            axis.annotate(
+                name,
+                (start, 0.02),
+                xycoords=("data", "axes fraction"),
+                rotation=90,
+                ha="left" if across < 0.08 else "right",  # so that it does not cover the numbers of the axis
+                va="bottom",
+                fontsize=7,
+                color=GREY,
+                zorder=0,  # under the curves
+            )
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+
+@styled
+def multiplier(
+    records: Records, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
+) -> Figure:
+    """The multipliers of the learners that have one, against the exact shadow price where the model is known."""
+    by_env = {env: [g for g in found if g.has("multiplier")] for env, found in _by_env(records).items()}
+    by_env = {env: found for env, found in by_env.items() if found}
+    if not by_env:
+        raise CmdpkitError("no run has a curve 'multiplier'")
+    figure, axes = canvas(len(by_env), max(len(g[0].records[0].constraints) for g in by_env.values()))
+    colours = _colours(groups(records))
+    for row, (env, found) in zip(axes, by_env.items(), strict=True):
+        cmdp = model_of(found[0].run, models)
+        prices = None if cmdp is None else solve(cmdp).shadow_prices
+        constraints = found[0].records[0].constraints
+        for n, (axis, constraint) in enumerate(zip(row, constraints, strict=False)):
+            for group in found:
+                _band(axis, group, "multiplier", n, colours[group.label], raw)
+            if prices is not None:
+                axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
+            axis.set_ylabel(f"price of {constraint}")
+            axis.set_xlabel("episode")
+            axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
+            axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
+        for axis in row[len(constraints) :]:
+            axis.set_axis_off()
+    legend_below(figure)
+    return figure
+
+
+@styled
+def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") -> Figure:
+    """The best value for every bound, and its slope, the price; ``bound`` marks the one the model asks for."""
+    figure, axes = canvas(1, 2)
+    value, price = axes[0]
+    value.plot(found.bounds, found.values, color=COLOURS[0], marker="o", markersize=3)
+    value.set_ylabel("optimal value")
+    price.step(found.bounds, found.prices, color=COLOURS[1], where="mid")
+    price.set_ylabel("price of the bound")
+    for axis in (value, price):
+        axis.set_xlabel(f"bound on {found.name}")
+        if bound is not None:
+            axis.axvline(bound, color=GREY, linestyle=":", linewidth=1.2)
+            axis.annotate(" the bound", (bound, 0.03), xycoords=("data", "axes fraction"), fontsize=7, color=GREY)
+    value.set_title(title, loc="left", fontweight="bold")
+    return figure
+
+
+# -- shared ------------------------------------------------------------------------------------------------------------
+
+
+def _by_env(records: Records) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups(records):
+        found.setdefault(group.run.problem, []).append(group)
+    return found
+
+
+def _colours(found: Sequence[Group]) -> dict[str, dict[str, Any]]:
+    """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
+    labels = list(dict.fromkeys(group.label for group in found))
+    n = len(COLOURS)
+    return {x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]} for i, x in enumerate(labels)}

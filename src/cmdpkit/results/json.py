@@ -1,0 +1,128 @@
+"""Results as plain data for ``--json``: names as the user gave them, and numbers, which are null if not finite."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
+from cmdpkit.exact.stationary.solution import StationarySolution
+from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.mixture import Mixture
+from cmdpkit.records.record import RunRecord
+from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
+
+
+def text(answer: Any) -> str:
+    """JSON text; numbers that are not finite become null, because JSON cannot express them.
+
+    What would disturb a terminal is escaped.
+
+    >>> text({"slack": float("inf")})
+    '{\\n  "slack": null\\n}'
+    """
+    written = json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"[^\n -~]", lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], written)
+
+
+def _finite(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {str(key): _finite(item) for key, item in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_finite(item) for item in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def solution(name: str, found: Solution) -> dict[str, Any]:
+    """The optimum, its constraints and where the policy draws."""
+    return {
+        **(_stationary(found) if isinstance(found, StationarySolution) else {}),
+        "env": name,
+        "method": found.method,
+        "value": found.value,
+        "utilities": found.utilities.tolist(),
+        "shadow_prices": found.shadow_prices.tolist(),
+        "gap": found.gap,
+        "constraints": constraint_table(found).data(),
+        "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
+        "seconds": found.seconds,
+    }
+
+
+def _stationary(found: StationarySolution) -> dict[str, Any]:
+    """What an optimum without a horizon has besides: its criterion, values per step, and whether it is attained."""
+    per_step = found.utilities_per_step
+    mixed = found.policy if isinstance(found.policy, Mixture) else None
+    return {
+        "criterion": found.cmdp.criterion.kind,
+        "discount": found.cmdp.criterion.discount,
+        "start": found.start,
+        "value_per_step": found.value_per_step,
+        "utilities_per_step": None if per_step is None else per_step.tolist(),
+        "attained": found.attained,
+        "notes": list(found.notes),
+        "mixture": None if mixed is None else mixed.weights.tolist(),
+    }
+
+
+def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
+    """All that `diagnose` found; "separation" is null where it was not computed."""
+    return {
+        "env": name,
+        "steps": cmdp.criterion.horizon,
+        "states": cmdp.S,
+        "actions": cmdp.A,
+        **(_components(found) if isinstance(found, StationaryDiagnosis) else {}),
+        "reachable": found.reachable,
+        "pairs": found.pairs,
+        "feasible": found.feasible,
+        "slater_slack": found.slater_slack,
+        "ranges": range_table(found.ranges).data(),
+        "value": None if found.solution is None else found.solution.value,
+        "constraints": None if found.solution is None else constraint_table(found.solution).data(),
+        "binding": list(found.binding),
+        "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
+        "separation": None if separated is None else separation_table(separated).data(),
+    }
+
+
+def _components(found: StationaryDiagnosis) -> dict[str, Any]:
+    return {
+        "end_components": [list(part) for part in found.components],
+        "feasible_starts": list(found.feasible_starts),
+        "feasible_starts_exact": found.starts_exact,
+    }
+
+
+def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:
+    """The curve, point by point, and the bounds no policy meets."""
+    return {
+        "env": name,
+        "constraint": found.name,
+        "points": tradeoff_table(cmdp, found).data(),
+        "infeasible": found.infeasible.tolist(),
+    }
+
+
+def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """One request for several seeds: what was asked, the optimum, and one entry per seed."""
+    first = records[0]
+    return {
+        "env": first.run.env,
+        "bounds": dict(first.run.bounds),
+        "noise": first.run.noise,
+        "code": first.run.code or "unknown",
+        "algo": first.run.algo,
+        "preset": first.run.preset,
+        "params": dict(first.run.params),
+        "episodes": first.run.episodes,
+        "optimum": first.optimum,
+        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
+        "runs": [record.to_dict() for record in records],
+    }

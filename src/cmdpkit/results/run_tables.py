@@ -1,0 +1,370 @@
+"""The tables about runs: groups of them, comparisons, single runs, and published figures beside measured ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.records.record import Evaluation, RunRecord
+from cmdpkit.results.published import Row, numbered
+from cmdpkit.results.statistics import Estimate, estimate
+from cmdpkit.results.study import (
+    KINDS,
+    Comparison,
+    Group,
+    compare,
+    curve_name,
+    finals,
+    policy_gaps,
+    policy_misses,
+    slope,
+)
+from cmdpkit.results.tables import (
+    MISSING,
+    Cell,
+    Column,
+    Share,
+    Table,
+    each,
+    ends_of_interval,
+    not_at_all,
+    part_alone,
+    rounded,
+    share,
+    whole,
+    with_ends,
+    with_interval,
+)
+from cmdpkit.results.wording import label, short
+
+MEANINGS = {
+    "weak": "The total over all episodes, signed, expected under the policies that were played.",
+    "strong": "The total of the positive parts, expected under the policies that were played.",
+    "realised": "The total over all episodes, signed, as it was observed.",
+}
+FRESH = "The mean total of fresh episodes of the final policy."
+UNSAFE = "Episodes whose policy misses a bound in expectation."
+SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
+
+
+def _words(subject: str, kind: str) -> str:
+    return subject if kind == "weak" else f"{kind} {subject}"
+
+
+# -- groups of runs ----------------------------------------------------------------------------------------------------
+
+
+def by_problem(groups: Iterable[Group]) -> dict[tuple[str, str], list[Group]]:
+    """Groups of runs on the same problem together: by the name of the environment and the fingerprint of its model."""
+    together: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        together.setdefault((group.run.problem, group.run.fingerprint), []).append(group)
+    return together
+
+
+def study_tables(groups: Iterable[Group]) -> list[Table[Group]]:
+    """One table per problem."""
+    return [group_table(found) for found in by_problem(groups).values()]
+
+
+def group_table(found: Sequence[Group]) -> Table[Group]:
+    """One row per group of runs on one problem: regret and violation in all forms, and what became of the policies.
+
+    Expected totals are shown where a model made them known, and observed ones where there was no model.
+    """
+    modelled = any(g.has("regret") or g.has("violation") for g in found)
+    shown = KINDS[:2] if modelled else KINDS[2:]
+    columns: list[Column[Group]] = [
+        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda g: g.label,
+               data=not_at_all),
+        Column("env", "", "The environment.", lambda g: g.run.env, shown=False),
+        Column("bounds", "", "Bounds that were changed.", lambda g: dict(g.run.bounds), shown=False),
+        Column("noise", "", "How signals were drawn.", lambda g: g.run.noise, shown=False),
+        Column("algo", "", "The algorithm.", lambda g: g.run.algo, shown=False),
+        Column("preset", "", "The preset of its parameters.", lambda g: g.run.preset, shown=False),
+        Column("params", "", "Parameters that were set.", lambda g: dict(g.run.params), shown=False),
+        Column("code", "", "A digest of the algorithm's code.", lambda g: g.run.code or "unknown", shown=False),
+        Column("episodes", "", "Episodes of every run.", lambda g: g.run.episodes, shown=False),
+        Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds),
+               lambda values, _: [_seeds(g) for g in found], "right"),
+        Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
+               lambda g: len(g.samples), shown=False),
+        *(_total("regret", kind, found, kind in shown) for kind in KINDS if _anyone(found, "regret", kind)),
+        *(_total("violation", kind, found, kind in shown) for kind in KINDS if _anyone(found, "violation", kind)),
+        *_observed(found),
+        Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
+               data=with_ends),
+        Column("slope", "growth", "The b in regret ~ episodes^b, over the last nine tenths of the run.", _growth,
+               with_interval(3), "right", data=with_ends),
+        Column("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
+               lambda g: _estimated(policy_gaps(g)), with_interval(3), "right", data=with_ends),
+        Column("policies_within_bounds", "policies within bounds",
+               "Final policies that meet every bound, evaluated exactly.", _within, share, "right", data=part_alone),
+        Column("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3),
+               "right"),
+        Column("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
+               lambda g: max(len(record.decisions) for record in g.records), whole, "right"),
+        Column("seconds", "seconds", "The mean time of a run.", _seconds, with_interval(3), "right", data=with_ends),
+    ]  # fmt: skip
+    return Table(found[0].run.problem, tuple(columns), tuple(found))
+
+
+def _seeds(group: Group) -> Cell:
+    text = "one run (deterministic)" if group.deterministic else str(len(group.seeds))
+    return Cell(text, value=len(group.seeds))
+
+
+def _observed(found: Sequence[Group]) -> list[Column[Group]]:
+    """In a world without a model: what was earned, and what fresh episodes of the final policies gave."""
+    if not any(group.has("realised_reward") for group in found):
+        return []
+    constraints = found[0].records[0].constraints
+    parts = tuple(label(c.name) for c in constraints)
+    columns: list[Column[Group]] = [
+        Column("realised_reward", "realised reward", "The reward of all episodes, as observed.",
+               _final("realised_reward"), with_interval(), "right", data=with_ends),
+        Column("realised_utility", "realised totals", "The totals of all episodes, as observed.",
+               _finals("realised_utility", len(constraints)), with_interval(), "right", parts, with_ends, shown=False),
+        Column("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, lambda x: x.value), with_interval(),
+               "right", data=with_ends),
+        Column("evaluated_utility", "policy totals", FRESH,
+               lambda g: _each_evaluated(g, len(constraints)), with_interval(), "right", parts, with_ends),
+    ]  # fmt: skip
+    return [column for column in columns if constraints or not column.key.endswith("utility")]
+
+
+def _evaluated(group: Group, part: Callable[[Evaluation], float]) -> Estimate | None:
+    found = [record.evaluation for record in group.samples]
+    return None if None in found else estimate(np.array([part(x) for x in found if x is not None]))
+
+
+def _each_evaluated(group: Group, N: int) -> list[Estimate] | None:
+    found = [_evaluated(group, lambda x, n=n: x.utilities[n]) for n in range(N)]  # type: ignore[misc]
+    return None if None in found else [x for x in found if x is not None]
+
+
+def _anyone(found: Sequence[Group], subject: str, kind: str) -> bool:
+    """Whether a group has the curve, and whether it says anything: without constraints there is no violation."""
+    has = any(group.has(curve_name(subject, kind)) for group in found)
+    return has and (subject == "regret" or len(found[0].records[0].constraints) > 0)
+
+
+def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Column[Group]:
+    """The final value of a curve; one for each constraint where it is a violation."""
+    name = curve_name(subject, kind)
+    constraints = found[0].records[0].constraints
+    parts = tuple(label(c.name) for c in constraints) if subject == "violation" else ()
+    get = _finals(name, len(constraints)) if subject == "violation" else _final(name)
+    return Column(
+        name, _words(subject, kind), MEANINGS[kind], get, with_interval(), "right", parts, with_ends, shown=shown
+    )
+
+
+def _final(name: str) -> Callable[[Group], Estimate | None]:
+    return lambda group: estimate(finals(group, name)) if group.has(name) else None
+
+
+def _finals(name: str, N: int) -> Callable[[Group], list[Estimate] | None]:
+    return lambda group: [estimate(finals(group, name, n)) for n in range(N)] if group.has(name) else None
+
+
+def _growth(group: Group) -> Estimate | None:
+    return slope(group, "regret") if group.has("regret") else None
+
+
+def _estimated(values: Any) -> Estimate | None:
+    return None if values is None else estimate(values)
+
+
+def _within(group: Group) -> Share | None:
+    misses = policy_misses(group)
+    if misses is None or misses.shape[1] == 0:
+        return None
+    return Share(int((misses <= 0).all(axis=1).sum()), len(misses))
+
+
+def _worst(group: Group) -> float | None:
+    misses = policy_misses(group)
+    return None if misses is None or misses.shape[1] == 0 else max(0.0, float(misses.max()))
+
+
+def _seconds(group: Group) -> Estimate:
+    return estimate(np.array([record.seconds for record in group.records]))
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """Two groups of runs on one problem, compared."""
+
+    group: Group
+    other: Group
+    found: Comparison
+
+
+def comparison_tables(groups: Iterable[Group], against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
+    """One table per problem that has a group called ``against``: every other group minus that one, paired by seed."""
+    problems = by_problem(groups).values()
+    labels = sorted({group.label for found in problems for group in found})
+    if against not in labels:
+        raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
+    tables = []
+    for found in problems:
+        for other in (group for group in found if group.label == against):
+            pairs = [Pair(group, other, compare(group, other, name, n)) for group in found if group is not other]
+            tables.append(_comparison(pairs, other, name))
+    return tables
+
+
+def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
+    columns: list[Column[Pair]] = [
+        Column("env", "", "The environment.", lambda p: p.group.run.env, shown=False),
+        Column("algorithm", "algorithm", "The group that is compared.", lambda p: p.group.label),
+        Column("against", "", "The group that it is compared with.", lambda p: p.other.label, shown=False),
+        Column("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole, "right"),
+        Column("difference", "difference", "The mean difference of the final values, seed by seed.",
+               lambda p: p.found.difference, with_interval(), "right", data=with_ends),
+        Column("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
+               lambda p: p.found.p, rounded(2), "right"),
+    ]  # fmt: skip
+    title = f"{other.run.env}: {name.replace('_', ' ')} minus that of {other.label}"
+    return Table(title, tuple(columns), tuple(pairs))
+
+
+# -- single runs -------------------------------------------------------------------------------------------------------
+
+Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
+LISTED = (
+    "violation",
+    "strong_violation",
+    "realised_violation",
+    "realised_utility",
+    "policy_utilities",
+)  # one number per constraint
+
+
+def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
+    """One row per seed of one request, and their mean; where there are more than ``most`` seeds, the mean alone.
+
+    The rows are the entries of ``cmdpkit learn --json``.
+    """
+    entries = [record.to_dict() for record in records]
+    constraints = tuple(label(c.name) for c in records[0].constraints)
+    columns: list[Column[Entry]] = [
+        Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
+        _figure("regret", "regret", MEANINGS["weak"]),
+        _figure("violation", "violation", MEANINGS["weak"], constraints),
+        _figure("strong_regret", "strong regret", MEANINGS["strong"]),
+        _figure("strong_violation", "strong violation", MEANINGS["strong"], constraints),
+        _figure("realised_violation", "realised violation", MEANINGS["realised"], constraints),
+        _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
+        _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
+        _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
+        _figure("policy_value", "policy value", "The exact value of the final policy."),
+        _figure("policy_utilities", "policy total", "The exact totals of the final policy.", constraints),
+    ]
+    kept = tuple(column for column in columns if constraints or column.key not in LISTED)
+    mean = ({**_means(entries), "seed": "mean"},) if len(entries) > 1 else ()
+    return Table("runs", kept, tuple(entries) if len(entries) <= most else (), mean)
+
+
+def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = ()) -> Column[Entry]:
+    write = each(lambda x: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}")
+    return Column(key, heading, meaning, lambda entry: entry.get(key), write, "right", parts)
+
+
+def _means(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Means of the numbers that all runs have; of lists, item by item."""
+    means: dict[str, Any] = {}
+    for key in entries[0]:
+        values: list[Any] = [entry.get(key) for entry in entries]
+        if key in LISTED and None not in values:
+            means[key] = [statistics.fmean(items) for items in zip(*values, strict=True)]
+        elif all(isinstance(x, (int, float)) for x in values):
+            means[key] = statistics.fmean(values)
+    return means
+
+
+class Member(NamedTuple):
+    """A run and the name of its group."""
+
+    record: RunRecord
+    group: str
+
+
+def ledger_table(found: Sequence[Group]) -> Table[Member]:
+    """One row per run on one problem."""
+    columns: list[Column[Member]] = [
+        Column("algorithm", "algorithm", "The group that the run belongs to.", lambda m: m.group),
+        Column("preset", "preset", "The preset of its parameters.", lambda m: m.record.run.preset),
+        Column("seed", "seed", "The seed of the run.", lambda m: m.record.run.seed, each(str), "right"),
+        Column("episodes", "episodes", "How long the run was.", lambda m: m.record.run.episodes, whole, "right"),
+        Column("regret", "regret", "Expected where there is a model, observed otherwise.",
+               lambda m: _ends_of(m.record, "regret"), _worst_of_each, "right"),
+        Column("violation", "violation", "Expected where there is a model, observed otherwise; one per bound.",
+               lambda m: _ends_of(m.record, "violation"), _worst_of_each, "right"),
+        Column("certificate", "certificate", "What the data alone prove of the final policy, for each bound.",
+               _certificate),
+        Column("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, rounded(3), "right"),
+        Column("record", "record", "The name of the files that hold it.", lambda m: m.record.run.key),
+    ]  # fmt: skip
+    rows = tuple(Member(record, group.label) for group in found for record in group.records)
+    return Table("runs", tuple(columns), rows)
+
+
+def _ends_of(record: RunRecord, subject: str) -> list[float] | None:
+    """Where the expected curve ends, or else the observed one; a number per bound where it is a violation."""
+    for name in (subject, curve_name(subject, "realised")):
+        if name in record.curves:
+            return [float(x) for x in np.ravel(record.final(name))] or None
+    return None
+
+
+def _worst_of_each(values: Sequence[list[float] | None], _narrow: bool) -> list[Cell]:
+    """Several numbers in a cell, which is sorted by the largest."""
+    return [Cell(MISSING) if x is None else Cell(", ".join(map(short, x)), value=max(x)) for x in values]
+
+
+def _certificate(member: Member) -> str | None:
+    found = member.record.certificate
+    return None if found is None else ", ".join(SAFETY[x] for x in found.safe)
+
+
+# -- published figures -------------------------------------------------------------------------------------------------
+
+
+def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
+    """One row per published figure beside the measured one; ``numbers`` are those of the assumptions."""
+    columns: list[Column[Row]] = [
+        Column("env", "", "The environment.", lambda row: row.env, shown=False),
+        Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
+        Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
+        Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
+        Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
+        Column("interval", "95 % interval", "The interval of the mean over seeds.", lambda row: row.measured,
+               ends_of_interval, "right", data=_pair),
+        Column("seeds", "", "Independent runs.", lambda row: row.measured.n, shown=False),
+        Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
+               tone=lambda row: "" if row.verdict.agrees else "alert"),
+        Column("agrees", "", "Whether it is as published or better.", lambda row: row.verdict.agrees, shown=False),
+        Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
+               lambda row: list(row.assumptions),
+               each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
+    ]  # fmt: skip
+    return Table(title, tuple(columns), tuple(rows))
+
+
+def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
+    """One table per problem; the assumptions of all of them are numbered together."""
+    numbers = numbered(rows)
+    envs = dict.fromkeys(row.env for row in rows)
+    return [_published(env, [row for row in rows if row.env == env], numbers) for env in envs]
+
+
+def _pair(key: str, measured: Estimate) -> dict[str, Any]:
+    return {key: None if measured.low is None else [measured.low, measured.high]}

@@ -1,0 +1,265 @@
+"""One description of a table serves every form in which the table is shown.
+
+A `Table` has a title, columns and rows. A `Column` says how to get its value from a row, what it is called for programs
+and for people, what it means, and how its values are written. Everything else follows from this: `Table.data` is what
+``--json`` prints, `Table.cells` feeds the terminal (`cmdpkit.results.text.layout`) and the report, and
+`Table.to_markdown` and `Table.to_latex` give text for papers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.formats import markdown
+from cmdpkit.results.statistics import Estimate
+from cmdpkit.results.wording import aligned, compact, label, percent, short, span
+
+R = TypeVar("R")
+Tone = Literal["", "name", "alert", "quiet"]  # an entry like any other, a name to look up, one to notice, one to skip
+MISSING = "–"
+
+
+class Share(NamedTuple):
+    """How many of all have a property."""
+
+    part: int
+    total: int
+
+
+class Cell(NamedTuple):
+    """One entry of a table as people see it, and the numbers behind it."""
+
+    text: str
+    note: str = ""  # stands beside the text or below it: half the width of an interval
+    value: float | str | None = None  # what a column is sorted by; None where there is no value
+    low: float | None = None  # ends of the interval, where there is one
+    high: float | None = None
+
+
+# -- how values are written --------------------------------------------------------------------------------------------
+
+# From all values of a column (None where there is no value) to its cells. Where little room is left, as on a terminal,
+# the second argument is true, and long numbers are written shorter.
+Format = Callable[[Sequence[Any], bool], list[Cell]]
+
+
+def each(write: Callable[[Any], str]) -> Format:
+    """Every value is written for itself."""
+
+    def form(values: Sequence[Any], _narrow: bool) -> list[Cell]:
+        return [Cell(MISSING) if x is None else Cell(write(x), value=_sortable(x)) for x in values]
+
+    return form
+
+
+def _sortable(x: Any) -> float | str:
+    if isinstance(x, Share):
+        return x.part / x.total
+    return x if isinstance(x, (int, float)) else str(x)
+
+
+def in_line(values: Sequence[Any], _narrow: bool) -> list[Cell]:
+    """Numbers that all have the same number of decimals."""
+    texts = iter(aligned(x for x in values if x is not None))
+    return [Cell(MISSING) if x is None else Cell(next(texts), value=x) for x in values]
+
+
+def rounded(digits: int = 4) -> Format:
+    """Numbers with a few significant digits."""
+
+    def form(values: Sequence[Any], narrow: bool) -> list[Cell]:
+        return [Cell(MISSING) if x is None else Cell(_number(x, digits, narrow), value=x) for x in values]
+
+    return form
+
+
+def with_interval(digits: int = 4) -> Format:
+    """Means, each with half the width of its interval where there is one."""
+
+    def cell(x: Estimate | None, narrow: bool) -> Cell:
+        if x is None:
+            return Cell(MISSING)
+        note = "" if x.high is None else f"± {_number(x.high - x.mean, 2, narrow)}"
+        return Cell(_number(x.mean, digits, narrow), note, x.mean, x.low, x.high)
+
+    return lambda values, narrow: [cell(x, narrow) for x in values]
+
+
+def ends_of_interval(values: Sequence[Any], _narrow: bool) -> list[Cell]:
+    """From where to where the intervals of means go."""
+
+    def cell(x: Estimate | None) -> Cell:
+        if x is None or x.low is None:
+            return Cell(MISSING)
+        return Cell("no spread" if x.low == x.high else span(x.low, x.high), value=x.low, low=x.low, high=x.high)
+
+    return [cell(x) for x in values]
+
+
+def _number(x: float, digits: int, narrow: bool) -> str:
+    return compact(x, min(digits, 3)) if narrow else short(x, digits)
+
+
+words = each(lambda x: label(x))
+whole = each(lambda x: f"{x:,}")
+odds = each(percent)
+share = each(lambda x: f"{x.part:,} of {x.total:,}")
+
+
+# -- what becomes of values in JSON ------------------------------------------------------------------------------------
+
+
+def as_it_is(key: str, value: Any) -> dict[str, Any]:
+    """The value under the key of its column."""
+    return {key: value}
+
+
+def not_at_all(_key: str, _value: Any) -> dict[str, Any]:
+    """Nothing: the column only repeats for people what other columns say."""
+    return {}
+
+
+def with_ends(key: str, value: Estimate | None) -> dict[str, Any]:
+    """A mean under the key of its column, and the ends of its interval, null where there are none."""
+    mean, low, high = (None, None, None) if value is None else (value.mean, value.low, value.high)
+    return {key: mean, f"{key}_low": low, f"{key}_high": high}
+
+
+def part_alone(key: str, value: Share | None) -> dict[str, Any]:
+    """How many have the property; how many there are in all is in another column."""
+    return {key: None if value is None else value.part}
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column(Generic[R]):
+    """What is known about one column of a table."""
+
+    key: str  # its name in JSON
+    heading: str  # its name for people
+    meaning: str  # a sentence that explains it; the report shows it when the mouse is over the heading
+    get: Callable[[R], Any]  # its value in a row; None where there is none
+    format: Format = words
+    align: Literal["left", "right"] = "left"
+    parts: tuple[str, ...] = ()  # names of the items, where the value is a sequence, such as a number per constraint
+    data: Callable[[str, Any], dict[str, Any]] = as_it_is
+    tone: Callable[[R], Tone] = lambda _row: ""
+    shown: bool = True  # False: it is for programs only
+
+    def split(self) -> tuple[Column[R], ...]:
+        """A column for each part; the column itself where there are no parts."""
+        if not self.parts:
+            return (self,)
+        return tuple(self._part(i, f"{self.heading} of {name}") for i, name in enumerate(self.parts))
+
+    def _part(self, i: int, heading: str) -> Column[R]:
+        def get(row: R) -> Any:
+            values = self.get(row)
+            return None if values is None else values[i]
+
+        return replace(self, key=f"{self.key}_{i + 1}", heading=heading, get=get, parts=())
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Generic[R]):
+    """Rows of any kind, and the columns that say how to read them."""
+
+    title: str
+    columns: tuple[Column[R], ...]
+    rows: tuple[R, ...]
+    totals: tuple[R, ...] = ()  # rows that sum up the others, such as their mean; they stand last and are not in `data`
+
+    def data(self) -> list[dict[str, Any]]:
+        """One dictionary per row, with every digit: keys are those of the columns, in their order."""
+        columns = [part for column in self.columns for part in column.split()]
+        return [{k: x for c in columns for k, x in c.data(c.key, c.get(row)).items()} for row in self.rows]
+
+    def only(self, *keys: str) -> Table[R]:
+        """The same table with these columns alone, in this order; keys of columns it does not have are passed over."""
+        found = {column.key: column for column in self.columns}
+        return replace(self, columns=tuple(found[key] for key in keys if key in found))
+
+    def shown(self) -> tuple[Column[R], ...]:
+        """The columns for people; one that no row has a value for is left out."""
+        rows = (*self.rows, *self.totals)
+        return tuple(c for c in self.columns if c.shown and any(c.get(row) is not None for row in rows))
+
+    def cells(self, column: Column[R], *, narrow: bool = False) -> list[Cell]:
+        """The cells of a column without parts, from top to bottom, those of the totals last."""
+        return column.format([column.get(row) for row in (*self.rows, *self.totals)], narrow)
+
+    def by_row(self) -> tuple[tuple[Column[R], ...], list[tuple[Cell, ...]]]:
+        """The columns for people, one for each part, and for every row its cells."""
+        columns = tuple(part for column in self.shown() for part in column.split())
+        return columns, list(zip(*(self.cells(column) for column in columns), strict=True))
+
+    def to_markdown(self) -> str:
+        """The table in Markdown, with its title, if it has one, in bold above it."""
+        columns, rows = self.by_row()
+        head = markdown.line(markdown.escaped(c.heading) for c in columns)
+        rule = markdown.line("---:" if c.align == "right" else "---" for c in columns)
+        body = [markdown.line(markdown.escaped(text) for text in _texts(row)) for row in rows]
+        title = [f"**{markdown.literal(self.title)}**", ""] if self.title else []
+        return "\n".join([*title, head, rule, *body]) + "\n"
+
+    def to_latex(self) -> str:
+        """The table as a LaTeX ``tabular`` that needs the package booktabs; its title is a comment above it."""
+        columns, rows = self.by_row()
+        body = [" & ".join(_latex(text) for text in _texts(row)) + r" \\" for row in rows]
+        names = " & ".join(_latex(c.heading) for c in columns) + r" \\"
+        layout = "".join("r" if c.align == "right" else "l" for c in columns)
+        if self.totals:
+            body.insert(len(self.rows), r"\midrule")
+        title = f"% {label(self.title)}; needs \\usepackage{{booktabs}}"
+        head = [title, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", names, r"\midrule"]
+        return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _texts(row: Sequence[Cell]) -> Iterator[str]:
+    return (f"{cell.text} {cell.note}".strip() for cell in row)
+
+
+def joined(tables: Sequence[Table[Any]], form: str) -> str:
+    """Several tables one below the other; ``form`` is "markdown" or "latex"."""
+    if form not in ("markdown", "latex"):
+        raise CmdpkitError(f"the form of a table is {form!r}, expected 'markdown' or 'latex'")
+    return "\n".join(table.to_markdown() if form == "markdown" else table.to_latex() for table in tables)
+
+
+# -- LaTeX -------------------------------------------------------------------------------------------------------------
+
+_LATEX = {
+    **{x: rf"\{x}" for x in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\char34{}",
+    "[": "{[}",  # after the end of a row a bracket would be an option
+    "]": "{]}",
+    "±": r"$\pm$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "∞": r"$\infty$",
+    "µ": r"$\mu$",
+    "…": r"\ldots{}",
+    "–": "--",
+}
+
+
+def _latex(text: str) -> str:
+    r"""Text in which LaTeX sees nothing special; the hyphen before a number becomes a minus.
+
+    >>> print(_latex("50 % of a_b, -2 ± 1"), _latex(r"\input{x}"))
+    50 \% of a\_b, $-$2 $\pm$ 1 \textbackslash{}input\{x\}
+    """
+    escaped = "".join(_LATEX.get(x, x) for x in text)
+    return re.sub(r"(?<![\w.}-])-(?=[\d.]|\$\\infty)", "$-$", escaped)

@@ -1,0 +1,164 @@
+"""A policy as a person wants to see it: a board with arrows, a table of decisions, or a summary of what it does.
+
+Only what the policy can meet is shown: a decision in a state that is never reached at that step says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import groupby
+
+import numpy as np
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.cmdp import Grid
+from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.model.transitions import BoolArray
+from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
+from cmdpkit.results.wording import label, percent, ranges
+
+MOST_ROWS = 40  # of a table or a board
+MOST_BOARDS = 12  # different ones; further steps are only counted
+NEVER = "–"  # in place of a decision that is never met
+
+Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
+
+
+def view(solution: Solution, width: int = 100) -> RenderableType:
+    """The optimal policy, drawn as well as its size allows on ``width`` columns."""
+    cmdp = solution.cmdp
+    reached = solution.occupancy.sum(axis=-1) > NEGLIGIBLE
+    if cmdp.grid is not None and cmdp.grid.rows <= MOST_ROWS:
+        boards = _boards(solution, cmdp.grid, reached)
+        if max(_width(board) for board in boards) <= width:
+            return Columns(boards, padding=(1, 2))
+    if reached.any(axis=0).sum() > MOST_ROWS:
+        return _summary(solution, reached)
+    table, notes = _by_step(solution, reached)
+    if _width(table) > width:
+        table, notes = _by_state(solution, reached)
+    return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
+
+
+def _width(renderable: RenderableType) -> int:
+    return Console(width=10_000).measure(renderable).maximum
+
+
+def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> tuple[str, ...]:
+    """What the policy may do at (h, s)."""
+    return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.pi[h, s] > NEGLIGIBLE))
+
+
+def _runs(pictures: Sequence[Hashable]) -> list[list[int]]:
+    """Neighbouring steps that look the same, together."""
+    return [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
+
+
+def _heading(run: Sequence[int]) -> str:
+    return f"step{'s' * (len(run) > 1)} {ranges(h + 1 for h in run)}"
+
+
+# -- boards ------------------------------------------------------------------------------------------------------------
+
+
+def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[RenderableType]:
+    """One picture per step; neighbouring steps that look the same share one."""
+    H, S, _ = solution.policy.pi.shape
+    pictures = [
+        tuple(_cell(solution, grid, h, s) if reached[h, s] else _empty(grid, s) for s in range(S)) for h in range(H)
+    ]
+    size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
+    runs = _runs(pictures)
+    boards = [_board(grid, pictures[run[0]], size, _heading(run)) for run in runs[:MOST_BOARDS]]
+    if len(runs) > MOST_BOARDS:
+        boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
+    return boards
+
+
+def _empty(grid: Grid, s: int) -> Cell:
+    return grid.marks.get(s, "."), (), ""
+
+
+def _cell(solution: Solution, grid: Grid, h: int, s: int) -> Cell:
+    """A cell that is reached: its mark, the arrows, and how likely each is if there are several."""
+    arrows = grid.arrows or tuple(label(a) for a in solution.cmdp.action_names)
+    actions = _actions(solution, arrows, h, s)
+    row = solution.policy.pi[h, s]
+    odds = "  ".join(f"{arrow} {percent(float(p))}" for arrow, p in zip(arrows, row, strict=True) if p > NEGLIGIBLE)
+    line = f"{label(solution.cmdp.states[s])}: {odds}" if len(actions) > 1 else ""
+    return grid.marks.get(s, ""), actions, line
+
+
+def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> RenderableType:
+    cells = [[Text(" " * size) for _ in range(grid.columns)] for _ in range(grid.rows)]
+    for (row, column), (mark, actions, _) in zip(grid.cells, picture, strict=True):
+        cell = Text.assemble((mark, QUIET if mark == "." else ""), ("".join(actions), _style(actions)))
+        cell.align("left", size)
+        cells[row][column] = cell
+    lines = Text("\n").join(Text(" ").join(row) for row in cells)
+    below = [Text(odds, style=DRAWN) for _, _, odds in picture if odds]
+    return Group(Panel.fit(lines, title=title, border_style=QUIET), *below)
+
+
+def _style(actions: Sequence[str]) -> str:
+    return DRAWN if len(actions) > 1 else TAKEN
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _by_step(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
+    """States x steps, and what to say about it; neighbouring steps with the same decisions share a column."""
+    cmdp = solution.cmdp
+    names = [label(a) for a in cmdp.action_names]
+    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
+    columns = [tuple(_actions(solution, names, h, s) if reached[h, s] else () for s in listed) for h in range(cmdp.H)]
+    runs = _runs(columns)
+    table = plain_table("state", *(_heading(run) for run in runs))
+    for i, s in enumerate(listed):
+        table.add_row(Text(label(cmdp.states[s])), *(_decision(columns[run[0]][i]) for run in runs))
+    notes = [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
+    return table, notes + _left_out(solution, listed)
+
+
+def _by_state(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
+    """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
+    cmdp = solution.cmdp
+    names = [label(a) for a in cmdp.action_names]
+    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
+    table = plain_table("state", "action (at steps)")
+    for s in listed:
+        when: dict[tuple[str, ...], list[int]] = {}
+        for h in np.flatnonzero(reached[:, s]):
+            when.setdefault(_actions(solution, names, int(h), s), []).append(int(h) + 1)
+        line = [Text.assemble(_decision(actions), (f" ({ranges(at)})", QUIET)) for actions, at in when.items()]
+        table.add_row(Text(label(cmdp.states[s])), Text(", ").join(line))
+    return table, _left_out(solution, listed)
+
+
+def _decision(actions: tuple[str, ...]) -> Text:
+    if not actions:
+        return Text(NEVER, style=QUIET)
+    return Text(" / ".join(actions), style=DRAWN if len(actions) > 1 else "")
+
+
+def _left_out(solution: Solution, listed: Sequence[int]) -> list[str]:
+    S = solution.cmdp.S
+    return [f"{S - len(listed):,} of {S:,} states are never reached and left out"] * (len(listed) < S)
+
+
+def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
+    """How often each action is taken, for policies too large to print."""
+    cmdp = solution.cmdp
+    uses = solution.occupancy.sum(axis=(0, 1))
+    table = plain_table("action", right("uses per episode"), right("share"))
+    for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
+        table.add_row(Text(label(cmdp.action_names[int(a)])), f"{uses[a]:.4f}", f"{100 * uses[a] / cmdp.H:.1f} %")
+    size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
+    hint = "too large to print; --save-policy FILE writes it (.csv .json .npz .md .py)."
+    return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)

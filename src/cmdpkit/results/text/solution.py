@@ -1,0 +1,47 @@
+"""An optimum for the terminal: its value, its constraints, where the policy draws, the policy and the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.solution import StationarySolution
+from cmdpkit.model.policy import Decision
+from cmdpkit.results.model_tables import constraint_table
+from cmdpkit.results.text import stationary
+from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.text.policy import view
+from cmdpkit.results.wording import duration, label, number, odds, titled
+
+
+def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
+    """Everything that is known about an optimum, on a terminal of so many columns."""
+    if isinstance(found, StationarySolution):
+        return stationary.solution(name, found)
+    headline = Text.assemble((label(name), "bold"), ": optimal value ", (number(found.value), "bold green"))
+    parts: list[RenderableType] = [headline, EMPTY_LINE]
+    if found.cmdp.N:
+        parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
+    return Group(*parts, _draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
+
+
+def _draws(found: Solution) -> RenderableType:
+    decisions = found.stochastic_decisions()
+    if not decisions:
+        return Text("The policy is deterministic.")
+    places = "one place" if len(decisions) == 1 else f"{len(decisions)} places"
+    title = Text(f"The policy draws at {places} and is deterministic everywhere else:")
+    return Group(title, *(Text(line, style=DRAWN) for line in stochastic(decisions)))
+
+
+def stochastic(decisions: Iterable[Decision]) -> list[str]:
+    """One line per stochastic decision: where it is, and what it draws from."""
+    return [f"  step {d.step}, {titled('state', d.state)}: {odds(d.probabilities)}" for d in decisions]
+
+
+def _proof(found: Solution) -> Text:
+    method = {"columns": "column generation", "lp": "occupancy LP"}[found.method]
+    return Text(f"Proved optimal to within {found.gap:.2g} ({method}, {duration(found.seconds)}).", style=QUIET)

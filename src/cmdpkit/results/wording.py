@@ -1,0 +1,136 @@
+"""Names and numbers as people read them: six significant digits, aligned columns, percentages, ranges of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from cmdpkit.errors import shown
+from cmdpkit.model.validate import Name
+
+FIRST_SHORTENED = 1e4  # from here on `compact` counts in thousands
+
+
+def label(name: Name) -> str:
+    r"""A name that cannot disturb a terminal: control characters are spelled out, and a long name is cut.
+
+    >>> label("a\tb")
+    'a\\tb'
+    """
+    return shown(name)
+
+
+def titled(what: str, name: Name) -> str:
+    """A name that stands in a sentence.
+
+    >>> titled("state", 3), titled("state", "empty")
+    ('state 3', 'empty')
+    """
+    return f"{what} {name}" if isinstance(name, int) else label(name)
+
+
+def counted(n: int, noun: str) -> str:
+    """How many there are.
+
+    >>> counted(1, "state"), counted(1200, "state")
+    ('1 state', '1,200 states')
+    """
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def number(x: float) -> str:
+    """Six significant digits.
+
+    >>> number(1.5730628631), number(-0.0), number(math.inf)
+    ('1.57306', '0', '∞')
+    """
+    return f"{x + 0.0:.6g}" if math.isfinite(x) else "∞" if x > 0 else "-∞"
+
+
+def short(x: float, digits: int = 4) -> str:
+    """A few significant digits, thousands apart.
+
+    >>> short(1234567.0), short(-62.4251), short(0.01234, 3), short(-0.0)
+    ('1,235,000', '-62.43', '0.0123', '0')
+    """
+    rounded = float(f"{x:.{digits}g}") + 0.0
+    return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
+
+
+def compact(x: float, digits: int) -> str:
+    """A few significant digits, thousands and millions by their letter, for rows of many numbers.
+
+    >>> [compact(x, 3) for x in (0.01234, 271.8, -62420.0, 1234567.0)]
+    ['0.0123', '272', '-62.4k', '1.23M']
+    """
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= max(unit, FIRST_SHORTENED):
+            return short(x / unit, digits) + letter
+    return short(x, digits)
+
+
+def span(low: float, high: float, digits: int = 4) -> str:
+    """The ends of an interval.
+
+    >>> span(-1228.4, 712.83)
+    '-1,228 … 712.8'
+    """
+    return f"{short(low, digits)} … {short(high, digits)}"
+
+
+def aligned(xs: Iterable[float]) -> list[str]:
+    """The numbers of one column: the largest has six significant digits, all have the same number of decimals.
+
+    >>> aligned([5.646447, 4.355878, 0.5])
+    ['5.64645', '4.35588', '0.50000']
+    >>> aligned([6.0, 20.0, math.inf])
+    ['6', '20', '∞']
+    """
+    xs = [float(x) for x in xs]
+    finite = [x for x in xs if math.isfinite(x)]
+    top = max(map(abs, finite), default=0.0)
+    if not 1e-5 <= top < 1e9:
+        return [number(x) for x in xs]
+    decimals = max(0, 5 - math.floor(math.log10(top)))
+    while decimals and all(round(x, decimals) == round(x, decimals - 1) for x in finite):
+        decimals -= 1
+    return [f"{round(x, decimals) + 0.0:.{decimals}f}" if math.isfinite(x) else number(x) for x in xs]
+
+
+def percent(p: float) -> str:
+    """A probability with four digits; what is not certain is never shown as 100 %.
+
+    >>> percent(0.27382), percent(0.5), percent(0.999999999)
+    ('27.38 %', '50 %', '> 99.99 %')
+    """
+    text = f"{100 * p:.4g}"
+    return "> 99.99 %" if text == "100" and p < 1 else f"{text} %"
+
+
+def odds(probabilities: Mapping[Name, float]) -> str:
+    """What a stochastic decision draws from.
+
+    >>> odds({"up": 0.25, "down": 0.75})
+    '25 % up, 75 % down'
+    """
+    return ", ".join(f"{percent(p)} {titled('action', a)}" for a, p in probabilities.items())
+
+
+def ranges(steps: Iterable[int]) -> str:
+    """Ascending numbers, neighbours joined.
+
+    >>> ranges([1, 2, 3, 5, 7, 8])
+    '1–3, 5, 7–8'
+    """
+    runs = [[x for _, x in run] for _, run in groupby(enumerate(steps), key=lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def duration(seconds: float) -> str:
+    """A time a person can judge.
+
+    >>> duration(0.0056), duration(3.549)
+    ('6 ms', '3.5 s')
+    """
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

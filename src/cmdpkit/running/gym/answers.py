@@ -1,0 +1,120 @@
+"""What an environment returns, taken only if it can be nothing else.
+
+Gymnasium promises a whole number as the observation of a `Discrete` space, a number as the reward and truth values for
+the end of an episode. Python would convert much more in silence: 1.7 or "1" to state 1, the text "False" to true. The
+functions here refuse that with a TypeError, and `complaint` finds the words for it.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.model.validate import is_int
+
+LONGEST = 120  # characters of a value that a message shows
+
+
+def whole(x: Any) -> int:
+    """A whole number: an int, a NumPy integer, or a float or array without axes that is exactly whole.
+
+    >>> whole(np.int64(3)), whole(2.0), whole(np.array(4))
+    (3, 2, 4)
+    >>> whole("1")
+    Traceback (most recent call last):
+    TypeError: not a whole number
+    """
+    if is_int(x):
+        return int(x)
+    array = np.asarray(x)
+    if array.shape != () or array.dtype.kind not in "iuf" or array != np.floor(array) or not np.isfinite(array):
+        raise TypeError("not a whole number")
+    return int(array)
+
+
+def real(x: Any) -> float:
+    """A number, without axes; texts are none."""
+    if isinstance(x, numbers.Real):
+        return float(x)
+    array = np.asarray(x)
+    if array.shape != () or array.dtype.kind not in "biuf":
+        raise TypeError("not a number")
+    return float(array)
+
+
+def flag(x: Any) -> bool:
+    """A truth value, also as 0 or 1; nothing else, as almost everything counts as true in Python."""
+    if isinstance(x, bool | np.bool_):
+        return bool(x)
+    array = np.asarray(x)
+    if array.shape != () or array.dtype.kind not in "biu" or array not in (0, 1):
+        raise TypeError("not a truth value")
+    return bool(array)
+
+
+def costs(x: Any, N: int) -> NDArray[Any]:
+    """What N constraints count, as numbers [N]; for one constraint a single number will do."""
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf" or (array.shape != (N,) and not (N == 1 and array.shape == ())):
+        raise TypeError("not the costs")
+    return array
+
+
+def shown(x: Any) -> str:
+    """A value for a message, in one line and not too long, whatever its class does when it is asked."""
+    try:
+        text = " ".join(repr(x).split())
+    except Exception:
+        return f"a {type(x).__name__} that cannot be shown"
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def complaint(result: Any, N: int) -> str:
+    """What is wrong with the answer of a step, for N constraints."""
+    expected = "(obs, reward, terminated, truncated, info)"
+    if not isinstance(result, tuple | list):
+        return f"env.step returned {shown(result)}, expected {expected}"
+    if len(result) != 5:
+        advice = "; cmdpkit.gym.CostFromStep takes the cost out of six" if len(result) == 6 else ""
+        return f"expected {expected}, got {len(result)} values{advice}: {shown(result)}"
+    obs, reward, terminated, truncated, info = result
+    if _refused(real, reward):
+        advice = "; cmdpkit.gym.CostFromReward splits a vector" if _has_axes(reward) else ""
+        return f"the reward is {shown(reward)}, expected a number{advice}"
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        if _refused(flag, value):
+            return f"{name} is {shown(value)}, expected True or False"
+    if _refused(whole, obs):
+        return f"the observation is {shown(obs)}, expected a whole number, as the observation space is Discrete"
+    if not isinstance(info, Mapping):
+        return f'info is {shown(info)}, expected a dict with a "cost"'
+    if "cost" not in info:
+        return f'info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one'
+    return f'info["cost"] is {shown(info["cost"])}, expected {"a number" if N == 1 else f"{N} numbers"}'
+
+
+def reset_complaint(result: Any) -> str:
+    """What is wrong with the answer of a reset."""
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        return f"env.reset returned {shown(result)}, expected (obs, info)"
+    return f"the first observation is {shown(result[0])}, expected a whole number, as the observation space is Discrete"
+
+
+def _refused(check: Any, value: Any) -> bool:
+    try:
+        check(value)
+    except Exception:  # whatever the conversion of a foreign object comes to
+        return True
+    return False
+
+
+def _has_axes(x: Any) -> bool:
+    try:
+        return np.ndim(x) > 0
+    except Exception:
+        return False

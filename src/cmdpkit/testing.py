@@ -1,0 +1,362 @@
+"""Contract tests for everybody's learners: what each must promise so that its results can be trusted and compared.
+
+    from cmdpkit.testing import check_learner
+    check_learner(MyLearner)          # raises ContractBroken, with one sentence per promise that is broken
+
+The tests of this package hold its own algorithms to the same functions, the `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit import envs
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.running.baselines import known_safe
+from cmdpkit.running.worlds import ModelWorld
+from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
+from cmdpkit.simulate.random import Stream, stream
+from cmdpkit.simulate.simulator import reset, step
+
+ROUNDING = 1e-9  # by which sums of floats in another order may differ
+
+
+class ContractBroken(AssertionError):
+    """A learner does not do what every learner promises; the message says in sentences what it does instead."""
+
+
+# Models to test a learner in.
+PROBLEMS: dict[str, Callable[[], CMDP]] = {
+    "paper/synthetic": lambda: envs.build("paper/synthetic"),
+    "paper/grid": lambda: envs.build("paper/grid"),  # some actions do not exist, a cost to keep below
+    "two constraints": lambda: envs.build("random", S=5, A=3, H=3, N=2, conflict=0.5, seed=3),
+    "no constraints": lambda: envs.build("random", S=5, A=2, H=3, N=0, stationary=True, seed=4),
+    "deterministic": lambda: envs.build("random", S=5, A=3, H=4, N=1, successors=1, conflict=0.5, seed=6),
+}
+
+
+def check_learner(
+    kind: str | type[Learner], *, episodes: int = 150, seed: int = 0, preset: str | None = None, **params: Any
+) -> None:
+    """Raise `ContractBroken` unless a learner keeps all the promises of a learner, on several small problems.
+
+    Parameters
+    ----------
+    kind : the class, or its name
+    episodes : length of the runs, of which there are about a hundred
+    seed : of the random numbers
+    preset, params : what the learner is made with
+
+    >>> check_learner("dual-q", episodes=30)
+    """
+    broken: dict[str, None] = {}
+    for name, problem in PROBLEMS.items():
+        case = Case(resolve(kind), problem(), episodes, seed, preset, params)
+        for check in CHECKS.values():
+            try:
+                check(case)
+            except ContractBroken as error:
+                broken.setdefault(str(error))
+            except CmdpkitError as error:
+                broken.setdefault(f"On the problem {name!r} it raises an error: {error}.")
+    if broken:
+        sentences = "\n".join(f"- {sentence}" for sentence in broken)
+        raise ContractBroken(f"{resolve(kind).__name__} breaks the contract of a learner:\n{sentences}")
+
+
+@dataclass
+class Case:
+    """A kind of learner and a problem to hold it to its promises in."""
+
+    kind: type[Learner]
+    cmdp: CMDP
+    episodes: int = 150
+    seed: int = 0
+    preset: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def learner(self, cmdp: CMDP | None = None, allowed: BoolArray | None = None, told: CMDP | None = None) -> Learner:
+        """A fresh learner for a model, which is told what it needs to know about the model `told`."""
+        cmdp = cmdp or self.cmdp
+        given = {}
+        if self.kind.needs:
+            safe = known_safe(ModelWorld(told or cmdp))
+            offered = {"baseline": safe.pi, "baseline_utility": safe.utility, "slack": safe.slack}
+            given = {name: offered[name] for name in self.kind.needs}
+        return self.kind(Spec.of(cmdp, self.episodes, allowed), preset=self.preset, **given, **self.params)
+
+    def source(self, cmdp: CMDP | None = None) -> Source:
+        """A world in which nothing was counted yet; regret is measured against 0."""
+        return Source.of(cmdp or self.cmdp, 0.0)
+
+    def rng(self) -> Stream:
+        """The random numbers of a run."""
+        return stream(self.seed)
+
+
+class Played(NamedTuple):
+    """What a run has left behind."""
+
+    returns: Returns
+    rng: Stream
+    state: dict[str, NDArray[Any]]
+    recommended: FloatArray
+
+    @classmethod
+    def of(cls, learner: Learner, returns: Returns, rng: Stream) -> Played:
+        """After a run."""
+        return cls(returns, rng, learner.state(), learner.recommend())
+
+    def parts(self) -> dict[str, NDArray[Any]]:
+        """Everything that should be the same in two runs that are one, by name."""
+        found: dict[str, NDArray[Any]] = {"rewards": self.returns.reward, "utilities": self.returns.utilities}
+        found |= {"random numbers used": self.rng, "policies recommended": self.recommended}
+        return found | {f"state[{name!r}]": x for name, x in self.state.items()}
+
+    def difference(self, other: Played) -> str | None:
+        """The name of the first part in which two runs differ, to the bit, or None."""
+        mine, theirs = self.parts(), other.parts()
+        if mine.keys() != theirs.keys():
+            return f"names of the saved state ({', '.join(sorted(mine.keys() ^ theirs.keys()))})"
+        return next((name for name, x in mine.items() if not _same(x, theirs[name])), None)
+
+
+def _same(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and bool(np.array_equal(x, y, equal_nan=x.dtype.kind == "f"))
+
+
+def _expect(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ContractBroken(sentence)
+
+
+# -- the promises ------------------------------------------------------------------------------------------------------
+
+
+def policies_are_policies(case: Case) -> None:
+    """Behaviour and recommendation are distributions over allowed actions, before, during and after a run."""
+    learner, source, rng = case.learner(), case.source(), case.rng()
+    for n in (0, 3, case.episodes - 3):
+        learner.run(source, rng, n)
+        for what, pi in (("behaviour()", learner.behaviour()), ("recommend()", learner.recommend())):
+            _expect_policy(what, np.asarray(pi), learner.spec)
+
+
+def _expect_policy(what: str, pi: NDArray[Any], spec: Spec) -> None:
+    shape = (spec.H, spec.S, spec.A)
+    _expect(pi.shape == shape, f"{what} has shape {pi.shape}, expected (H, S, A) = {shape}.")
+    _expect(bool(np.isfinite(pi).all() and (pi >= 0).all()), f"{what} has entries that are no probabilities.")
+    off = float(np.abs(pi.sum(axis=-1) - 1).max())
+    _expect(off <= ROUNDING, f"{what} has probabilities of a state that do not sum to 1, they are off by {off:.2g}.")
+    _expect(bool((pi[~spec.allowed] == 0).all()), f"{what} gives probability to actions that are not allowed.")
+
+
+def behaviour_is_what_it_plays(case: Case) -> None:
+    """Every action it takes is allowed, and has a probability in what `behaviour` said before the episode."""
+    learner, sim, rng = case.learner(), case.source().simulator, case.rng()
+    for _ in range(case.episodes):
+        pi = learner.behaviour()
+        for h, s, a in _episode(learner, sim, rng):
+            where = f"at step {h} in state {s} (counting from 0)"
+            allowed = 0 <= a < learner.spec.A and bool(learner.spec.allowed[h, s, a])
+            _expect(allowed, f"It plays action {a} {where}, which is not allowed.")
+            _expect(pi[h, s, a] > 0, f"It plays action {a} {where}, to which behaviour() gives probability 0.")
+
+
+def _episode(learner: Learner, sim: Any, rng: Stream) -> list[tuple[int, int, int]]:
+    """Play one episode step by step: the (h, s, a) it went through; it ends at an action that is none."""
+    s = int(reset(sim, rng))
+    a, path = learner.first(s, rng), []
+    for h in range(learner.spec.H):
+        path.append((h, s, int(a)))
+        if not (0 <= a < learner.spec.A and learner.spec.allowed[h, s, a]):
+            return path
+        s_next, x = step(sim, h, s, a, rng)
+        s, signals = int(s_next), sim.outcomes[x].copy()
+        if h + 1 < learner.spec.H:
+            a = learner.next(signals, s, rng)
+    learner.last(signals)
+    return path
+
+
+def confined_it_uses_no_other_action(case: Case) -> None:
+    """In a trap, where every action that is not allowed earns 1 instead of 0.4, a run earns 0.4 in every step."""
+    H, S, A = 3, 5, 3
+    random = np.random.default_rng(1)
+    allowed = random.random((H, S, A)) < 0.5
+    allowed[..., 1] |= ~allowed.any(axis=-1)
+    allowed[:, -1] = True  # the state that traps
+    P = np.zeros((H, S, A, S))
+    P[..., :-1] = random.dirichlet(np.ones(S - 1), (H, S, A))
+    P[~allowed] = P[:, -1] = np.eye(S)[-1]
+    r = np.where(allowed, 0.4, 1.0)
+    r[:, -1] = 1.0
+    trap = CMDP(P, r, 1 - r, 0.1, renormalise=True)
+    learner = case.learner(trap, allowed, told=trap.restrict(allowed))
+    returns = learner.run(Source.of(trap), case.rng(), case.episodes)
+    earned = bool(np.allclose(returns.reward, 0.4 * H, rtol=1e-12))
+    _expect(earned, "Confined to some actions by spec.allowed, it uses others in run().")
+
+
+def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
+    """run(n) is n times run(1): neither the learner nor the meter depends on how a run is cut."""
+    whole, source, rng = case.learner(), case.source(), case.rng()
+    expected = Played.of(whole, whole.run(source, rng, case.episodes), rng)
+    pieces, other, again = case.learner(), case.source(), case.rng()
+    sizes = (1, 0, 7, case.episodes // 3)
+    parts = [pieces.run(other, again, n) for n in (*sizes, case.episodes - sum(sizes))]
+    joined = Returns(np.concatenate([x.reward for x in parts]), np.concatenate([x.utilities for x in parts], axis=1))
+    differs = expected.difference(Played.of(pieces, joined, again))
+    _expect(differs is None, f"A run in pieces is not the whole run: {differs} differ.")
+    same = all(_same(np.asarray(x), np.asarray(y)) for x, y in zip(source.meter, other.meter, strict=True))
+    _expect(same, "A run in pieces shows the meter other policies than the whole run.")
+
+
+def it_continues_from_a_saved_state(case: Case) -> None:
+    """Saved in the middle and restored into a fresh learner, a run ends with the same bits."""
+    half = case.episodes // 2
+    whole, rng = case.learner(), case.rng()
+    returns = whole.run(case.source(), rng, case.episodes)
+    tail = Returns(returns.reward[half:], returns.utilities[:, half:])
+    first, second, again = case.learner(), case.learner(), case.rng()
+    first.run(case.source(), again, half)
+    saved = first.state()
+    first.run(case.source(), stream(case.seed + 1), 5)  # what was saved must be a copy
+    second.restore(saved)
+    found = Played.of(second, second.run(case.source(), again, case.episodes - half), again)
+    differs = Played.of(whole, tail, rng).difference(found)
+    _expect(differs is None, f"Restored from its state, it goes on in another way: {differs} differ.")
+
+
+def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
+    """A state without one of its arrays, or with one of another shape, is refused as a whole."""
+    learner, fresh = case.learner(), case.learner()
+    learner.run(case.source(), case.rng(), case.episodes // 2)
+    state, before = learner.state(), fresh.state()
+    _expect(bool(state), "state() is empty: a run could not be resumed.")
+    last = list(state)[-1]
+    for bad in ({}, {last: np.zeros((1, 2, 3, 4, 5))}):
+        try:
+            fresh.restore({name: x for name, x in state.items() if name != last} | bad)
+        except CmdpkitError:
+            now = fresh.state()
+            same = now.keys() == before.keys() and all(_same(x, now[name]) for name, x in before.items())
+            _expect(same, "It refuses a state that does not fit, but has changed by then.")
+        else:
+            raise ContractBroken(f"It accepts a state whose {last!r} is missing or of another shape.")
+
+
+def run_does_what_single_steps_do(case: Case) -> None:
+    """A `run` of its own (compiled, say) is the same as `first`, `next` and `last`, to the bit."""
+    fast, source, rng = case.learner(), case.source(), case.rng()
+    expected = Played.of(fast, fast.run(source, rng, case.episodes), rng)
+    slow, other, again = case.learner(), case.source(), case.rng()
+    returns = Learner.run(slow, other, again, case.episodes)
+    for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
+        _expect(
+            x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=ROUNDING)),
+            "run() earns other returns than single steps do.",
+        )
+    differs = expected.difference(Played.of(slow, expected.returns, again))
+    _expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
+    _expect(
+        _same(fast.behaviour(), slow.behaviour()), "After run() it plays on in another way than after single steps."
+    )
+    if source.meter.every == 1:
+        told, truth = source.meter.sums[EXACT], other.meter.sums[EXACT]
+        _expect(
+            bool(np.allclose(told, truth, rtol=1e-6)), "run() tells the meter other policies than behaviour() says."
+        )
+
+
+def returns_are_what_was_earned(case: Case) -> None:
+    """One return per episode, between 0 and H, and the meter has counted the same."""
+    learner, source = case.learner(), case.source()
+    returns, n = learner.run(source, case.rng(), case.episodes), case.episodes
+    totals, shape = np.vstack((returns.reward, returns.utilities)), (1 + learner.spec.N, n)
+    _expect(totals.shape == shape, f"run() returns totals of shape {totals.shape}, expected (1 + N, n) = {shape}.")
+    inside = bool((totals >= -ROUNDING).all() and (totals <= learner.spec.H + ROUNDING).all())
+    _expect(inside, "run() returns totals outside of 0 .. H.")
+    counted = int(source.meter.clock[EPISODES]) == n
+    same = bool(np.allclose(source.meter.sums[REALISED], totals.sum(axis=1), rtol=1e-6))
+    _expect(counted and same, "run() does not tell the meter what the episodes have earned.")
+
+
+def the_seed_decides(case: Case) -> None:
+    """The same random numbers give the same run."""
+    runs = []
+    for _ in range(2):
+        learner, rng = case.learner(), case.rng()
+        runs.append(Played.of(learner, learner.run(case.source(), rng, case.episodes), rng))
+    differs = runs[0].difference(runs[1])
+    _expect(differs is None, f"Two runs with the same seed are not the same: {differs} differ.")
+
+
+def a_source_of_another_size_is_refused(case: Case) -> None:
+    """Compiled code would not notice."""
+    other = envs.build("random", S=7, A=4, H=2, N=1, seed=5)
+    learner = case.learner()
+    try:
+        learner.run(Source.of(other), case.rng(), 1)
+    except CmdpkitError:
+        return
+    raise ContractBroken("run() accepts a source of another size than its spec says.")
+
+
+def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
+    """Where the model is changed in cells (h, s, a) that a run never came to, the run stays the same, to the bit."""
+    random, (H, S, A), n = np.random.default_rng(2), (3, 12, 3), 25
+    P = random.dirichlet(np.full(S, 0.2), (H, S, A))
+    r, g = 0.1 + 0.8 * random.random((2, H, S, A))
+
+    def model(P: FloatArray, r: FloatArray, g: FloatArray) -> CMDP:
+        return CMDP(P, r, g, 1.5, mu=np.full(S, 1 / S), renormalise=True)
+
+    truth = model(P, r, g)
+    short = Case(case.kind, truth, n, case.seed, case.preset, case.params)
+    walker, rng, seen = short.learner(), short.rng(), set()
+    for _ in range(n):
+        seen.update(_episode(walker, short.source().simulator, rng))
+    unseen = np.ones((H, S, A), dtype=bool)  # 75 steps cannot have been to all of these 108 cells
+    unseen[tuple(np.transpose(sorted(seen)))] = False
+    P2, r2, g2 = (
+        np.where(unseen[..., None], np.roll(P, 1, axis=-1), P),
+        np.where(unseen, 1.0, r),
+        np.where(unseen, 0.0, g),
+    )
+    differs = _blind_run(short, truth, truth).difference(_blind_run(short, model(P2, r2, g2), truth))
+    _expect(
+        differs is None,
+        f"It looks at the model: {differs} change when the model is changed where the run has never been.",
+    )
+
+
+def _blind_run(case: Case, cmdp: CMDP, truth: CMDP) -> Played:
+    learner, rng = case.learner(cmdp, told=truth), case.rng()
+    return Played.of(learner, learner.run(case.source(cmdp), rng, case.episodes), rng)
+
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    check.__name__: check
+    for check in (
+        policies_are_policies,
+        behaviour_is_what_it_plays,
+        confined_it_uses_no_other_action,
+        returns_are_what_was_earned,
+        the_seed_decides,
+        a_run_in_pieces_is_the_whole_run,
+        it_continues_from_a_saved_state,
+        a_state_that_does_not_fit_changes_nothing,
+        run_does_what_single_steps_do,
+        it_is_blind_to_what_it_has_not_seen,
+        a_source_of_another_size_is_refused,
+    )
+}

@@ -1,0 +1,333 @@
+"""One description of a table, five forms: each is read back by other means, and all have the numbers of the records."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner
+
+import cmdpkit as ck
+from cmdpkit import cli
+from cmdpkit.cli.outcomes import BRIEF
+from cmdpkit.exact.diagnosis import separations
+from cmdpkit.records import store
+from cmdpkit.results.model_tables import constraint_table, range_table, separation_table
+from cmdpkit.results.run_tables import run_table
+from cmdpkit.results.study import Study, groups
+from cmdpkit.results.tables import Column, Table, each, in_line, joined, whole
+from cmdpkit.results.text.layout import TerminalTable
+from records import make_record, study, two_bounds
+
+HOSTILE = ["a & b", "50 %", "x_y^z", r"\input{/etc/passwd}", "{$#~}", "<b>|</b>", '[2] "q" `c` *s*', "\x1b[31m\nnext"]
+
+
+# -- readers that know nothing of how the tables are written -----------------------------------------------------------
+
+
+def from_markdown(text):
+    """Titles and rows of cells, by another program's reading of Markdown."""
+    rows, titles, row = [], [], None
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type == "tr_open":
+            row = []
+        elif token.type == "tr_close":
+            rows.append(row)
+            row = None
+        elif token.type == "inline":
+            said = "".join(child.content for child in token.children)
+            (titles if row is None else row).append(said)
+    return titles, rows
+
+
+UNDONE = {
+    **{rf"\{x}": x for x in "&%$#_{}"},
+    r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
+    r"\textgreater{}": ">", r"\textbar{}": "|", r"\char34{}": '"', "{[}": "[", "{]}": "]", r"\ldots{}": "…",
+    r"$\pm$": "±", r"$\le$": "≤", r"$\ge$": "≥", r"$\infty$": "∞", "$-$": "-", "--": "–",
+}  # fmt: skip
+
+
+def from_latex(text):
+    """Rows of cells, token by token: a character that LaTeX would act upon is an error wherever it is not a command."""
+    inside = re.search(r"\\toprule\n(.*)\\bottomrule", text, re.DOTALL)[1].replace("\\midrule\n", "")
+    tokens = re.compile("|".join(map(re.escape, sorted(UNDONE, key=len, reverse=True))) + r"|\\\\\n| & |[^\\{}$%#_~^&]")
+    rows, cells, at = [], [""], 0
+    while at < len(inside):
+        found = tokens.match(inside, at)
+        assert found, f"LaTeX would act upon {inside[at : at + 20]!r}"
+        at = found.end()
+        if found[0] == "\\\\\n":
+            rows.append([cell.strip() for cell in cells])
+            cells = [""]
+        elif found[0] == " & ":
+            cells.append("")
+        else:
+            cells[-1] += UNDONE.get(found[0], found[0])
+    assert cells == [""]
+    return rows
+
+
+class Headings(HTMLParser):
+    """Headings of the first table with the class "verdict" of a page, and the numbers behind its cells."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside = self.heading = False
+        self.headings, self.values = [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.inside = self.inside or (tag == "table" and "verdict" in attrs.get("class", "") and not self.headings)
+        if self.inside and tag == "th" and attrs.get("scope") == "col":
+            self.headings.append("")
+            self.heading = True
+        if self.inside and "data-value" in attrs:
+            self.values.append(attrs["data-value"])
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "table"
+        self.heading = self.heading and tag != "th"
+
+    def handle_data(self, text):
+        if self.heading:
+            self.headings[-1] += text.strip()
+
+
+def printed(renderable, width=100):
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(renderable)
+    return out.getvalue()
+
+
+def read(text):
+    """The mean of a cell: "1,924 ± 450" is 1924, "12.3k ± 2,200" is 12300."""
+    number = text.split(" ± ")[0].replace(",", "")
+    factor = {"k": 1e3, "M": 1e6}.get(number[-1:], 1.0)
+    return float(number.rstrip("kM")) * factor
+
+
+# -- the forms ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two():
+    return Study(tuple(study("two", 3, two_bounds())), {"two": two_bounds()})
+
+
+def test_every_form_has_the_same_columns_and_the_numbers_of_the_records(two):
+    """Regret and the violations of both bounds, of every algorithm, as plain means over the records."""
+    expected = {}
+    for name in ("pri", "triple-q", "opt-cmdp"):
+        mine = [r for r in two.records if r.run.algo == name]
+        ends = [np.mean([r.final("regret") for r in mine])]
+        ends += [np.mean([r.final("violation")[n] for r in mine]) for n in (0, 1)]
+        expected[name] = ends
+    (titles, rows), latex = from_markdown(two.to_markdown()), from_latex(two.to_latex())
+    assert titles == ["two"] and rows == latex
+    page = Headings()
+    page.feed(render_page(two))
+    assert page.headings == rows[0]
+    where = [rows[0].index(x) for x in ("regret", "violation of late <i>jobs</i>", "violation of rest")]
+    width = len(rows[0])
+    for i, row in enumerate(rows[1:]):
+        ends = expected[row[0]]
+        assert [read(row[j]) for j in where] == pytest.approx(ends, rel=5e-4)
+        assert [float(page.values[i * width + j]) for j in where] == ends
+        data = two.table()[i]
+        assert [data["regret"], data["violation_1"], data["violation_2"]] == ends
+    terminal = printed(TerminalTable(two.summary()[0].only(*BRIEF)))
+    for name, ends in expected.items():
+        lines = terminal.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith(name))
+        cells = [*re.split(r"\s{2,}", lines[first])[1:3], lines[first + 1].strip()]
+        assert [read(cell) for cell in cells] == pytest.approx(ends, rel=6e-3)
+
+
+def render_page(shown):
+    from cmdpkit.results.report.page import render
+
+    return render(shown)
+
+
+def test_intervals_are_half_the_width_of_students(two):
+    column = from_markdown(two.to_markdown())[1]
+    j = column[0].index("strong regret")
+    for group, row in zip(groups(two.records), column[1:], strict=True):
+        ends = [r.final("strong_regret") for r in group.records]
+        half = stats.t.ppf(0.975, len(ends) - 1) * stats.sem(ends)
+        assert float(row[j].split(" ± ")[1].replace(",", "")) == pytest.approx(half, rel=0.05)  # two digits
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_shown_as_it_is_in_markdown_and_latex(name):
+    column = Column("name", "a_b & c", "The name.", lambda row: row)
+    table = Table(name, (column, Column("n", "n", "Its length.", len, whole, "right")), (name,))
+    safe = name if name.isprintable() else repr(name)[1:-1]
+    expected = [["a_b & c", "n"], [safe, str(len(name))]]
+    assert from_markdown(table.to_markdown()) == ([safe], expected)
+    assert from_latex(table.to_latex()) == expected
+    assert table.to_latex().splitlines()[0] == f"% {safe}; needs \\usepackage{{booktabs}}"
+    assert table.to_latex().splitlines()[1] == r"\begin{tabular}{lr}"
+
+
+def test_the_markdown_of_a_hostile_name_makes_no_html():
+    table = Table("t", (Column("name", "name", "", lambda row: row),), tuple(HOSTILE))
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(table.to_markdown())
+    inside = re.sub(r"</?(table|thead|tbody|tr|th|td|p|strong)>", "", html)
+    assert "<" not in inside
+
+
+def test_totals_stand_last_behind_a_rule_and_are_no_data():
+    columns = (Column("x", "x", "", lambda row: row, in_line, "right"),)
+    table = Table("t", columns, (1.5, 2.25), totals=(3.75,))
+    assert table.data() == [{"x": 1.5}, {"x": 2.25}]
+    assert from_markdown(table.to_markdown())[1] == [["x"], ["1.50"], ["2.25"], ["3.75"]]
+    assert re.findall(r"\\\w+rule", table.to_latex()) == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
+    assert printed(TerminalTable(table)).split() == ["x", "────", "1.50", "2.25", "3.75"]
+
+
+def test_what_nobody_has_is_left_out_for_people_and_null_for_programs():
+    columns = (
+        Column("a", "a", "", lambda row: row),
+        Column("b", "b", "", lambda row: None),
+        Column("c", "c", "", lambda row: None if row == "x" else 1, whole),
+    )
+    table = Table("t", columns, ("x", "y"))
+    assert table.data() == [{"a": "x", "b": None, "c": None}, {"a": "y", "b": None, "c": 1}]
+    assert from_markdown(table.to_markdown())[1] == [["a", "c"], ["x", "–"], ["y", "1"]]
+
+
+def test_another_form_is_refused(two):
+    with pytest.raises(ValueError, match="the form of a table is 'html', expected 'markdown' or 'latex'"):
+        joined(two.summary(), "html")
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
+
+
+def test_headings_are_folded_only_where_a_table_is_too_wide(two):
+    table = two.summary()[0].only(*BRIEF)
+    narrow, wide = printed(TerminalTable(table), 100).splitlines(), printed(TerminalTable(table), 140).splitlines()
+    assert "policy below optimum" in wide[0] and max(map(len, narrow)) <= 100
+    assert "policy below optimum" not in narrow[0] and "optimum" in " ".join(narrow[:3])
+    assert "…" not in "\n".join(narrow)  # nothing is cut off
+
+
+def test_rows_that_share_a_name_stand_below_it():
+    columns = (Column("k", "k", "", lambda r: r[0]), Column("v", "v", "", lambda r: r[1], each(str)))
+    lines = printed(TerminalTable(Table("t", columns, (("a", 1), ("a", 2), ("b", 3))), heads="k")).splitlines()
+    assert [line.rstrip() for line in lines[2:]] == ["a", "  1", "  2", "b", "  3"]
+
+
+# -- single tables -----------------------------------------------------------------------------------------------------
+
+
+def test_a_column_says_what_it_means_in_a_sentence(two):
+    cmdp = ck.load("paper/synthetic")
+    found = ck.solve(cmdp)
+    tables = [*two.summary(), *two.comparison("pri"), run_table(two.records[:2], 9), constraint_table(found)]
+    tables += [range_table(ck.diagnose(cmdp).ranges), separation_table(separations(found))]
+    for table in tables:
+        keys = [column.key for column in table.columns]
+        assert len(set(keys)) == len(keys)
+        for column in table.columns:
+            assert re.fullmatch(r"[A-Z].* .*\.", column.meaning), column.key
+
+
+def test_the_table_of_runs_shows_what_json_has(two):
+    mine = [r for r in two.records if r.run.algo == "pri"]
+    table = run_table(mine, most=3)
+    for shown, record in zip(table.data(), mine, strict=True):
+        entry = record.to_dict()
+        assert shown["violation_2"] == entry["violation"][1] and shown["regret"] == entry["regret"]
+    rows = from_markdown(table.to_markdown())[1]
+    assert [row[0] for row in rows] == ["seed", "0", "1", "2", "mean"]
+    j = rows[0].index("realised violation of rest")
+    mean = np.mean([r.final("realised_violation")[1] for r in mine])
+    assert read(rows[-1][j]) == pytest.approx(mean, rel=5e-4)
+    assert [row[0] for row in from_markdown(run_table(mine, most=2).to_markdown())[1]] == ["seed", "mean"]
+
+
+def test_runs_without_any_constraint_have_a_table_too():
+    free = ck.CMDP([[[1.0], [1.0]]], [[1.0, 0.0]], horizon=2)
+    records = [make_record("free", "opt-cmdp", seed, free) for seed in (0, 1)]
+    assert "violation" not in run_table(records, 9).to_markdown()
+    (row,) = Study(tuple(records)).table()
+    assert row["policies_within_bounds"] is None and not any("violation" in key for key in row)
+
+
+def test_comparisons_are_scipys_paired_ones_and_leave_the_other_group_out(two):
+    (table,) = two.comparison("triple-q", "strong_regret")
+    assert table.title == "two: strong regret minus that of triple-q"
+    ends = {g.label: np.array([r.final("strong_regret") for r in g.records]) for g in two.groups()}
+    assert [row["algorithm"] for row in table.data()] == ["pri", "opt-cmdp"]
+    for row in table.data():
+        d = ends[row["algorithm"]] - ends["triple-q"]
+        low, high = stats.t.interval(0.95, 2, d.mean(), stats.sem(d))
+        found = [row["difference"], row["difference_low"], row["difference_high"]]
+        assert found == pytest.approx([d.mean(), low, high], rel=1e-9)
+        assert row["p"] == 2 / 2**3
+    with pytest.raises(ValueError, match="no group is called 'tripleq'; there are opt-cmdp, pri, triple-q"):
+        two.comparison("tripleq")
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, list(arguments), prog_name="cmdpkit")
+
+
+@pytest.mark.parametrize(
+    ("verb", "entries", "heading", "key"),
+    [
+        ("solve queue", lambda found: found["constraints"], "price", "price"),
+        ("check paper/synthetic", lambda found: found["ranges"], "possible until", "strictest"),
+        ("tradeoff paper/grid cost --points 3", lambda found: found["points"], "value", "value"),
+        ("learn paper/synthetic --algo triple-q --episodes 300 --seeds 2", lambda f: f["runs"], "regret", "regret"),
+        ("envs", lambda found: found, "environment", "name"),
+        ("algos", lambda found: found, "algorithm", "name"),
+    ],
+)
+def test_every_verb_gives_its_tables_for_papers_with_the_values_of_its_json(verb, entries, heading, key):
+    truth = entries(json.loads(run(*verb.split(), "--json").stdout))
+    text = run(*verb.split(), "--table", "markdown").stdout
+    rows = from_markdown(text)[1]
+    latex = from_latex(run(*verb.split(), "--table", "latex").stdout.partition("\n\n")[0])
+    j = rows[0].index(heading)
+    shown = [row[j] for row in rows[1 : 1 + len(truth)]]
+    assert latex[: 1 + len(truth)] == rows[: 1 + len(truth)]
+    for said, entry in zip(shown, truth, strict=True):
+        assert said == entry[key] if isinstance(entry[key], str) else read(said) == pytest.approx(entry[key], rel=5e-4)
+
+
+@pytest.mark.parametrize("order", [["--json", "--table", "latex"], ["--table", "latex", "--json"]])
+def test_json_and_tables_exclude_each_other(order):
+    refused = run("solve", "queue", *order)
+    assert refused.exit_code == 2 and "--json and --table exclude each other" in refused.stderr
+
+
+def test_the_report_gives_its_summary_instead_and_writes_nothing_unless_told_where(two, tmp_path):
+    for record in two.records:
+        store.save_record(record, tmp_path / "runs")
+    kept = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    loaded = Study.load(tmp_path / "runs")
+    for form, text in (("markdown", loaded.to_markdown()), ("latex", loaded.to_latex())):
+        assert run("report", str(tmp_path / "runs"), "--table", form).stdout == text
+        target = tmp_path / f"summary.{form}"
+        done = run("report", str(tmp_path / "runs"), "--table", form, "--out", str(target))
+        assert (done.exit_code, done.stdout) == (0, f"wrote {target}\n")
+        assert target.read_text(encoding="utf-8") == text
+        refused = run("report", str(tmp_path / "runs"), "--table", form, "--out", str(target))
+        assert refused.exit_code == 1 and "--force replaces it" in refused.stderr
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == kept
+    refused = run("report", str(tmp_path / "runs"), "--table", "latex", "--tensorboard", str(tmp_path / "events"))
+    assert refused.exit_code == 2 and "--tensorboard goes with the report" in refused.stderr
