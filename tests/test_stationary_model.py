@@ -12,8 +12,12 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, RoundingWarning
+from cmdpkit.learners import Spec
 from cmdpkit.model.policy import Policy
+from cmdpkit.results.figures import boards
+from cmdpkit.results.model_tables import constraint_table, separation_table
+from cmdpkit.simulate.simulator import Simulator
 
 P = np.array([[[0.8, 0.2], [0.95, 0.05]], [[0.5, 0.5], [0.5, 0.5]]])
 R = np.array([[0.0, -1.0], [-2.0, -2.0]])
@@ -241,8 +245,17 @@ def test_bridges_are_for_averages_only():
 
 def test_what_needs_episodes_refuses_models_without_a_horizon():
     cmdp = machine(criterion="average")
-    with pytest.raises(CmdpkitError, match="simulating episodes needs a horizon, but the model has average"):
-        ck.learn(cmdp, "dual-q", episodes=10)
+    refused = "learning from episodes needs a horizon, but the model is judged by long-run averages"
+    for algo in ck.learners.names():
+        with pytest.raises(CmdpkitError, match=refused):
+            ck.learn(cmdp, algo, episodes=10)
+    with pytest.raises(CmdpkitError, match=refused):
+        Spec.of(cmdp, 10)
+    with pytest.raises(CmdpkitError, match="simulating episodes needs a horizon"):
+        Simulator.of(cmdp)
+    answer = CliRunner().invoke(app, ["learn", "power-queue", "--episodes", "10"])
+    assert answer.exit_code == 1
+    assert refused in " ".join(answer.stderr.split())
     with pytest.raises(CmdpkitError, match="a Gymnasium environment of this package needs a horizon"):
         cmdp.to_gym()
 
@@ -254,3 +267,47 @@ def test_the_command_line_changes_the_criterion_where_bounds_are_per_step():
     assert refused.exit_code != 0
     both = CliRunner().invoke(app, ["solve", "power-queue", "--average", "--discount", "0.9"])
     assert both.exit_code == 2
+
+
+def test_a_bound_binds_only_if_it_costs_something_whatever_the_units():
+    for scale in (1e-6, 1.0, 1e6):
+        for bound, binds in ((0.85, True), (0.5, False)):  # running always is up 5/7 of the time
+            signal = ck.at_least("up", scale * bound, scale * UP, per_step=True)
+            found = ck.solve(ck.CMDP(P, R, constraints=[signal], criterion="average"))
+            assert found.binds.tolist() == [binds]
+            assert found.utilities[0] >= scale * bound - found.tolerance[0]
+            assert found.tolerance[0] == pytest.approx(5e-9 * scale)
+
+
+def test_tables_show_discounted_bounds_per_step_and_no_steps():
+    found = ck.solve(machine(discount=0.9))
+    (row,) = constraint_table(found).data()
+    assert (row["bound"], row["bound_per_step"]) == (pytest.approx(8.5), pytest.approx(0.85))
+    assert row["per_step"] == pytest.approx(row["value"] / 10)
+    assert "per_step" not in constraint_table(ck.solve(machine(criterion="average"))).data()[0]
+    separated = separation_table(ck.diagnose(machine(discount=0.9)).separation)
+    assert "step" not in [column.key for column in separated.shown()]
+    assert {row["step"] for row in separated.data()} == {None}
+
+
+def test_without_a_horizon_one_board_shows_the_whole_policy():
+    cmdp = ck.load("mud-grid")
+    policy = ck.solve(cmdp).policy
+    for draw in (boards.policy_boards, boards.occupancy_maps):
+        figure = draw(cmdp, policy)
+        assert [axis.get_title() for axis in figure.axes if axis.get_title()] == ["every step"]
+    with pytest.raises(CmdpkitError, match="choosing steps to draw needs a horizon"):
+        boards.policy_boards(cmdp, policy, steps=[1])
+
+
+def test_ends_of_a_tradeoff_must_be_finite():
+    with pytest.raises(CmdpkitError, match="low is -inf, expected a finite number"):
+        ck.tradeoff(machine(criterion="average"), "up", 3, low=-np.inf, high=1.0)
+
+
+def test_another_criterion_keeps_the_notes_about_the_input():
+    rows = (P + np.array([1e-6, 0.0])).astype(np.float32)
+    with pytest.warns(RoundingWarning):
+        rounded = ck.CMDP(rows, R, criterion="average")
+    assert len(rounded.notes) == 1
+    assert rounded.with_criterion(horizon=3).notes == rounded.notes

@@ -170,8 +170,8 @@ class CMDP:
         """Raise a CmdpkitError unless the model has a horizon; `purpose` says what needs one."""
         if self.criterion.stationary:
             raise CmdpkitError(
-                f"{purpose} needs a horizon, but the model has {self.criterion}; with bounds per step, "
-                "cmdp.with_criterion(horizon=...) is the same model over so many steps"
+                f"{purpose} needs a horizon, but the model is judged by {self.criterion.in_words}; with bounds per "
+                "step, cmdp.with_criterion(horizon=...) is the same model over so many steps"
             )
 
     @property
@@ -302,7 +302,9 @@ class CMDP:
         Parameters
         ----------
         start : the initial state, or a mapping from state to probability
-        horizon, discount, criterion : exactly one of them, as for `CMDP`; only with a horizon may functions take h
+        horizon : number of steps; exactly one of horizon, discount and criterion is given
+        discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
+        criterion : "average" or "total" in place of the horizon, likewise
         actions : the actions, or a function from a state to those that exist there
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread

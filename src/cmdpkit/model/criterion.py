@@ -38,6 +38,13 @@ class Criterion:
             return 1.0 / (1.0 - float(self.discount or 0.0))
         return 1.0 if self.kind == "average" else None
 
+    @property
+    def in_words(self) -> str:
+        """What values are, for a sentence."""
+        words = {"finite": "totals over {0.horizon} steps", "discounted": "totals discounted by {0.discount:g}"}
+        words |= {"average": "long-run averages", "total": "totals until absorption"}
+        return words[self.kind].format(self)
+
     def __str__(self) -> str:
         if self.kind == "finite":
             return f"H={self.horizon}"
