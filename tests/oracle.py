@@ -29,6 +29,8 @@ class Optimum(NamedTuple):
 
 def optimum(cmdp: CMDP) -> Optimum | None:
     """Maximise <q, r> over flows q with <q, g_n> >= rho_n; None where no flow meets the bounds."""
+    if cmdp.criterion.stationary:
+        return stationary_optimum(cmdp)
     g = cmdp.g.reshape(cmdp.N, -1)
     bounds = {"A_ub": -g, "b_ub": -cmdp.rho} if cmdp.N else {}
     flow, source = flow_equations(cmdp)
@@ -45,6 +47,8 @@ def optimum(cmdp: CMDP) -> Optimum | None:
 
 def slater_slack(cmdp: CMDP) -> float:
     """The largest t such that one policy has <q, g_n> >= rho_n + t for every n (negative: infeasible)."""
+    if cmdp.criterion.stationary:
+        return stationary_slack(cmdp)
     g = cmdp.g.reshape(cmdp.N, -1)
     flow, source = flow_equations(cmdp)
     no_t = sparse.csr_array((flow.shape[0], 1))
@@ -77,3 +81,64 @@ def flow_equations(cmdp: CMDP) -> tuple[sparse.csr_array, FloatArray]:
 
 def _limits(cmdp: CMDP) -> list[tuple[float, float | None]]:
     return [(0.0, None) if allowed else (0.0, 0.0) for allowed in cmdp.actions.ravel()]
+
+
+def stationary_program(cmdp: CMDP) -> tuple[FloatArray, FloatArray, int]:
+    """Balance equations A x = b of a model without a horizon; the first S*A variables are the occupancy.
+
+    Averages: long-run frequencies x and visits y of the two-block program. Discounted: frequencies of the chain that
+    restarts from mu with probability 1 - discount.
+    """
+    S, A, P = cmdp.S, cmdp.A, cmdp.P[0]
+    out, into = np.kron(np.eye(S), np.ones((1, A))), P.reshape(S * A, S).T
+    if cmdp.criterion.kind == "average":
+        balance = np.block([[out - into, np.zeros((S, S * A))], [out, out - into]])
+        return balance, np.append(np.zeros(S), cmdp.mu), 2
+    discount = cmdp.criterion.discount
+    restart = discount * into + (1 - discount) * np.outer(cmdp.mu, np.ones(S * A))
+    return np.vstack([out - restart, np.ones((1, S * A))]), np.append(np.zeros(S), 1.0), 1
+
+
+def stationary_optimum(cmdp: CMDP) -> Optimum | None:
+    """As `optimum`, for discounted values and long-run averages."""
+    balance, source, blocks = stationary_program(cmdp)
+    steps = cmdp.criterion.steps
+    nothing = np.zeros(cmdp.S * cmdp.A * (blocks - 1))
+    g = np.array([np.append(x[0].ravel(), nothing) for x in cmdp.g]).reshape(cmdp.N, -1) * steps
+    bounds = {"A_ub": -g, "b_ub": -cmdp.rho} if cmdp.N else {}
+    answer = linprog(
+        -np.append(cmdp.r[0].ravel(), nothing) * steps,
+        A_eq=balance,
+        b_eq=source,
+        bounds=_limits(cmdp) * blocks,
+        method="highs-ds",
+        options=TIGHT,
+        **bounds,
+    )
+    if answer.status == 2:
+        return None
+    if answer.status != 0:
+        raise RuntimeError(f"linprog: {answer.message}")
+    prices = -np.asarray(answer.ineqlin.marginals) if cmdp.N else np.zeros(0)
+    q = answer.x[: cmdp.S * cmdp.A].reshape(1, cmdp.S, cmdp.A)
+    return Optimum(-answer.fun, cmdp.signs * (g @ answer.x), prices, q)
+
+
+def stationary_slack(cmdp: CMDP) -> float:
+    """As `slater_slack`, for discounted values and long-run averages."""
+    balance, source, blocks = stationary_program(cmdp)
+    nothing = np.zeros(cmdp.S * cmdp.A * (blocks - 1))
+    g = np.array([np.append(x[0].ravel(), nothing) for x in cmdp.g]) * cmdp.criterion.steps
+    answer = linprog(
+        np.append(np.zeros(g.shape[1]), -1.0),
+        A_ub=np.hstack([-g, np.ones((cmdp.N, 1))]),
+        b_ub=-cmdp.rho,
+        A_eq=np.hstack([balance, np.zeros((len(balance), 1))]),
+        b_eq=source,
+        bounds=[*(_limits(cmdp) * blocks), (None, None)],
+        method="highs-ds",
+        options=TIGHT,
+    )
+    if answer.status != 0:
+        raise RuntimeError(f"linprog: {answer.message}")
+    return float(-answer.fun)

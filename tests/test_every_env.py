@@ -144,7 +144,7 @@ def test_no_parameter_is_accepted_and_ignored(name, parameter):
     elif isinstance(value, float):
         other = 0.9 * value if value else 0.5
     else:
-        other = {"successors": 2, "rewards": "bernoulli"}[parameter]
+        other = {"successors": 2, "rewards": "bernoulli", "board": "large"}[parameter]
     assert envs.build(name, **{parameter: other}) != envs.build(name)
 
 

@@ -92,6 +92,12 @@ Tables = Annotated[
 Renormalise = Annotated[
     bool, typer.Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
 ]
+Discount = Annotated[
+    float | None, typer.Option(help="Judge by discounted totals instead; all bounds must be per step.")
+]
+Average = Annotated[
+    bool, typer.Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cmdpkit.cli.app import (
+    Average,
+    Discount,
     Force,
     Json,
     Method,
@@ -25,6 +27,7 @@ from cmdpkit.cli.terminal import busy, console, say, say_json, say_tables
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
+    from cmdpkit.model.cmdp import CMDP
 
 MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
 MOST_WORK = 300_000_000  # used actions times transitions, which is about a minute
@@ -60,6 +63,8 @@ def check(
         bool,
         typer.Option("--separation", help="Find what each action of the optimum is worth even if that takes long."),
     ] = False,
+    discount: Discount = None,
+    average: Average = False,
     renormalise: Renormalise = False,
     table: Tables = None,
     as_json: Json = False,
@@ -75,7 +80,7 @@ def check(
     from cmdpkit.results.model_tables import range_table, separation_table
     from cmdpkit.results.text import diagnosis as show
 
-    cmdp = ck.load(model, renormalise=renormalise)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("checking"):
         found = ck.diagnose(cmdp, separation=False)
     if not as_json and table is None:  # at once: what follows may take a while
@@ -110,6 +115,8 @@ def solve(
         Path | None,
         typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
     ] = None,
+    discount: Discount = None,
+    average: Average = False,
     force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
@@ -128,7 +135,7 @@ def solve(
 
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
-    cmdp = ck.load(model, renormalise=renormalise).with_bounds(**changed)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
     with busy("solving"):
         found = ck.solve(cmdp, method)
     if save_policy is not None:
@@ -152,6 +159,8 @@ def tradeoff(
     high: Annotated[
         float | None, typer.Option(help="The last bound; by default the strictest that can be met.")
     ] = None,
+    discount: Discount = None,
+    average: Average = False,
     renormalise: Renormalise = False,
     table: Tables = None,
     as_json: Json = False,
@@ -162,7 +171,7 @@ def tradeoff(
     from cmdpkit.results.model_tables import tradeoff_table
     from cmdpkit.results.text import diagnosis as show
 
-    cmdp = ck.load(model, renormalise=renormalise)
+    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if as_json:
@@ -218,6 +227,15 @@ def export(
     _wrote(target, as_json)
 
 
+def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
+    """The model by another criterion, if one is asked for."""
+    if discount is None and not average:
+        return cmdp
+    if discount is not None and average:
+        raise typer.BadParameter("give either --discount or --average")
+    return cmdp.with_criterion(discount=discount, criterion="average" if average else None)
+
+
 def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     """What every action of the optimum is worth, or None where finding out would take long."""
     from cmdpkit.exact.diagnosis import separations
@@ -226,7 +244,7 @@ def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     if found.solution is None:
         return None
     kernel = found.solution.cmdp.kernel
-    transitions = len(kernel.prob) * found.solution.cmdp.H // kernel.T
+    transitions = len(kernel.prob) * found.solution.cmdp.steps // kernel.T
     used = int((found.solution.occupancy > NEGLIGIBLE).sum())
     if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
         return None

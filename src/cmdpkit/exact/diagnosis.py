@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from cmdpkit.model.validate import Name
 class Separation(NamedTuple):
     """What is lost by forbidding one action that the optimal policy uses."""
 
-    step: int  # counts from 1
+    step: int | None  # counts from 1; None without a horizon
     state: Name
     action: Name  # that is forbidden in this state at this step
     probability: float  # of the action in the optimal policy
@@ -72,6 +72,10 @@ def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
     >>> round(diagnose(cmdp).slater_slack, 6), diagnose(cmdp).binding
     (0.5, ('utility',))
     """
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import diagnose_stationary
+
+        return diagnose_stationary(cmdp, separation=separation)
     solution, infeasible = None, None
     try:
         solution = solve(cmdp)
@@ -105,6 +109,11 @@ def reachable(cmdp: CMDP) -> BoolArray:
 
 def separations(solution: Solution) -> list[Separation]:
     """For every action the optimum uses, what forbidding it costs; policies that avoid it start the search."""
+    if solution.cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import stationary_separations
+        from cmdpkit.exact.stationary.solution import StationarySolution
+
+        return stationary_separations(cast(StationarySolution, solution))
     cmdp, q = solution.cmdp, solution.occupancy
     pool = Pool(cmdp)
     pool.optimum(pool.scaled(cmdp.rho))

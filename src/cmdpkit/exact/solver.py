@@ -61,7 +61,7 @@ class Solution:
         return self.policy.stochastic_decisions(reach=self.occupancy.sum(axis=-1))
 
 
-def solve(cmdp: CMDP, method: str = "auto") -> Solution:
+def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> Solution:
     """The optimal policy of a known model.
 
     Parameters
@@ -69,11 +69,14 @@ def solve(cmdp: CMDP, method: str = "auto") -> Solution:
     cmdp : the model
     method : "columns" (column generation, which is fast and uses little memory), "lp" (the full occupancy LP in HiGHS)
         or "auto" (column generation, and the LP as well where that leaves a gap)
+    bridge : for long-run averages whose optimum no single policy attains, the share of time that a policy near it may
+        lose (1e-4 unless given)
 
     Returns
     -------
-    The `Solution`: a policy, its value and totals, shadow prices and a proved gap. `Infeasible`, a `CmdpkitError`, is
-    raised if no policy meets all bounds.
+    The `Solution`: a policy, its value and totals, shadow prices and a proved gap; for a model without a horizon a
+    `StationarySolution` with one stationary policy. `Infeasible`, a `CmdpkitError`, is raised if no policy meets all
+    bounds.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -83,6 +86,14 @@ def solve(cmdp: CMDP, method: str = "auto") -> Solution:
     """
     if method not in METHODS:
         raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.solution import solve_stationary
+
+        if method == "lp":
+            raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
+        return solve_stationary(cmdp, bridge)
+    if bridge is not None:
+        raise CmdpkitError(f"bridge is {bridge!r}, but the model has a horizon: it is for long-run averages only")
     began = time.perf_counter()
     return solve_in(Pool(cmdp), cmdp, method, began)
 

@@ -64,12 +64,16 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
     k = cmdp.constraint_index(name)
     if n < 1:
         raise CmdpkitError(f"n is {n}, expected at least one point")
+    for what, end in (("low", low), ("high", high)):
+        if end is not None and not np.isfinite(end):
+            raise CmdpkitError(f"{what} is {end}, expected a finite number")
+    if cmdp.criterion.stationary:
+        from cmdpkit.exact.stationary.diagnosis import stationary_tradeoff
+
+        return stationary_tradeoff(cmdp, name, n, low, high)
     if low is None or high is None:
         ends = sorted((indifferent(cmdp, k), strictest(cmdp, k)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    for what, end in (("low", low), ("high", high)):
-        if not np.isfinite(end):
-            raise CmdpkitError(f"{what} is {end}, expected a finite number")
     asked = np.linspace(low, high, n)
     pool = Pool(cmdp, band=CURVE_END_BAND)
     met: list[tuple[float, Solution]] = []

@@ -14,6 +14,7 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
+from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.describe import Tables, tables_of
 from cmdpkit.io.formats.document import model_of
@@ -112,5 +113,5 @@ def _overrides(
                 raise CmdpkitError(
                     f"constraint {quoted(c.name)} has a signal of its own, expected it in the column {quoted(c.name)}"
                 )
-        given["constraints"] = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in bounds]
+        given["constraints"] = [constraint_entry(c) for c in bounds]
     return given

@@ -56,6 +56,7 @@ class Spec:
     @classmethod
     def of(cls, cmdp: CMDP, K: int, allowed: BoolArray | None = None) -> Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
+        cmdp.need_horizon("learning from episodes")
         rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
         return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))

@@ -1,6 +1,7 @@
 """The constrained Markov decision process: what can be decided, what is earned, and what must stay within bounds.
 
-Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps. A `Constraint` keeps the user's words
+Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps, or the same for discounted totals,
+long-run averages or totals until absorption (see `criterion`). A `Constraint` keeps the user's words
 (name, at least or at most, bound); inside, an "at most" cost is the utility -cost with threshold -bound, so that every
 algorithm sees one form only. Arrays are copied in, checked, and read-only from then on.
 """
@@ -8,8 +9,7 @@ algorithm sees one form only. Arrays are copied in, checked, and read-only from 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,60 +17,17 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.constraints import Constraint, read_constraints
+from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.grid import Grid as Grid
 from cmdpkit.model.read_dynamics import read_start, read_transitions
 from cmdpkit.model.rounding import corrected_rows, report
+from cmdpkit.model.scale import Scale as Scale
+from cmdpkit.model.scale import scale_of
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import Name, action_mask, frozen, horizon_of, index_of, masked, names_of, read_signal, table
+from cmdpkit.model.validate import Name, action_mask, frozen, index_of, masked, names_of, read_signal, table
 
 if TYPE_CHECKING:
     from cmdpkit.running.gym import CMDPEnv
-
-
-class Scale(NamedTuple):
-    """An affine map between a per-step signal in the user's units and the unit interval that learners work in."""
-
-    low: float  # the value that becomes 0
-    span: float  # low + span becomes 1
-
-    def to_unit(self, x: Any) -> Any:
-        """Map a per-step signal to [0, 1]."""
-        return (x - self.low) / self.span
-
-    def total_to_unit(self, total: Any, H: int) -> Any:
-        """Convert a total over H steps from the user's units to unit scale."""
-        return (total - H * self.low) / self.span
-
-    def total_from_unit(self, total: Any, H: int) -> Any:
-        """Convert a total over H steps from unit scale back to the user's units."""
-        return total * self.span + H * self.low
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How to draw a model whose states are cells of a board. It is used for pictures only, never for solving."""
-
-    rows: int
-    columns: int
-    cells: tuple[tuple[int, int], ...]  # (row, column) of every state
-    marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
-    arrows: tuple[str, ...] = ()  # symbol of every action
-
-    def __post_init__(self) -> None:
-        for s, (row, column) in enumerate(self.cells):
-            if not (0 <= row < self.rows and 0 <= column < self.columns):
-                raise CmdpkitError(
-                    f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
-                )
-
-    def check(self, S: int, A: int) -> None:
-        """Raise CmdpkitError unless this grid fits a model with S states and A actions."""
-        if len(self.cells) != S:
-            raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
-        if len(self.arrows) not in (0, A):
-            raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
-        for s in self.marks:
-            if s not in range(S):
-                raise CmdpkitError(f"grid marks state index {quoted(s)}, expected 0..{S - 1}")
 
 
 class Compact(NamedTuple):
@@ -89,7 +46,7 @@ class Compact(NamedTuple):
 
 
 class CMDP:
-    """A finite-horizon constrained MDP.
+    """A constrained MDP over H steps, discounted, on long-run average, or until absorption.
 
     Parameters
     ----------
@@ -98,12 +55,13 @@ class CMDP:
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
     mu : index or name of the initial state, or a distribution [S], or a mapping from state to probability
-    horizon : H, needed when nothing given depends on the step
-    actions : bool [S, A] or [H, S, A], which actions exist; numbers given for other actions are ignored
-    constraints : a list of `at_least` and `at_most` with names, bounds and, unless they are in ``g``, signal arrays
-    states, action_names : names; by default 1, 2, 3, ...
-    renormalise : divide every row of P, and mu, by its sum instead of refusing those that do not sum to 1
-    grid : how to draw the states as cells of a board
+    horizon : H, needed when nothing given depends on the step and there is no discount or criterion
+    discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
+    criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
+    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
+    constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
+    states, action_names : names; by default they count from 1
+    renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
 
     Rows of P must sum to 1 within 1e-9. Those of single precision may miss it by 1e-5: they are divided by their sum,
     with a `RoundingWarning` that is kept in ``notes``.
@@ -115,7 +73,7 @@ class CMDP:
     CMDP(H=4, S=2, A=2, N=1: utility ≥ 1)
     """
 
-    H: int
+    criterion: Criterion
     S: int
     A: int
     N: int
@@ -138,6 +96,8 @@ class CMDP:
         mu: Any = 0,
         *,
         horizon: int | None = None,
+        discount: float | None = None,
+        criterion: str | None = None,
         actions: Any = None,
         constraints: Iterable[Constraint] | None = None,
         states: Iterable[Any] | None = None,
@@ -150,12 +110,14 @@ class CMDP:
         kernel, tolerance = read_transitions(P, S, A)
         constraints, signals = read_constraints(g, rho, constraints, r.shape)
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
-        if horizon is None and not isinstance(P, Kernel) and np.ndim(P) == 4:
+        lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed)}
+        lengths |= {f"g[{n}]": len(x) for n, x in enumerate(signals)}
+        if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
-        steps = {f"g[{n}]": len(x) for n, x in enumerate(signals)}
-        H = horizon_of(horizon, P=kernel.T, r=len(r), actions=len(allowed), **steps)
+        judged = criterion_of(horizon, discount, criterion, lengths)
+        constraints = tuple(c.over(judged.steps) for c in constraints)
         vars(self).update(
-            H=H,
+            criterion=judged,
             S=S,
             A=A,
             N=len(constraints),
@@ -176,9 +138,10 @@ class CMDP:
         kernel = kernel.masked(allowed)
         kernel, correction = (kernel.renormalised(), 0.0) if renormalise else corrected_rows(kernel, tolerance)
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
-        r = read_signal("r", r, allowed, H, self._place)
+        steps = judged.steps or S
+        r = read_signal("r", r, allowed, steps, self._place)
         utilities = [
-            c.sign * read_signal(f"signal of {quoted(c.name)} ", x, allowed, H, self._place)
+            c.sign * read_signal(f"signal of {quoted(c.name)} ", x, allowed, steps, self._place)
             for c, x in zip(constraints, signals, strict=True)
         ]
         T = max((len(x) for x in utilities), default=1)
@@ -199,27 +162,47 @@ class CMDP:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a CMDP cannot be changed; {quoted(name)} stays as it is (see with_bounds and restrict)")
 
+    @property
+    def H(self) -> int:
+        """The horizon; models without one have no such attribute."""
+        if self.criterion.horizon is None:
+            raise AttributeError(f"this model has no horizon: its criterion is {self.criterion.kind}")
+        return self.criterion.horizon
+
+    def need_horizon(self, purpose: str) -> None:
+        """Raise a CmdpkitError unless the model has a horizon; `purpose` says what needs one."""
+        if self.criterion.stationary:
+            raise CmdpkitError(
+                f"{purpose} needs a horizon, but the model is judged by {self.criterion.in_words}; with bounds per "
+                "step, cmdp.with_criterion(horizon=...) is the same model over so many steps"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Length of the step axis of the arrays: H, or 1 where there is no horizon."""
+        return self.criterion.horizon or 1
+
     # -- the arrays, written out -----------------------------------------------------------------------------
 
     @property
     def P(self) -> FloatArray:
-        """Transition probabilities [H, S, A, S]; refused for models so large that they would not fit in memory."""
-        return self.kernel.dense(self.H)
+        """Transition probabilities [H, S, A, S]; refused where that would not fit in memory."""
+        return self.kernel.dense(self.steps)
 
     @property
     def r(self) -> FloatArray:
         """Reward [H, S, A], in the user's units."""
-        return np.broadcast_to(self.compact.r, (self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.r, (self.steps, self.S, self.A))
 
     @property
     def g(self) -> FloatArray:
         """Utilities [N, H, S, A], in the user's units; the negative of an "at most" constraint's cost."""
-        return np.broadcast_to(self.compact.g, (self.N, self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.g, (self.N, self.steps, self.S, self.A))
 
     @property
     def actions(self) -> BoolArray:
         """Which actions exist, [H, S, A]."""
-        return np.broadcast_to(self.compact.allowed, (self.H, self.S, self.A))
+        return np.broadcast_to(self.compact.allowed, (self.steps, self.S, self.A))
 
     @property
     def signs(self) -> FloatArray:
@@ -229,27 +212,46 @@ class CMDP:
     @cached_property
     def reward_scale(self) -> Scale:
         """Map of the reward to [0, 1]; the identity where it already lies there."""
-        return _scale(self.compact.r, self.compact.allowed)
+        return scale_of(self.compact.r, self.compact.allowed)
 
     @cached_property
     def utility_scales(self) -> tuple[Scale, ...]:
         """Map of each utility to [0, 1]; the identity where it already lies there."""
-        return tuple(_scale(x, self.compact.allowed) for x in self.compact.g)
+        return tuple(scale_of(x, self.compact.allowed) for x in self.compact.g)
 
     # -- variants --------------------------------------------------------------------------------------------
 
     def with_bounds(self, /, **bounds: float) -> CMDP:
-        """The same problem with other bounds, by constraint name; `with_bounds(**{"a name": 3})` takes any name."""
+        """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name).
+
+        Bounds are on the value by the model's criterion (a total, a discounted total, an average), whether or not a
+        constraint was given per step.
+        """
         for name in bounds:
             self.constraint_index(name)
-        changed = tuple(replace(c, bound=bounds.get(c.name, c.bound)) for c in self.constraints)
+        steps = self.criterion.steps
+        changed = tuple(c.moved(bounds[c.name], steps) if c.name in bounds else c for c in self.constraints)
         return self.reformulated(constraints=changed)
+
+    def with_criterion(
+        self, *, horizon: int | None = None, discount: float | None = None, criterion: str | None = None
+    ) -> CMDP:
+        """The same model judged by another criterion; all bounds must have been given per step.
+
+        >>> cmdp = CMDP([[[1.0]]], [[2.0]], constraints=[Constraint("cost", "at_most", 3, [[1.0]], True)], horizon=4)
+        >>> cmdp.with_criterion(discount=0.5)
+        CMDP(discount=0.5, S=1, A=1, N=1: cost ≤ 6)
+        """
+        from cmdpkit.model.variants import judged_by
+
+        return judged_by(self, horizon=horizon, discount=discount, criterion=criterion)
 
     def restrict(self, actions: Any) -> CMDP:
         """The same problem with only those of its actions for which ``actions``, [S, A] or [H, S, A], is true."""
         allowed = action_mask(actions, self.S, self.A) & self.compact.allowed
-        if len(allowed) not in (1, self.H):
-            raise CmdpkitError(f"actions has {len(allowed)} steps, expected 1 or {self.H}")
+        if len(allowed) not in (1, self.steps):
+            expected = "1" if self.criterion.stationary else f"1 or {self.steps}"
+            raise CmdpkitError(f"actions has {len(allowed)} steps, expected {expected}")
         empty = np.argwhere(~allowed.any(axis=-1))
         if len(empty):
             h, s = (int(i) for i in empty[0])
@@ -282,7 +284,9 @@ class CMDP:
         cls,
         *,
         start: Any,
-        horizon: int,
+        horizon: int | None = None,
+        discount: float | None = None,
+        criterion: str | None = None,
         actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
         step: Callable[..., Any],
         reward: Callable[..., float],
@@ -301,15 +305,17 @@ class CMDP:
         Parameters
         ----------
         start : the initial state, or a mapping from state to probability
-        horizon : number of steps
-        actions : a list of the actions, or a function that returns those that exist in a state
+        horizon : number of steps; exactly one of horizon, discount and criterion is given
+        discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
+        criterion : "average" or "total" in place of the horizon, likewise
+        actions : the actions, or a function from a state to those that exist there
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
             mean reward; with ``s_next``, the mean over the next states is taken
         constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
-        states : all states, in order; by default, those that can be reached within the horizon are found. States that
-            are reached only after the last step are kept, with a self-loop that is never used.
+        states : all states, in order; without it, those that can be reached (within the horizon, if there is one) are
+            explored. States met only after the last step are kept, with a self-loop that is never used.
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
         max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
@@ -328,9 +334,9 @@ class CMDP:
         """
         from cmdpkit.model.from_functions import Description, build
 
-        return build(
-            Description(start, horizon, actions, step, reward, constraints, states, renormalise, max_states, grid)
-        )
+        judged = (horizon, discount, criterion)
+        limits = (renormalise, max_states)
+        return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid))
 
     def to_gym(self, noise: Literal["none", "bernoulli"] = "none") -> CMDPEnv:
         """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
@@ -342,14 +348,17 @@ class CMDP:
 
     def __repr__(self) -> str:
         bounds = ": " + ", ".join(str(c) for c in self.constraints) if self.constraints else ""
-        return f"CMDP(H={self.H}, S={self.S}, A={self.A}, N={self.N}{bounds})"
+        return f"CMDP({self.criterion}, S={self.S}, A={self.A}, N={self.N}{bounds})"
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that defines the problem, names included.
 
         The grid, numbers given for actions that do not exist, and the sign of a zero do not count.
         """
-        digest = hashlib.sha256(repr((self.H, self.kernel.shape, self.constraints)).encode())
+        judged: Any = self.criterion if self.criterion.stationary else self.H
+        digest = hashlib.sha256(repr((judged, self.kernel.shape, self.constraints)).encode())
+        if any(c.per_step for c in self.constraints):
+            digest.update(repr([c.per_step for c in self.constraints]).encode())
         for names in (self.states, self.action_names):
             digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
         c, rows = self.compact, self.kernel.masked(self.compact.allowed)
@@ -383,12 +392,3 @@ class CMDP:
         if a is not None and not isinstance(self.action_names, range):
             named.append(f"action {quoted(self.action_names[a])}")
         return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
-
-
-def _scale(x: FloatArray, allowed: BoolArray) -> Scale:
-    shape = np.broadcast_shapes(x.shape, allowed.shape)
-    values = np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)]
-    low, high = float(values.min()), float(values.max())
-    if low >= 0 and high <= 1:
-        return Scale(0.0, 1.0)
-    return Scale(low, high - low if high > low else 1.0)

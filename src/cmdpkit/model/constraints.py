@@ -20,13 +20,17 @@ class Constraint:
     """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
-    (state, action), to which ``h`` and ``s_next`` may be added.
+    (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step; in a
+    `CMDP` it has been multiplied by the number of steps that the criterion counts, and ``rate`` keeps the number as it
+    was given.
     """
 
     name: str
     sense: Sense
     bound: float  # in the user's units
     signal: Any = field(default=None, compare=False, repr=False)
+    per_step: bool = field(default=False, repr=False)
+    rate: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -46,6 +50,25 @@ class Constraint:
         if not np.isfinite(self.bound):
             raise CmdpkitError(f"constraint {quoted(self.name)}: bound is {self.bound}, expected a finite number")
 
+    def over(self, steps: float | None) -> Constraint:
+        """The constraint of a model whose values count so many steps: a bound per step becomes one on the total."""
+        if not self.per_step:
+            return self
+        if steps is None:
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)} is per step, but the criterion is 'total', where runs differ in "
+                "length; give its bound for the total"
+            )
+        rate = self.bound if self.rate is None else self.rate
+        return replace(self, bound=rate * steps, rate=rate)
+
+    def moved(self, bound: float, steps: float | None) -> Constraint:
+        """The same constraint with another bound on the total."""
+        if not self.per_step:
+            return replace(self, bound=bound)
+        moved = replace(self, bound=bound, rate=None)  # checks the bound
+        return replace(moved, rate=moved.bound / (steps or 1.0)).over(steps)
+
     @property
     def sign(self) -> int:
         """+1 for "at least", -1 for "at most": sign * (what the user counts) is the utility."""
@@ -60,22 +83,22 @@ class Constraint:
         return f"{shown(self.name)} {self.symbol} {self.bound:g}"
 
 
-def at_least(name: str, bound: float, signal: Any = None) -> Constraint:
-    """A utility whose expected total must reach ``bound``.
+def at_least(name: str, bound: float, signal: Any = None, *, per_step: bool = False) -> Constraint:
+    """A utility whose expected total must reach ``bound``, or ``bound`` per step.
 
     >>> print(at_least("served", 3, None))
     served ≥ 3
     """
-    return Constraint(name, "at_least", bound, signal)
+    return Constraint(name, "at_least", bound, signal, per_step)
 
 
-def at_most(name: str, bound: float, signal: Any = None) -> Constraint:
-    """A cost whose expected total must not exceed ``bound``.
+def at_most(name: str, bound: float, signal: Any = None, *, per_step: bool = False) -> Constraint:
+    """A cost whose expected total must not exceed ``bound``, or ``bound`` per step.
 
     >>> print(at_most("backlog", 30))
     backlog ≤ 30
     """
-    return Constraint(name, "at_most", bound, signal)
+    return Constraint(name, "at_most", bound, signal, per_step)
 
 
 def listed(constraints: Any) -> tuple[Constraint, ...]:

@@ -27,16 +27,9 @@ class Values(NamedTuple):
 
 
 def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
-    """Expected total reward and expected totals of the constraints' signals, computed exactly.
+    """Expected reward and constraints' signals by the model's criterion, exact, in the user's units.
 
-    Parameters
-    ----------
-    cmdp : the model
-    policy : a `Policy` of the model's size, or a `Mixture` of them
-
-    Returns
-    -------
-    `Values` in the user's units: ``v``, and ``w`` [N] in the order of the constraints.
+    Totals over the horizon; without one, discounted totals, long-run averages or totals until absorption.
 
     >>> from cmdpkit import CMDP, Policy, at_most
     >>> P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
@@ -49,7 +42,12 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
     check_fits(cmdp, policy)
-    v, w = start_values(cmdp, policy.pi)
+    if cmdp.criterion.stationary:
+        from cmdpkit.model.stationary import stationary_values
+
+        v, w = stationary_values(cmdp, policy.pi[0])
+    else:
+        v, w = start_values(cmdp, policy.pi)
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
 
 
@@ -71,13 +69,17 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
-    """The occupancy q[h, s, a] = Prob(s_h = s, a_h = a) of a policy or a mixture, computed exactly."""
+    """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.stationary`."""
     if not isinstance(policy, Policy):  # a mixture
-        total = np.zeros((cmdp.H, cmdp.S, cmdp.A))
+        total = np.zeros((cmdp.steps, cmdp.S, cmdp.A))
         for weight, part in zip(policy.weights, policy.policies, strict=True):
             total += weight * occupancy(cmdp, part)
         return total
     check_fits(cmdp, policy)
+    if cmdp.criterion.stationary:
+        from cmdpkit.model.stationary import stationary_occupancy
+
+        return stationary_occupancy(cmdp, policy.pi[0])[None]
     return flow(cmdp, policy.pi, np.zeros((cmdp.H, cmdp.S)), cmdp.mu)
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.rounding import report
 from cmdpkit.model.signatures import Function, read_function
 from cmdpkit.model.successors import Row, Successors, hashable
 from cmdpkit.model.transitions import FloatArray, Kernel, expected
-from cmdpkit.model.validate import check_horizon, numbers
+from cmdpkit.model.validate import numbers
 
 State = Hashable
 Action = Hashable
@@ -31,7 +32,9 @@ class Description:
     """The arguments of `CMDP.from_function`, whose docstring says what each field means."""
 
     start: Any
-    horizon: int
+    horizon: int | None
+    discount: float | None
+    criterion: str | None
     actions: Iterable[Action] | Callable[[Any], Iterable[Action]]
     step: Callable[..., Any]
     reward: Callable[..., float]
@@ -41,6 +44,12 @@ class Description:
     max_states: int
     grid: Grid | None
 
+    def judged(self) -> Criterion:
+        """The one criterion that is given."""
+        if self.horizon is None and self.discount is None and self.criterion is None:
+            raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+        return criterion_of(self.horizon, self.discount, self.criterion, {"P": 1})
+
 
 def build(described: Description) -> CMDP:
     """The model that the user's functions describe."""
@@ -48,12 +57,11 @@ def build(described: Description) -> CMDP:
     for c in constraints:
         if not callable(c.signal):
             raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
-    check_horizon(described.horizon)
+    judged = described.judged()
     start = described.start
     initial = dict(start) if isinstance(start, Mapping) else {hashable("start", start): 1.0}
-    explored = _Exploration(
-        described, [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
-    )
+    signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
+    explored = _Exploration(described, signals_of, judged)
     explored.explore(initial)
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
@@ -66,6 +74,8 @@ def build(described: Description) -> CMDP:
         signals[0],
         mu=mu,
         horizon=described.horizon,
+        discount=described.discount,
+        criterion=described.criterion,
         actions=explored.allowed(),
         constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
         states=list(explored.index),
@@ -78,15 +88,17 @@ def build(described: Description) -> CMDP:
 class _Exploration:
     """What the user's functions returned so far, in plain lists, which become arrays when every state is known."""
 
-    def __init__(self, described: Description, signals: list[tuple[str, Any]]) -> None:
-        self.horizon, self.max_states = described.horizon, described.max_states
+    def __init__(self, described: Description, signals: list[tuple[str, Any]], judged: Criterion) -> None:
+        self.horizon, self.max_states = judged.horizon, described.max_states
         self.successors = Successors(
             read_function("step", described.step, may_take_next=False), renormalise=described.renormalise
         )
-        self.T = self.horizon if self.successors.step.on_step else 1
         self.signals = [read_function(what, f) for what, f in signals]
+        _check_steps([self.successors.step, *self.signals], judged)
+        every_step = self.horizon or 1
+        self.T = every_step if self.successors.step.on_step else 1
         # A signal differs between steps if it is given the step, or averages over next states that differ.
-        self.steps = [self.horizon if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
+        self.steps = [every_step if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
         self.actions = described.actions
         self.fixed = [] if callable(self.actions) else _different("actions", "an action", self.actions)
         if not self.fixed and not callable(self.actions):
@@ -102,7 +114,7 @@ class _Exploration:
         self.values: list[list[list[float]]] = [[] for _ in self.signals]  # [signal][pair][1 or H]
 
     def explore(self, initial: Mapping[State, float]) -> None:
-        """Call the functions for all listed states, or for those that can be reached before the last step."""
+        """Ask about all listed states, or about those that can be met before the last step if there is one."""
         if self.listed is not None:
             for s in initial:
                 if s not in self.index:
@@ -111,10 +123,11 @@ class _Exploration:
             return
         for s in initial:
             self._number(s)
-        first = 0  # position of the first state that is reached at this step and not before
-        for _ in range(self.horizon):
+        step, first = 0, 0  # first: of the states that are met at this step for the first time
+        while first < len(self.met) and step != self.horizon:
             layer, first = self.met[first:], len(self.met)
             self._ask(layer)
+            step += 1
         self._close(self.met[first:])
 
     def _ask(self, states: list[State]) -> None:
@@ -149,8 +162,8 @@ class _Exploration:
 
     def _number(self, x: State) -> int:
         if len(self.index) >= self.max_states:
-            limit = f"max_states = {self.max_states:,}"
-            raise CmdpkitError(f"more than {limit} states are reachable within {self.horizon} steps")
+            within = "" if self.horizon is None else f" within {self.horizon} steps"
+            raise CmdpkitError(f"more than max_states = {self.max_states:,} states are reachable{within}")
         self.met.append(x)
         return self.index.setdefault(x, len(self.index))
 
@@ -184,6 +197,16 @@ class _Exploration:
             table[:, i, j] = np.array(values).T
             made.append(table)
         return made
+
+
+def _check_steps(functions: list[Function], judged: Criterion) -> None:
+    """Refuse a function that takes the step where there is no horizon."""
+    for f in functions:
+        if f.on_step and judged.stationary:
+            raise CmdpkitError(
+                f"the function {f.what} takes the step h, but the criterion is {judged}, where nothing may depend on "
+                "the step; make the step a part of the state, or give a horizon"
+            )
 
 
 def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float:

@@ -37,8 +37,10 @@ class Mixture:
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
     """The Markov policy that has the occupancy of a mixture, and therefore its values (Lemma 2).
 
-    In states that the mixture never reaches, it decides as the first policy of the mixture does.
+    Where the mixture never goes, the first policy's decision is kept. Long-run averages are refused: there a mixture
+    may divide its time between classes of states that no single policy visits in the same proportion.
     """
+    _refuse_average(cmdp)
     return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
 
 
@@ -58,6 +60,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     If the policy uses E more actions than it has decisions, this gives at most E + 1 policies, where the product
     formula would give up to 2^E.
     """
+    _refuse_average(cmdp)
     rest = occupancy(cmdp, policy)
     left = 1.0
     fallback = policy.pi.argmax(axis=-1)
@@ -66,7 +69,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     while left > NEGLIGIBLE:
         used = rest > NEGLIGIBLE * left
         choice = np.where(used.any(axis=-1), rest.argmax(axis=-1), fallback)
-        part = Policy(one_hot(choice, cmdp.A), cmdp.states, cmdp.action_names)
+        part = Policy.of(cmdp, one_hot(choice, cmdp.A))
         q = occupancy(cmdp, part)
         reached = q > NEGLIGIBLE
         share = min(left, float((rest[reached] / q[reached]).min()))
@@ -77,3 +80,11 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
         rest = np.maximum(rest - share * q, 0.0)
         left -= share
     return Mixture(tuple(policies), np.array(weights) / sum(weights))
+
+
+def _refuse_average(cmdp: CMDP) -> None:
+    if cmdp.criterion.kind == "average":
+        raise CmdpkitError(
+            "mixtures and single policies cannot be turned into each other under the criterion 'average': a mixture "
+            "may settle in several classes of states, a single policy in its own proportions; evaluate takes both"
+        )

@@ -1,5 +1,7 @@
 """Markov policies: at step h in state s, action a has probability pi[h, s, a].
 
+Where there is no horizon, a policy is stationary: it has one decision per state, pi[0, s, a], and no steps.
+
 What a policy is worth is computed in `evaluate`; a draw among several policies is a `mixture`.
 """
 
@@ -23,7 +25,7 @@ NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
 class Decision(NamedTuple):
     """A state at a step where a policy gives several actions a positive probability."""
 
-    step: int  # counts from 1
+    step: int | None  # counts from 1; None if the policy is stationary
     state: Name
     probabilities: Mapping[Name, float]  # by the name of the action
 
@@ -41,9 +43,10 @@ class Policy:
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
     """
 
-    pi: FloatArray  # [H, S, A]
+    pi: FloatArray  # [H, S, A]; [1, S, A] if stationary
     states: Sequence[Name] = ()
     action_names: Sequence[Name] = ()
+    is_stationary: bool = False  # one decision per state, for as long as it takes
 
     def __post_init__(self) -> None:
         pi = numbers("pi", self.pi)
@@ -59,17 +62,41 @@ class Policy:
             raise CmdpkitError(
                 f"pi[h={h}, s={s}] sums to {pi[h, s].sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}"
             )
-        _, S, A = pi.shape
+        T, S, A = pi.shape
+        if self.is_stationary and T != 1:
+            raise CmdpkitError(f"pi has {T} steps, expected one decision per state: the policy is stationary")
         object.__setattr__(self, "pi", frozen(pi))
         object.__setattr__(self, "states", names_of("states", self.states or None, S))
         object.__setattr__(self, "action_names", names_of("action_names", self.action_names or None, A))
 
     @classmethod
     def of(cls, cmdp: CMDP, pi: ArrayLike) -> Policy:
-        """A policy with the names of a model, checked to use only actions that exist in the model."""
-        policy = cls(pi, cmdp.states, cmdp.action_names)  # type: ignore[arg-type]  # made an array there
+        """A policy that carries the model's names and uses only actions the model has."""
+        stationary = cmdp.criterion.stationary
+        pi = numbers("pi", pi)
+        if stationary and pi.ndim == 2:
+            pi = pi[None]
+        policy = cls(pi, cmdp.states, cmdp.action_names, stationary)
         check_fits(cmdp, policy)
         return policy
+
+    @classmethod
+    def stationary(cls, pi: ArrayLike, states: Sequence[Name] = (), action_names: Sequence[Name] = ()) -> Policy:
+        """The stationary policy pi[s, a].
+
+        >>> Policy.stationary([[0.25, 0.75]]).probabilities(state=1)
+        {1: 0.25, 2: 0.75}
+        """
+        table = numbers("pi", pi)
+        if table.ndim != 2:
+            raise CmdpkitError(f"pi has shape {table.shape}, expected (S, A)")
+        return cls(table[None], states, action_names, True)
+
+    def repeated(self, H: int) -> Policy:
+        """A stationary policy as one for H steps that decides the same at each of them."""
+        if not self.is_stationary:
+            raise CmdpkitError(f"this policy is for {self.horizon} steps, expected a stationary one")
+        return Policy(np.broadcast_to(self.pi, (H, *self.pi.shape[1:])), self.states, self.action_names)
 
     @classmethod
     def deterministic(cls, choice: ArrayLike, A: int) -> Policy:
@@ -87,23 +114,38 @@ class Policy:
 
     @property
     def horizon(self) -> int:
-        """How many steps the policy covers."""
+        """How many steps the policy covers; stationary policies have no such attribute."""
+        if self.is_stationary:
+            raise AttributeError("this policy has no horizon: it is stationary")
         return len(self.pi)
 
-    def probabilities(self, step: int, state: Name) -> dict[Name, float]:
-        """The actions with a positive probability at a step, counted from 1, in a state, by name."""
-        if step not in range(1, self.horizon + 1):
-            raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
-        row = self.pi[int(step) - 1, index_of("state", self.states, state)]
+    def probabilities(self, step: int | None = None, state: Name = "") -> dict[Name, float]:
+        """Actions with a positive probability at ``step`` (from 1) in a state, by name; no step if stationary."""
+        row = self.pi[self._position(step), index_of("state", self.states, state)]
         return {self.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
 
-    def act(self, step: int, state: Name, rng: np.random.Generator) -> Name:
-        """Draw an action at a step, counted from 1, in a state; states and actions are given by name."""
+    def _position(self, step: int | None) -> int:
+        """Where the decisions of a step stand in pi."""
+        if self.is_stationary:
+            if step is not None:
+                raise CmdpkitError(f"step is {step!r}, but the policy is stationary: give the state only, state=...")
+            return 0
+        if step is None or step not in range(1, self.horizon + 1):
+            raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
+        return int(step) - 1
+
+    def act(self, step: int | None = None, state: Name = "", rng: np.random.Generator | None = None) -> Name:
+        """Draw an action at ``step`` (from 1) in a state, by name; a stationary policy takes ``state`` and ``rng``."""
+        if rng is None:
+            raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
         row = self.probabilities(step, state)
         return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
 
     def stochastic_decisions(self, reach: FloatArray | None = None) -> list[Decision]:
-        """Where the policy draws among several actions; given state probabilities ``reach`` [H, S], where it can go."""
+        """Every (step, state) with more than one possible action; with ``reach`` [H, S], only those ever reached.
+
+        The step of a stationary policy's decisions is None.
+        """
         several = (self.pi > NEGLIGIBLE).sum(axis=-1) > 1
         if reach is not None:
             several &= reach > NEGLIGIBLE
@@ -111,13 +153,14 @@ class Policy:
         for h, s in np.argwhere(several):
             used = np.flatnonzero(self.pi[h, s] > NEGLIGIBLE)
             row = {self.action_names[int(a)]: float(self.pi[h, s, a]) for a in used}
-            found.append(Decision(int(h) + 1, self.states[int(s)], row))
+            found.append(Decision(None if self.is_stationary else int(h) + 1, self.states[int(s)], row))
         return found
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Policy)
             and np.array_equal(self.pi, other.pi)
+            and self.is_stationary == other.is_stationary
             and list(self.states) == list(other.states)
             and list(self.action_names) == list(other.action_names)
         )
@@ -126,7 +169,8 @@ class Policy:
 
     def __repr__(self) -> str:
         H, S, A = self.pi.shape
-        return f"Policy(H={H}, S={S}, A={A}, stochastic decisions: {len(self.stochastic_decisions())})"
+        length = "stationary" if self.is_stationary else f"H={H}"
+        return f"Policy({length}, S={S}, A={A}, stochastic decisions: {len(self.stochastic_decisions())})"
 
 
 def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
@@ -147,8 +191,14 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
 def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
     pi = policy.pi if isinstance(policy, Policy) else policy
-    if pi.shape != (cmdp.H, cmdp.S, cmdp.A):
-        raise CmdpkitError(f"the policy has shape {pi.shape}, the model (H, S, A) = {(cmdp.H, cmdp.S, cmdp.A)}")
+    if isinstance(policy, Policy) and policy.is_stationary != cmdp.criterion.stationary:
+        has, needs = ("stationary", "one for every step: policy.repeated(H)")
+        if cmdp.criterion.stationary:
+            has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
+        raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
+    if pi.shape != (cmdp.steps, cmdp.S, cmdp.A):
+        sizes = (cmdp.steps, cmdp.S, cmdp.A)
+        raise CmdpkitError(f"the policy has shape {pi.shape}, the model (H, S, A) = {sizes}")
     if isinstance(policy, Policy):
         _check_names("state", policy.states, cmdp.states)
         _check_names("action", policy.action_names, cmdp.action_names)
@@ -157,7 +207,8 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     outside = np.argwhere((pi > 0) & ~cmdp.actions)
     if len(outside):
         h, s, a = (int(i) for i in outside[0])
+        at = "" if cmdp.criterion.stationary else f" at step {h + 1}"
         raise CmdpkitError(
-            f"the policy gives action {cmdp.action_names[a]!r} probability {pi[h, s, a]} at step {h + 1} in state "
+            f"the policy gives action {cmdp.action_names[a]!r} probability {pi[h, s, a]}{at} in state "
             f"{cmdp.states[s]!r}, where it does not exist"
         )

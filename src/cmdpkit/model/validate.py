@@ -57,10 +57,13 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
 
 
 def read_signal(
-    what: str, x: FloatArray, allowed: BoolArray, H: int, place: Callable[[int, int, int, int], str]
+    what: str, x: FloatArray, allowed: BoolArray, steps: float, place: Callable[[int, int, int, int], str]
 ) -> FloatArray:
-    """x with zeros where no action exists. Entries that are not finite are refused; ``place`` says in words where."""
-    largest = np.finfo(float).max / (4 * H)  # totals, and their differences, must be finite too
+    """x with zeros where no action exists; an error at the first entry that is not finite, where ``place`` says.
+
+    ``steps`` is how many steps a total counts.
+    """
+    largest = np.finfo(float).max / (4 * steps)  # totals, and their differences, must be finite too
     bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
     if len(bad):
         h, s, a = (int(i) for i in bad[0])
@@ -83,7 +86,7 @@ def horizon_of(horizon: int | None, **steps: int) -> int:
         check_horizon(horizon)
     H = int(horizon) if horizon is not None else max(steps.values())
     if horizon is None and H == 1 and steps["P"] == 1:
-        raise CmdpkitError("horizon is missing: nothing given depends on the step")
+        raise CmdpkitError("horizon is missing: nothing given depends on the step (or give a discount or a criterion)")
     for what, T in steps.items():
         if T not in (1, H):
             raise CmdpkitError(f"{what} has {T} steps, expected 1 (stationary) or horizon = {H}")

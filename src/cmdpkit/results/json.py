@@ -10,8 +10,11 @@ from typing import Any
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
+from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
 
@@ -39,6 +42,7 @@ def _finite(x: Any) -> Any:
 def solution(name: str, found: Solution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws."""
     return {
+        **(_stationary(found) if isinstance(found, StationarySolution) else {}),
         "env": name,
         "method": found.method,
         "value": found.value,
@@ -51,13 +55,30 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
     }
 
 
+def _stationary(found: StationarySolution) -> dict[str, Any]:
+    """What an optimum without a horizon has besides: its criterion, values per step, and whether it is attained."""
+    per_step = found.utilities_per_step
+    mixed = found.policy if isinstance(found.policy, Mixture) else None
+    return {
+        "criterion": found.cmdp.criterion.kind,
+        "discount": found.cmdp.criterion.discount,
+        "start": found.start,
+        "value_per_step": found.value_per_step,
+        "utilities_per_step": None if per_step is None else per_step.tolist(),
+        "attained": found.attained,
+        "notes": list(found.notes),
+        "mixture": None if mixed is None else mixed.weights.tolist(),
+    }
+
+
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
     """All that `diagnose` found; "separation" is null where it was not computed."""
     return {
         "env": name,
-        "steps": cmdp.H,
+        "steps": cmdp.criterion.horizon,
         "states": cmdp.S,
         "actions": cmdp.A,
+        **(_components(found) if isinstance(found, StationaryDiagnosis) else {}),
         "reachable": found.reachable,
         "pairs": found.pairs,
         "feasible": found.feasible,
@@ -68,6 +89,14 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
         "binding": list(found.binding),
         "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
         "separation": None if separated is None else separation_table(separated).data(),
+    }
+
+
+def _components(found: StationaryDiagnosis) -> dict[str, Any]:
+    return {
+        "end_components": [list(part) for part in found.components],
+        "feasible_starts": list(found.feasible_starts),
+        "feasible_starts_exact": found.starts_exact,
     }
 
 

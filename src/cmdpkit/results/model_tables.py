@@ -17,6 +17,12 @@ from cmdpkit.results.tables import Cell, Column, Table, each, in_line, odds, who
 from cmdpkit.results.wording import label, number
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
+VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is
+    "finite": ("total", "expected total"),
+    "discounted": ("value", "expected discounted total"),
+    "average": ("value", "long-run average"),
+    "total": ("total", "expected total until absorption"),
+}
 
 
 # -- constraints of a solution -----------------------------------------------------------------------------------------
@@ -39,13 +45,18 @@ class Met(NamedTuple):
 
 def constraint_table(found: Solution) -> Table[Met]:
     """One row per constraint: its total at the optimum, how much room is left, and what it costs."""
+    totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
+    columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist(), found.tolerance.tolist())
+    rows = tuple(Met(*row) for row in zip(*columns_of, strict=True))
+    heading, explained = VALUES[found.cmdp.criterion.kind]
     columns: list[Column[Met]] = [
         Column("name", "constraint", "The name of the constraint.", lambda m: m.constraint.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda m: m.constraint.sense,
                shown=False),
-        Column("value", "total", "The expected total at the optimum.", lambda m: m.total, in_line, "right"),
-        Column("bound", "bound", "What the total may not fall below (≥) or exceed (≤).", lambda m: m.constraint.bound,
-               lambda values, _: _bounds([m.constraint for m in rows], values)),
+        Column("value", heading, f"The {explained} at the optimum.", lambda m: m.total, in_line, "right"),
+        Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
+               lambda m: m.constraint.bound, lambda values, _: _bounds([m.constraint for m in rows], values)),
+        *_per_step(found, [m.constraint for m in rows]),
         Column("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
                lambda values, narrow: in_line([_visible(x, m) for x, m in zip(values, rows, strict=True)], narrow),
                "right"),
@@ -55,10 +66,19 @@ def constraint_table(found: Solution) -> Table[Met]:
                each(lambda binds: "binding" if binds else "not binding"),
                tone=lambda m: "alert" if m.binding else "quiet"),
     ]  # fmt: skip
-    totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
-    columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist(), found.tolerance.tolist())
-    rows = tuple(Met(*row) for row in zip(*columns_of, strict=True))
     return Table("constraints", tuple(columns), rows)
+
+
+def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
+    """Discounted values are hard to read, so they are also shown per step."""
+    if found.cmdp.criterion.kind != "discounted":
+        return []
+    steps = found.cmdp.criterion.steps or 1.0
+    return [
+        Column("per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps, in_line, "right"),
+        Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
+               lambda m: m.constraint.bound / steps, lambda values, _: _bounds(constraints, values)),
+    ]  # fmt: skip
 
 
 def _visible(slack: float, met: Met) -> float:
@@ -98,8 +118,9 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
         cells = in_line(values, narrow)
         return [c if math.isfinite(x) else c._replace(text="infeasible") for c, x in zip(cells, values, strict=True)]
 
+    timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
     columns: list[Column[Separation]] = [
-        Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right"),
+        Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right", shown=timed),
         Column("state", "state", "The state.", lambda r: r.state),
         Column("action", "action", "The action that is dropped.", lambda r: r.action),
         Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,

@@ -81,6 +81,7 @@ class ModelWorld:
     def __init__(
         self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
     ) -> None:
+        cmdp.need_horizon("learning from episodes")
         self.cmdp, self.name, self.noise = cmdp, name, noise
         self.bounds: Mapping[str, float] = dict(bounds or {})
         self.constraints = cmdp.constraints

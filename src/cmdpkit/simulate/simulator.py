@@ -57,6 +57,7 @@ class Simulator(NamedTuple):
         >>> sim.outcomes[x].round(3).tolist()
         [0.646, 0.0]
         """
+        cmdp.need_horizon("simulating episodes")
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
         if noise == "bernoulli" and cmdp.N >= MAX_BERNOULLI:

@@ -8,13 +8,14 @@ from typing import Any
 
 from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.criterion import KEYS
 from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.document import RESERVED, constraints_of
 from cmdpkit.io.formats.source import Fields, Table
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
-HEAD = ("horizon", "start", "states", "actions", "per_step", "renormalise", "transitions", "grid")
+HEAD = (*KEYS, "start", "states", "actions", "per_step", "renormalise", "transitions", "grid")
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 

@@ -1,8 +1,9 @@
 """CSV with head lines for everything that does not fit in columns.
 
 Above the column names, lines that begin with # are read when they look like ``# key = value`` (values as in TOML) or
-``# constraint name <= bound``; other comments, and all that begin with ``##``, are ignored. Spreadsheets may add commas
-and quotes to such lines, which are removed. Below the column names every line that is not empty is data.
+``# constraint name <= bound``, perhaps with ``per step`` after it; other comments, and all that begin with ``##``, are
+for people. Spreadsheets pad such lines with commas and quote them: both are understood. Below the column names every
+line that is not empty is data.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _CONSTRAINT = re.compile(r'constraint\s+(?P<name>"(?:[^"\\]|\\.)*"|[^"<>=≤≥]
 _SENSES = {"<=": "at_most", "≤": "at_most", ">=": "at_least", "≥": "at_least"}
 _SIGNS = {"at_most": "<=", "at_least": ">="}
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_PER_STEP = " per step"  # after a bound that is one
 _PLAIN = re.compile(r"\w+( \w+)*")
 
 
@@ -93,7 +95,9 @@ def _constraint(comment: str, here: Fields) -> Table:
     if match is None:
         here.fail(f"{quoted(comment)} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
     name = _value("constraint", match["name"], here) if match["name"].startswith('"') else match["name"]
-    return Table({"name": name, "sense": _SENSES[match["sign"]], "bound": number(match["bound"])}, here.table.line)
+    bound = match["bound"].strip()
+    entry = {"name": name, "sense": _SENSES[match["sign"]], "bound": number(bound.removesuffix(_PER_STEP))}
+    return Table({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.table.line)
 
 
 def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table]]:
@@ -149,7 +153,8 @@ def dump(
     lines = [f"# {key} = {toml_text.value(x)}" for key, x in head.items()]
     for c in constraints:
         name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_text.value(c["name"])
-        lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}")
+        per_step = _PER_STEP if c.get("per_step") else ""
+        lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}{per_step}")
     lines += [",".join(_cell(x) for x in row) for row in (columns, *rows)]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.criterion import constraint_entry, criterion_entry
 from cmdpkit.io.formats.document import PER_STEP, RESERVED
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.validate import Name
@@ -23,7 +24,7 @@ def tables_of(cmdp: CMDP) -> Tables:
                 f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
                 "it; rename it or write .npz"
             )
-    constraints = [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in cmdp.constraints]
+    constraints = [constraint_entry(c) for c in cmdp.constraints]
     return {
         "model": _model(cmdp),
         **({"constraint": constraints} if constraints else {}),
@@ -54,7 +55,7 @@ def _model(cmdp: CMDP) -> Tables:
     spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
     per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
     return {
-        "horizon": cmdp.H,
+        **criterion_entry(cmdp),
         "start": cmdp.states[reached[0]] if certain else spread,
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),

@@ -16,13 +16,14 @@ from typing import Any, cast
 import numpy as np
 
 from cmdpkit.errors import quoted
+from cmdpkit.io.formats.criterion import KEYS, read_criterion
 from cmdpkit.io.formats.decimals import rule_of
 from cmdpkit.io.formats.source import Fields, Index, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.rounding import corrected_rows, corrected_start, report
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
-from cmdpkit.model.validate import MAX_HORIZON, Name, nearest
+from cmdpkit.model.validate import Name, nearest
 
 # The keys and columns of every transition; no constraint may have one of these names.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
@@ -49,11 +50,12 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])
-    model.only(("horizon", "start"), ("states", "actions", "per_step", "renormalise", "transitions"))
+    model.only(("start",), (*KEYS, "states", "actions", "per_step", "renormalise", "transitions"))
     renormalise = renormalise or ("renormalise" in model.table and model.flag("renormalise"))
-    H = model.whole("horizon", 1, MAX_HORIZON)
+    judged = read_criterion(model)
+    H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
-    entries = _entries(whole, model, constraints)
+    entries = _entries(whole, model, constraints, timed="horizon" in judged)
     states = _names(model, "states", [x.name("state") for x in entries])
     actions = _names(model, "actions", [x.name("action") for x in entries])
     state, action = Index("state", states), Index("action", actions)
@@ -78,7 +80,7 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
         "grid": grid_of(whole, state, len(actions)),
     }
     cmdp = CMDP(
-        **parts, horizon=H, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
+        **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
     )
     return report(cmdp, max(correction, moved), str(path))
 
@@ -90,7 +92,7 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
         return []
     for i, table in enumerate(whole.list_of("constraint", dict, "tables (in TOML: [[constraint]])"), 1):
         fields = Fields(whole.path, f"constraint {i}", table)
-        fields.only(("name", "sense", "bound"))
+        fields.only(("name", "sense", "bound"), ("per_step",))
         name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
         if name in reserved:
             fields.fail(
@@ -98,13 +100,14 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
             )
         if name in made:
             fields.fail(f"two constraints are called {quoted(name)}", "name")
+        per_step = "per_step" in table and fields.flag("per_step")
         with fields.locating():
-            made[name] = Constraint(name, cast(Sense, sense), bound)
+            made[name] = Constraint(name, cast(Sense, sense), bound, per_step=per_step)
     return list(made.values())
 
 
-def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) -> list[Fields]:
-    """Every transition of the file, checked to have the right keys."""
+def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *, timed: bool) -> list[Fields]:
+    """Every transition of the file, with the keys it must have; a step only where there is a horizon."""
     tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
     if not tables:
         whole.fail("there are no transitions", "transition")
@@ -117,7 +120,7 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint]) ->
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
             fields.what = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
-        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",))
+        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ())
         entries.append(fields)
     return entries
 

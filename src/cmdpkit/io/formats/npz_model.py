@@ -7,22 +7,22 @@ from typing import Any, BinaryIO
 
 from cmdpkit.io.formats import npz
 from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats.criterion import KEYS, constraint_entry, criterion_entry, read_criterion
 from cmdpkit.io.formats.describe import grid_table, names_entry
 from cmdpkit.io.formats.document import constraints_of, grid_of
 from cmdpkit.io.formats.source import Fields, Index
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
-from cmdpkit.model.validate import MAX_HORIZON
 
 
 def write(file: BinaryIO, cmdp: CMDP) -> None:
     """Store a model."""
     c = cmdp.compact
     header: dict[str, Any] = {
-        "horizon": cmdp.H,
+        **criterion_entry(cmdp),
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),
-        "constraint": [{"name": x.name, "sense": x.sense, "bound": x.bound} for x in cmdp.constraints],
+        "constraint": [constraint_entry(x) for x in cmdp.constraints],
     }
     if cmdp.grid:
         header["grid"] = grid_table(cmdp.grid, cmdp.states)
@@ -42,7 +42,7 @@ def read(path: Path, *, renormalise: bool = False) -> CMDP:
         arrays["r"],
         arrays["signals"],
         mu=arrays["mu"],
-        horizon=header.whole("horizon", 1, MAX_HORIZON),
+        **read_criterion(header),
         actions=arrays["actions"],
         constraints=constraints_of(header),
         states=states,
@@ -54,8 +54,8 @@ def read(path: Path, *, renormalise: bool = False) -> CMDP:
 
 def _layout(header: Fields) -> dict[str, Expected]:
     """The arrays of the model that a header declares, with every length an axis may have."""
-    header.only(("horizon", "states", "actions", "constraint"), ("grid",))
-    H = header.whole("horizon", 1, MAX_HORIZON)
+    header.only(("states", "actions", "constraint"), (*KEYS, "grid"))
+    H = read_criterion(header).get("horizon", 1)
     S, A, N = len(header.names("states")), len(header.names("actions")), len(constraints_of(header))
     steps = (1, H)  # an array that does not depend on the step is stored once
     entries = range(H * S * A * S + 1)

@@ -16,7 +16,10 @@ def markdown(policy: Policy) -> str:
     H, S, A = policy.pi.shape
     phases = _phases(policy)
     heads = ["state", *(f"step {a}" if a == b else f"steps {a}–{b}" for a, b in phases)]
-    lines = [f"# Policy for {H} steps, {S} states, {A} actions", "", line(heads), line(["---"] * len(heads))]
+    title = f"# Policy for {H} steps, {S} states, {A} actions"
+    if policy.is_stationary:
+        heads, title = ["state", "action"], f"# Stationary policy for {S} states, {A} actions"
+    lines = [title, "", line(heads), line(["---"] * len(heads))]
     for s, name in enumerate(policy.states):
         lines.append(line([escaped(name), *(_decision(policy, first - 1, s) for first, _ in phases)]))
     return "\n".join(lines) + "\n"
@@ -26,7 +29,7 @@ def _phases(policy: Policy) -> list[tuple[int, int]]:
     """First and last step, counted from 1, of each longest sequence of steps with equal decisions."""
     new = [True, *(not np.array_equal(a, b) for a, b in zip(policy.pi, policy.pi[1:], strict=False))]
     starts = [h for h, is_new in enumerate(new, 1) if is_new]
-    return list(zip(starts, [*(h - 1 for h in starts[1:]), policy.horizon], strict=True))
+    return list(zip(starts, [*(h - 1 for h in starts[1:]), len(policy.pi)], strict=True))
 
 
 def _decision(policy: Policy, h: int, s: int) -> str:
@@ -38,7 +41,10 @@ def _decision(policy: Policy, h: int, s: int) -> str:
 
 
 def python_module(policy: Policy) -> str:
-    """The source of a module with ``act(step, state)`` and ``probabilities(step, state)``; names become literals."""
+    """The source of a module with ``act(step, state)`` and ``probabilities(step, state)``; names become literals.
+
+    A stationary policy has no step: ``act(state)`` and ``probabilities(state)``.
+    """
     H, S, A = policy.pi.shape
     lines = []
     for first, _ in _phases(policy):
@@ -48,7 +54,42 @@ def python_module(policy: Policy) -> str:
             lines.append(f"        {used!r},  # {quoted(state)}")
         lines.append("    )),")
     states, actions = (f"({', '.join(map(repr, names))},)" for names in (policy.states, policy.action_names))
-    return _MODULE.substitute(H=H, S=S, A=A, states=states, actions=actions, phases="\n".join(lines))
+    module = _MODULE.substitute(H=H, S=S, A=A, states=states, actions=actions, phases="\n".join(lines))
+    return _without_steps(module) if policy.is_stationary else module
+
+
+def _without_steps(module: str) -> str:
+    """The module of a policy that has one phase, with the step taken out of its functions, texts and arguments."""
+    for old, new in _STATIONARY:
+        if old not in module:
+            raise RuntimeError(f"the module has no {old!r}")
+        module = module.replace(old, new)
+    return module
+
+
+_STATIONARY = (
+    ("A policy for 1 steps, ", "A stationary policy for "),
+    ("act(step, state) and probabilities(step, state)", "act(state) and probabilities(state)"),
+    ("python THIS_FILE STEP STATE", "python THIS_FILE STATE"),
+    ("Steps count from 1. Where", "Where"),
+    ("HORIZON = 1\n", ""),
+    ("# From a step on, until the next entry: for", "# For"),
+    ("def probabilities(step, state):", "def probabilities(state):"),
+    ("possible at a step (from 1) in a state", "possible in a state"),
+    ("def act(step, state, rng=random):", "def act(state, rng=random):"),
+    ("An action for a step (from 1) and a state", "An action for a state"),
+    ("row = probabilities(step, state)", "row = probabilities(state)"),
+    ("[rows for first, rows in PHASES if first <= step][-1]", "PHASES[0][1]"),
+    (
+        """    if step not in range(1, HORIZON + 1):
+        raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
+""",
+        "",
+    ),
+    ("Print an action for STEP and STATE", "Print an action for STATE"),
+    ("len(arguments) != 2 or not arguments[0].isdecimal()", "len(arguments) != 1"),
+    ("act(int(arguments[0]), arguments[1])", "act(arguments[0])"),
+)
 
 
 _MODULE = Template('''\

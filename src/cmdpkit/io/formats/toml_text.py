@@ -76,7 +76,9 @@ def key(name: str) -> str:
 
 
 def value(x: Any) -> str:
-    """A text, number, list or table on one line; floats with as many digits as they need."""
+    """A text, number, truth value, list or table on one line; floats with as many digits as they need."""
+    if isinstance(x, bool):
+        return "true" if x else "false"
     if isinstance(x, str):
         return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape(c)) for c in x) + '"'
     if isinstance(x, Mapping):

@@ -27,17 +27,24 @@ DIRECTIONS = {
     "→": (1, 0), "←": (-1, 0), "↑": (0, -1), "↓": (0, 1), "↗": (1, -1), "↘": (1, 1), "↖": (-1, -1), "↙": (-1, 1),
 }  # fmt: skip
 
+SHADES = {  # what the colour of a cell means, by criterion
+    "finite": "probability of being there",
+    "discounted": "discounted share of time",
+    "average": "share of time",
+    "total": "expected visits",
+}
+
 
 @styled
 def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
     """What a policy does on the model's grid, one board per step; stochastic decisions are orange, with probabilities.
 
     Only cells that the policy reaches at that step carry arrows. ``steps`` count from 1; by default the first 12 steps
-    are drawn.
+    are drawn. Without a horizon there is one board, because the policy does the same at every step.
     """
     grid = _grid(cmdp)
     reach = occupancy(cmdp, policy).sum(axis=-1)
-    figure, axes = _boards(grid, _steps(cmdp, steps))
+    figure, axes = _boards(cmdp, grid, _steps(cmdp, steps))
     arrows = grid.arrows or tuple(label(name) for name in cmdp.action_names)
     for axis, h in axes:
         _cells(axis, grid)
@@ -49,11 +56,14 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
 
 @styled
 def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
-    """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1)."""
+    """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1).
+
+    Without a horizon there is one board: the share of time in every cell, or the expected number of visits.
+    """
     grid = _grid(cmdp)
     reach = occupancy(cmdp, policy).sum(axis=-1)
     shown = _steps(cmdp, steps)
-    figure, axes = _boards(grid, shown)
+    figure, axes = _boards(cmdp, grid, shown)
     top = float(reach[shown].max())
     for axis, h in axes:
         heat = np.full((grid.rows, grid.columns), np.nan)
@@ -62,7 +72,7 @@ def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = Non
         axis.imshow(np.ma.masked_invalid(heat), cmap=HEAT, vmin=0, vmax=top)
         _cells(axis, grid, face="none")
         _odds_in_cells(axis, heat, top)
-    figure.colorbar(axes[0][0].images[0], ax=[axis for axis, _ in axes], label="probability of being there", shrink=0.7)
+    figure.colorbar(axes[0][0].images[0], ax=[axis for axis, _ in axes], label=SHADES[cmdp.criterion.kind], shrink=0.7)
     return figure
 
 
@@ -74,16 +84,18 @@ def _grid(cmdp: CMDP) -> Grid:
 
 def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
     """Indices of the steps to draw, from numbers that count from 1."""
-    chosen = range(1, min(cmdp.H, MOST_STEPS) + 1) if steps is None else list(steps)
+    if steps is not None:
+        cmdp.need_horizon("choosing steps to draw")
+    chosen = range(1, min(cmdp.steps, MOST_STEPS) + 1) if steps is None else list(steps)
     for step in chosen:
-        if step not in range(1, cmdp.H + 1):
-            raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.H}")
+        if step not in range(1, cmdp.steps + 1):
+            raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.steps}")
     if not chosen:
         raise CmdpkitError("no steps to draw")
     return [step - 1 for step in chosen]
 
 
-def _boards(grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, int]]]:
+def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, int]]]:
     """One empty board per step, a few of them side by side; places left over in the last row stay empty."""
     across = min(len(shown), 6 if grid.columns <= 8 else 3)
     rows = -(-len(shown) // across)
@@ -93,7 +105,7 @@ def _boards(grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, 
     for axis in flat[len(shown) :]:
         axis.set_axis_off()
     for axis, h in zip(flat, shown, strict=False):
-        axis.set_title(f"step {h + 1}")
+        axis.set_title("every step" if cmdp.criterion.stationary else f"step {h + 1}")
     return figure, list(zip(flat, shown, strict=False))
 
 

@@ -13,11 +13,13 @@ from rich.text import Text
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
 from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separation_table, tradeoff_table
 from cmdpkit.results.tables import Column, Table, each
+from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, label, number
 
@@ -37,6 +39,8 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
 
 
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
+    if isinstance(found, StationaryDiagnosis):
+        return stationary.sizes(name, cmdp, found)
     sizes = [counted(n, noun) for n, noun in ((cmdp.H, "step"), (cmdp.S, "state"), (cmdp.A, "action"))]
     if not cmdp.compact.allowed.all():
         sizes[2] += " (not all of them everywhere)"

@@ -8,8 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.model.policy import Decision
 from cmdpkit.results.model_tables import constraint_table
+from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.text.policy import view
 from cmdpkit.results.wording import duration, label, number, odds, titled
@@ -17,6 +19,8 @@ from cmdpkit.results.wording import duration, label, number, odds, titled
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     """Everything that is known about an optimum, on a terminal of so many columns."""
+    if isinstance(found, StationarySolution):
+        return stationary.solution(name, found)
     headline = Text.assemble((label(name), "bold"), ": optimal value ", (number(found.value), "bold green"))
     parts: list[RenderableType] = [headline, EMPTY_LINE]
     if found.cmdp.N:

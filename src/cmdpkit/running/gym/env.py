@@ -43,6 +43,7 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
     """A model to act in; see `to_gym`. An episode is truncated after H steps."""
 
     def __init__(self, cmdp: CMDP, noise: Noise = "none") -> None:
+        cmdp.need_horizon("a Gymnasium environment of this package")
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
         self.cmdp, self.noise = cmdp, noise
