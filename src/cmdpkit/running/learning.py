@@ -29,7 +29,7 @@ from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
 from cmdpkit.running.evaluation import evaluated
-from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.parameters import check_parameters, check_readings
 from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.meter import Tally
@@ -77,6 +77,7 @@ def learn(
     baseline_utility: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    readings: Iterable[int] = (),
     **params: Scalar,
 ) -> RunRecord:
     """Let an algorithm learn in a world for a number of episodes.
@@ -89,7 +90,8 @@ def learn(
     take it as ``baseline``, and its totals, one per constraint, as ``baseline_utility``; where there is a model, what
     is not given is computed. With ``checkpoint`` the run is saved there every few seconds and when an environment
     fails, and the same call continues from it, to the same bits. ``progress`` is called several times a second; an
-    exception that it raises ends the run, which is saved first.
+    exception that it raises ends the run, which is saved first. Curves are read at some 250 episodes, and at those
+    that ``readings`` names.
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "triple-q", episodes=2000, seed=7)
@@ -100,7 +102,7 @@ def learn(
     kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
-    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, **params)
+    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
     return learn_in(world, run, kind, baseline=safe, checkpoint=checkpoint, progress=progress)
 
 
@@ -112,6 +114,7 @@ def request(
     seed: int = 0,
     preset: str | None = None,
     baseline: Baseline | None = None,
+    readings: Iterable[int] = (),
     **params: Scalar,
 ) -> Run:
     """What is asked, checked: its key addresses the result."""
@@ -121,6 +124,8 @@ def request(
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
     check_seed(seed)
     check_parameters(params)
+    readings = tuple(readings)
+    check_readings(readings, episodes)
     return Run(
         env=world.name,
         algo=name_of(kind),
@@ -133,6 +138,7 @@ def request(
         noise=world.noise,
         baseline="" if baseline is None else baseline.digest(),
         code=code_digest(kind),
+        readings=readings,
     )
 
 
@@ -179,15 +185,15 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
     )
 
 
-def checkpoints(K: int) -> list[int]:
-    """Episodes at which curves are read: log-spaced for the beginning, evenly for the rest."""
+def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
+    """Episodes at which curves are read: log-spaced for the beginning, evenly for the rest, and those asked for."""
     early = np.geomspace(1, K, 60)
-    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K})
+    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K, *readings})
 
 
 def _play(sitting: _Sitting, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
     """Piece by piece to the end, reading curves, saving and reporting on the way."""
-    stops = checkpoints(sitting.run.episodes)
+    stops = checkpoints(sitting.run.episodes, sitting.run.readings)
     saved = time.perf_counter()
     for n in _pieces(sitting, stops):
         _play_piece(sitting, path, n)
@@ -368,7 +374,8 @@ def _resume(sitting: _Sitting, path: Path) -> None:
         return
     arrays = read_saved(path, sitting.run.key)
     fresh = {name: x for name, x in _arrays(sitting).items() if name == "rng" or name.startswith("world/")}
-    check_saved(path, arrays, checkpoints(sitting.run.episodes), len(_row(sitting)), fresh)
+    stops = checkpoints(sitting.run.episodes, sitting.run.readings)
+    check_saved(path, arrays, stops, len(_row(sitting)), fresh)
     sitting.done, sitting.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:
         sitting.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})

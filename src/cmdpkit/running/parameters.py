@@ -1,10 +1,11 @@
-"""Names that no parameter of an algorithm may have, because they ask for something else about a run."""
+"""What a request may not say: parameters with names that mean something else about a run, readings outside of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.validate import is_int
 
 # What `learn`, an experiment file or the command line call by these names, or an algorithm is told by the world.
 RESERVED = frozenset(
@@ -25,6 +26,7 @@ RESERVED = frozenset(
         "out",
         "preset",
         "progress",
+        "readings",
         "renormalise",
         "seed",
         "seeds",
@@ -42,4 +44,14 @@ def check_parameters(names: Iterable[str]) -> None:
             raise CmdpkitError(
                 f"{name} is not a parameter of an algorithm, but a setting of the whole run; give it beside the "
                 "parameters, not among them"
+            )
+
+
+def check_readings(readings: Iterable[int], episodes: int) -> None:
+    """Refuse readings of the curves at something else than an episode of the run."""
+    for k in readings:
+        if not is_int(k) or not 1 <= k <= episodes:
+            raise CmdpkitError(
+                f"readings has {k!r}: curves can be read after 1 to {episodes:,} episodes, the length of the run; give "
+                "whole numbers in this range"
             )
