@@ -40,6 +40,7 @@ CHANGES = {
     "noise": "bernoulli",
     "baseline": "c",
     "code": "d",
+    "readings": (7,),
 }
 
 

@@ -12,6 +12,7 @@ import cmdpkit as ck
 from cmdpkit import learners
 from cmdpkit.running.learning import checkpoints, learn
 from cmdpkit.running.worlds import ModelWorld
+from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
 
@@ -30,6 +31,29 @@ def test_curves_are_read_at_log_spaced_and_even_episodes():
     assert {500 * i for i in range(1, 201)} <= set(stops)
     assert sum(k < 1000 for k in stops) > 20
     assert checkpoints(1) == [1]
+
+
+def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, monkeypatch):
+    """A run that ends there, but is told of the longer one, has the same figures: nothing is interpolated."""
+    asked = {"episodes": 20_000, "seed": 3, "frame": 100}
+    usual, read = (learn("paper/synthetic", "triple-q", **asked, readings=k) for k in ((), (7_333, 7_334)))
+    assert usual.run.key != read.run.key and "readings" not in usual.run.to_dict()
+    episodes = read.curves["episode"]
+    assert set(episodes) - set(usual.curves["episode"]) == {7_333, 7_334}
+    kept = np.isin(episodes, usual.curves["episode"])
+    for name, curve in usual.curves.items():
+        assert np.array_equal(read.curves[name][..., kept], curve), name
+    world = ModelWorld(ck.load("paper/synthetic"))
+    learner = learners.load("triple-q")(world.spec(20_000), frame=100)
+    world.play(learner, stream(3), 7_333)
+    assert read.curves["regret"][episodes == 7_333] == world.tally().weak.regret
+    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    path = tmp_path / "run.npz"
+    for _ in range(2):  # saved, and continued from its end
+        same(learn("paper/synthetic", "triple-q", **asked, readings=(7_333, 7_334), checkpoint=path), read)
+    for wrong in (0, 20_001, 7.5):
+        with pytest.raises(ck.CmdpkitError, match="after 1 to 20,000 episodes"):
+            learn("paper/synthetic", "triple-q", **asked, readings=[wrong])
 
 
 def test_the_same_seed_gives_the_same_record_and_another_seed_another():
@@ -180,7 +204,12 @@ def test_the_account_of_a_run_takes_a_line_an_entry():
     assert "00000000" not in text, "numbers have six digits"
 
 
-@pytest.mark.parametrize("algo", [name for name in learners.names() if name not in ("triple-q", "dual-q")])
+WITH_DELTA = [
+    name for name in learners.names() if name not in ("triple-q", "dual-q", "pri")
+]  # these three have no delta
+
+
+@pytest.mark.parametrize("algo", WITH_DELTA)
 @pytest.mark.parametrize("delta", [1e-300, 5e-324, 1e-13, 0.0, 1.0, float("nan")])
 def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(algo, delta):
     for preset in learners.facts(algo).presets:
@@ -188,7 +217,7 @@ def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(
             learn("paper/synthetic", algo, episodes=50, preset=preset, delta=delta)
 
 
-@pytest.mark.parametrize("algo", [name for name in learners.names() if name not in ("triple-q", "dual-q")])
+@pytest.mark.parametrize("algo", WITH_DELTA)
 def test_the_smallest_probability_of_error_works_everywhere(algo):
     run = learn("paper/synthetic", algo, episodes=50, delta=1e-12)
     assert np.isfinite(run.curves["regret"]).all()

@@ -49,11 +49,12 @@ def test_the_theory_says_what_its_constants_amount_to():
     for number in ("4 / K^0.03 = 2.49 ", "sqrt K = 0.0939", "1 / ln K = 0.0634", "K^0.25 = 52", "K^0.2 = 23.4"):
         assert number in said
     assert "0.039 on average and 0.021 in its last round" in said and "more than 15 policies" in said
+    assert "only if at least 90% of the episodes come by" in said, "2 x 23.4 of 52"
     assert "1e71" in said, "4 / K^0.03 = 0.03 at K = (4 / 0.03)^(1 / 0.03) = 1e70.8"
     tiny = Spec(1, 1, 2, 10**5, np.array([0.99] * 4), np.ones((1, 1, 2), dtype=bool))
     said = " ".join(PRI(tiny, preset="theory").notes)
     assert "above every possible gap (H = 1)" in said and "so tightened, constraint 1 asks for more than" in said
-    assert "2^N = 16" in said
+    assert "2^N = 16" in said and "usage leaves one policy, and Compare and refinement are never reached" in said
     assert PRI(Spec.of(cmdp, 1000), preset="paper").notes == ()
 
 
@@ -162,7 +163,7 @@ def test_too_many_policies_are_cut_to_the_most_used_with_a_message():
     learner = PRI(Spec.of(cmdp, 30_000), preset="paper", use_min=0.0, reach_min=0.0, max_policies=4, eps_rho=0.0)
     learner.run(Source.of(cmdp), stream(1), 30_000)
     assert learner.refinement.M == 4
-    assert "6 policies, refinement takes the 4 most used ones; max_policies raises that" in learner.warnings()[0]
+    assert "6 policies, refinement takes the 4 whose actions were visited most; max" in learner.warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
     cmdp = easy()
     learner = PRI(Spec.of(cmdp, 300_000), preset="paper", eps_rho=0.01)
     assert learner.phases() == () and learner.explain()["actions"]["now"] == 12
-    learner.run(Source.of(cmdp), stream(1), 300_000)
+    returns = learner.run(Source.of(cmdp), stream(1), 300_000)
     told = learner.explain()
     assert told["tightening"] == [0.01] and told["actions"] == {"to begin with": 12, "now": 5, "after usage": 5}
     (decision,) = told["open decisions"]
@@ -253,6 +254,12 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
     assert sorted(p["actions"] for p in told["policies"]) == [[0], [1]]
     assert sum(p["weight"] for p in told["policies"]) == pytest.approx(1.0)
     assert set(told["weights by round"]) >= {1, 2, 4, 8, 16, 32, 64, 128, 256}
+    assert [x["phase"] for x in told["returns"]] == [name for name, _ in learner.phases()]
+    assert sum(x["episodes"] for x in told["returns"]) == 300_000
+    assert sum(x["reward"] for x in told["returns"]) == pytest.approx(returns.reward.sum())
+    begins = [k for _, k in learner.phases()]
+    for told_of, low, high in zip(told["returns"], begins, [*begins[1:], 300_000], strict=True):
+        assert told_of["utilities"][0] == pytest.approx(returns.utilities[0, low:high].sum())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +272,7 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
         ({"base": "opt-dual"}, "base 'opt-dual' needs slack, which PRI does not know"),
         ({"base": "pri"}, "PRI cannot be its own base learner"),
         ({"compare": 1}, "compare is 1, expected a value like False"),
-        ({"delta": 0.0}, "delta is 0.0, expected at least 1e-12 and below 1"),
+        ({"base_explore": 1.0}, "base_explore is 1.0, expected at least 0 and below 1"),
         ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
         ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
         ({"floor": "low"}, "floor is 'low', expected a value like 0.01"),

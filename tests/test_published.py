@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cmdpkit.results.published import Row, Verdict, judged
+from cmdpkit.results.published import AS_PUBLISHED, Row, Verdict, in_order, judged
 from cmdpkit.results.report.page import render
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Study
@@ -35,10 +35,13 @@ def test_a_violation_around_zero_is_not_judged():
         ("violation", -9.0, [0.1], 0, ("bound missed", False)),
         ("regret", 100.0, [104.9], 0.5, ("as published", True)),
         ("regret", 100.0, [106.0], 0.5, ("worse: 106 %", False)),
+        ("violation", -9.0, [-9.2, -8.9, -9.1], 0.05, ("as published", True)),
+        ("violation", -9.0, [-3.0], 0.05, ("bound kept", True)),
     ],
 )
 def test_every_rule_says_when_a_figure_is_as_published(kind, published, values, digits, verdict):
-    assert judged(kind, published, np.array(values), digits) == verdict
+    found = judged(kind, published, np.array(values), digits)
+    assert found == verdict and found.same == found.text.startswith("as published")
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -56,10 +59,10 @@ def rows():
     """Figures of two problems, some with names that need escaping, one without an interval."""
     board, start, hostile = "The board is ours.", "The start is ours.", "Assumed: <b>nothing</b> & </script>"
     grid, two = "paper/grid", "two </script><b>"
-    good, bad = Verdict("better: 64 %", True), Verdict("bound <s>missed", False)
+    same, good, bad = AS_PUBLISHED, Verdict("better: 64 %", True), Verdict("bound <s>missed", False)
     return (
         Row(grid, "pri (paper)", "regret", 1.69e5, estimate(np.array([351.4, 352.5, 1.0])), good, (board,)),
-        Row(grid, "pri (paper)", "cost", 0.499, estimate(np.array([0.49901, 0.49901])), good, (board, start)),
+        Row(grid, "pri (paper)", "cost", 0.499, estimate(np.array([0.49901, 0.49901])), same, (board, start), "fitted"),
         Row(grid, "triple-q", "regret", 3.19e6, estimate(np.array([2.0e6, 2.1e6])), good, (board,)),
         Row(two, "pri <i>x</i>", "violation <u>", -8e4, estimate(np.array([552.1234567])), bad, (hostile, board)),
     )
@@ -102,14 +105,16 @@ def test_published_figures_come_first_with_the_numbers_of_the_rows(browser, besi
     assert browser.errors == []
     assert browser.run("document.querySelector('main section').id") == "published"
     text = browser.run("document.getElementById('published').textContent")
-    assert "3 of 4 figures are as published or better" in text
+    assert "Reproduced: 0 of 0 predicted figures (" in text
+    assert "Not counted, fitted: 1 of 1 figure as published, 0 better (" in text
+    assert "Not counted, ours: 0 of 3 figures as published, 2 better (" in text
     regions = "[...document.querySelectorAll('#published .scroll')]"
     names = f"{regions}.map(x => document.getElementById(x.getAttribute('aria-labelledby')).textContent)"
-    assert browser.run(names) == ["paper/grid", "two </script><b>"]
-    assert browser.run(f"{regions}.map(x => x.querySelectorAll('tbody tr').length)") == [3, 1]
+    assert browser.run(names) == ["paper/grid: fitted", "paper/grid: ours", "two </script><b>: ours"]
+    assert browser.run(f"{regions}.map(x => x.querySelectorAll('tbody tr').length)") == [1, 2, 1]
     found = browser.run(READ)
     assert len(found) == len(rows)
-    for shown, row in zip(found, rows, strict=True):
+    for shown, row in zip(found, in_order(rows), strict=True):
         assert (shown["algo"], shown["quantity"], shown["verdict"]) == (row.algo, row.quantity, row.verdict.text)
         assert (float(shown["published"]), float(shown["measured"])) == (row.published, row.measured.mean)
         bounds = tuple(None if shown[name] is None else float(shown[name]) for name in ("low", "high"))
@@ -118,7 +123,7 @@ def test_published_figures_come_first_with_the_numbers_of_the_rows(browser, besi
         assert sorted(shown["assumptions"]) == sorted(row.assumptions)
         read = [float(text.replace(",", "")) for text in shown["texts"][:2]]
         assert read == pytest.approx([row.published, row.measured.mean], rel=5e-4)
-    assert [shown["texts"][2] for shown in found] == ["-268.4 … 738.3", "no spread", "1,415,000 … 2,685,000", "–"]
+    assert [shown["texts"][2] for shown in found] == ["no spread", "-268.4 … 738.3", "1,415,000 … 2,685,000", "–"]
     assert browser.run("document.querySelectorAll('#published :is(b, i, u, s)').length") == 0
 
 

@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.experiments.execute import Outcome
+from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.results.published import numbered
+from cmdpkit.results.published import headlines, in_order, numbered
 from cmdpkit.results.run_tables import published_tables
 from cmdpkit.results.study import Study
 from cmdpkit.results.tables import Table
@@ -42,11 +43,13 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 
 
 def reproduction(found: Reproduction) -> RenderableType:
-    """Every published figure beside the measured one, problem by problem, and the assumptions they rest on."""
-    parts: list[RenderableType] = []
+    """Every published figure beside the measured one, by kind and problem, and the assumptions they rest on."""
+    first, *others = headlines(found.rows)
+    parts: list[RenderableType] = [Text(first, style="bold"), *map(Text, others), EMPTY_LINE]
     for table in published_tables(found.rows):
         parts += [*_titled(table, heads="algo"), EMPTY_LINE]
-    parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(found.rows).items()]
+    parts += [*_titled(phase_table(found.phases)), EMPTY_LINE] if found.phases else []
+    parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(in_order(found.rows)).items()]
     parts += [EMPTY_LINE, *_failures(failure.reason for failure in found.study.failures)]
     said = f"{counted(found.seeds, 'seed')}, {duration(found.seconds)}. The report is {found.report}."
     said += f" The figures are in {found.figures[0].parent}." if found.figures else ""

@@ -32,7 +32,7 @@ from cmdpkit.model.validate import MAX_SEED, index_of, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.parameters import check_parameters, check_readings
 
 
 def _whole(value: Any) -> Any:
@@ -199,6 +199,7 @@ class Algorithm(_Part):
     preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
     params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
     episodes: Episodes | None = None  # if it differs from the experiment's
+    readings: list[Episodes] = Field(default_factory=list)  # episodes after which curves are read, beside the usual
 
     @property
     def presets(self) -> list[str]:
@@ -294,6 +295,7 @@ class Experiment(_Part):
                 bounds=dict(problem.bounds),
                 noise=self.noise,
                 code=code_digest(resolve(algo.name)),
+                readings=tuple(algo.readings),
             )
             for problem in self.problems
             for algo in self.algorithms
@@ -305,6 +307,7 @@ class Experiment(_Part):
             if run.key in seen:
                 raise CmdpkitError(f"{self.name}: {run.algo} on {run.problem} with seed {run.seed} is asked for twice")
             seen.add(run.key)
+            check_readings(run.readings, run.episodes)
         return runs
 
 

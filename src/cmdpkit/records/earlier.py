@@ -27,7 +27,7 @@ def key_of(table: dict[str, Any], schema: int) -> str:
 def run_of(table: dict[str, Any], schema: int) -> Run:
     """The `Run` that was written with some schema."""
     if schema > 1:
-        return Run(**table)
+        return Run(**{**table, "readings": tuple(table.get("readings", ()))})
     params = dict(table["params"])
     env, bounds = split_bounds(table["env"])
     found = {"noise": params.pop("noise", "none"), "baseline": params.pop("baseline", "")}

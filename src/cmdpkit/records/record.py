@@ -41,6 +41,7 @@ class Run:
     noise: str = "none"  # how rewards and utilities of a model are drawn
     baseline: str = ""  # digest of the safe policy that the user gave, if one was given
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
+    readings: tuple[int, ...] = ()  # episodes after which curves are read, beside the usual ones
 
     @property
     def problem(self) -> str:
@@ -59,7 +60,9 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
+        asked = {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
+        del asked["readings"]
+        return asked | ({"readings": list(self.readings)} if self.readings else {})
 
 
 @dataclass(frozen=True)

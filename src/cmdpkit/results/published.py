@@ -1,8 +1,13 @@
-"""Figures published elsewhere beside those measured here, and the rules by which each pair is judged."""
+"""Figures published elsewhere beside those measured here, of four kinds, and the rules by which each pair is judged.
+
+Only one kind of row can show that a result was reproduced: a figure that the algorithm as printed was left to produce
+on the problem as printed. A row whose constant was chosen by looking at the figure, another algorithm or tuning, or
+another problem may be worth seeing beside the published figure, but does not count, whatever its verdict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +17,15 @@ from cmdpkit.results.wording import counted
 
 NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
 
-Kind = Literal["regret", "violation", "realised violation", "value", "count"]
+Kind = Literal["predicted", "fitted", "not the same problem", "ours"]
+KINDS: dict[Kind, str] = {  # in the order in which they are shown, with what they mean
+    "predicted": "the algorithm as printed, on the problem as printed; nothing was chosen to meet the figure",
+    "fitted": "a constant was chosen from the printed figure, so that agreement shows nothing",
+    "not the same problem": "the algorithm as printed, on a reconstruction of a problem that was not printed",
+    "ours": "another algorithm, or another tuning, beside the published figure",
+}
+
+Rule = Literal["regret", "violation", "realised violation", "value", "count"]
 
 
 class Verdict(NamedTuple):
@@ -21,10 +34,15 @@ class Verdict(NamedTuple):
     text: str
     agrees: bool
 
+    @property
+    def same(self) -> bool:
+        """Whether the measured figure is the published one, not merely better."""
+        return self in (AS_PUBLISHED, WITHIN_INTERVAL)
+
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: what was published, what came out, and on which assumptions."""
+    """One figure: what was published, what came out, of which kind the pair is, and on which assumptions."""
 
     env: str
     algo: str  # with its preset
@@ -33,6 +51,13 @@ class Row:
     measured: Estimate
     verdict: Verdict
     assumptions: tuple[str, ...]  # sentences
+    kind: Kind = "ours"
+    deterministic: bool = False  # whether all seeds gave the same numbers, so that there is one run
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether the published figure came out, and was left to come out."""
+        return self.kind == "predicted" and self.verdict.same
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Row:
@@ -46,6 +71,8 @@ class Row:
             measured=Estimate(table["measured"], low, high, table["seeds"]),
             verdict=Verdict(table["verdict"], table["agrees"]),
             assumptions=tuple(table["assumptions"]),
+            kind=table.get("kind", "ours"),  # version 0.1 did not tell kinds apart
+            deterministic=table.get("deterministic", False),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,7 +88,15 @@ class Row:
             "verdict": self.verdict.text,
             "agrees": self.verdict.agrees,
             "assumptions": list(self.assumptions),
+            "kind": self.kind,
+            "deterministic": self.deterministic,
+            "reproduced": self.reproduced,
         }
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows by kind, those that can be reproduced first; otherwise as they were."""
+    return sorted(rows, key=lambda row: list(KINDS).index(row.kind))
 
 
 def numbered(rows: Iterable[Row]) -> dict[str, int]:
@@ -69,14 +104,29 @@ def numbered(rows: Iterable[Row]) -> dict[str, int]:
     return {text: i for i, text in enumerate(dict.fromkeys(x for row in rows for x in row.assumptions), 1)}
 
 
+def headlines(rows: Sequence[Row]) -> list[str]:
+    """How many figures were reproduced, and what is to be thought of the others: one sentence per kind that occurs."""
+    said = []
+    for kind, meaning in KINDS.items():
+        found = [row for row in rows if row.kind == kind]
+        same, agreeing = sum(row.verdict.same for row in found), sum(row.verdict.agrees for row in found)
+        if kind == "predicted":
+            said.append(f"Reproduced: {same} of {counted(len(found), 'predicted figure')} ({meaning}).")
+        elif found:
+            count = f"{same} of {counted(len(found), 'figure')} as published, {agreeing - same} better"
+            said.append(f"Not counted, {kind}: {count} ({meaning}).")
+    return said
+
+
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
 AS_PUBLISHED = Verdict("as published", True)
+WITHIN_INTERVAL = Verdict("as published (interval)", True)
 
 
-def judged(kind: Kind, published: float, values: FloatArray, digits: float) -> Verdict:
+def judged(rule: Rule, published: float, values: FloatArray, digits: float) -> Verdict:
     """The verdict on what the runs gave ([seeds]); ``digits`` is half a unit of the last digit that was published."""
-    return _RULES[kind](published, values, digits)
+    return _RULES[rule](published, values, digits)
 
 
 def _regret(published: float, values: FloatArray, digits: float) -> Verdict:
@@ -88,11 +138,11 @@ def _regret(published: float, values: FloatArray, digits: float) -> Verdict:
     return Verdict(f"better: {percent}", True) if share < 1 else Verdict(f"worse: {percent}", False)
 
 
-def _violation(_published: float, values: FloatArray, _digits: float) -> Verdict:
+def _violation(published: float, values: FloatArray, digits: float) -> Verdict:
     measured = estimate(values)
     low, high = (measured.mean, measured.mean) if measured.low is None else (measured.low, measured.high)
     if high <= 0:
-        return Verdict("bound kept", True)
+        return AS_PUBLISHED if _covers(measured, published, digits) else Verdict("bound kept", True)
     return Verdict("bound missed" if low > 0 else "undecided", False)
 
 
@@ -107,7 +157,7 @@ def _value(published: float, values: FloatArray, digits: float) -> Verdict:
     if abs(measured.mean - published) <= digits:
         return AS_PUBLISHED
     if _covers(measured, published, digits):
-        return Verdict("as published (interval)", True)
+        return WITHIN_INTERVAL
     return Verdict(f"differs by {measured.mean - published:+.2g}", False)
 
 
@@ -122,7 +172,7 @@ def _covers(measured: Estimate, published: float, digits: float) -> bool:
     return bool(measured.low - digits <= published <= measured.high + digits)
 
 
-_RULES: dict[Kind, Callable[[float, FloatArray, float], Verdict]] = {
+_RULES: dict[Rule, Callable[[float, FloatArray, float], Verdict]] = {
     "regret": _regret,
     "violation": _violation,
     "realised violation": _realised,

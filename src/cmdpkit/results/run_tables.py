@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import Evaluation, RunRecord
-from cmdpkit.results.published import Row, numbered
+from cmdpkit.results.published import Row, in_order, numbered
 from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.study import (
     KINDS,
@@ -48,6 +48,7 @@ MEANINGS = {
 }
 FRESH = "The mean total of fresh episodes of the final policy."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
+ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 
 
@@ -114,7 +115,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
 
 
 def _seeds(group: Group) -> Cell:
-    text = "one run (deterministic)" if group.deterministic else str(len(group.seeds))
+    text = ONE_RUN if group.deterministic else str(len(group.seeds))
     return Cell(text, value=len(group.seeds))
 
 
@@ -346,12 +347,17 @@ def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> T
         Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
         Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
         Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
-        Column("interval", "95 % interval", "The interval of the mean over seeds.", lambda row: row.measured,
-               ends_of_interval, "right", data=_pair),
+        Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
+               lambda row: ONE_RUN if row.deterministic else row.measured, _ends, "right", data=_pair),
         Column("seeds", "", "Independent runs.", lambda row: row.measured.n, shown=False),
         Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
                tone=lambda row: "" if row.verdict.agrees else "alert"),
         Column("agrees", "", "Whether it is as published or better.", lambda row: row.verdict.agrees, shown=False),
+        Column("kind", "", "What the row can show.", lambda row: row.kind, shown=False),
+        Column("deterministic", "", "Whether all seeds gave the same numbers.", lambda row: row.deterministic,
+               shown=False),
+        Column("reproduced", "", "Whether the figure was predicted and is as published.", lambda row: row.reproduced,
+               shown=False),
         Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
                lambda row: list(row.assumptions),
                each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
@@ -360,11 +366,22 @@ def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> T
 
 
 def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
-    """One table per problem; the assumptions of all of them are numbered together."""
-    numbers = numbered(rows)
-    envs = dict.fromkeys(row.env for row in rows)
-    return [_published(env, [row for row in rows if row.env == env], numbers) for env in envs]
+    """One table per kind and problem, what can be reproduced first; all assumptions are numbered together."""
+    ordered = in_order(rows)
+    numbers = numbered(ordered)
+    pairs = dict.fromkeys((row.kind, row.env) for row in ordered)
+    return [
+        _published(f"{env}: {kind}", [row for row in ordered if (row.kind, row.env) == (kind, env)], numbers)
+        for kind, env in pairs
+    ]
 
 
-def _pair(key: str, measured: Estimate) -> dict[str, Any]:
-    return {key: None if measured.low is None else [measured.low, measured.high]}
+def _ends(values: Sequence[Estimate | str], narrow: bool) -> list[Cell]:
+    """From where to where intervals go; of a single run, that it is one."""
+    return [Cell(x) if isinstance(x, str) else ends_of_interval([x], narrow)[0] for x in values]
+
+
+def _pair(key: str, measured: Estimate | str) -> dict[str, Any]:
+    if isinstance(measured, str) or measured.low is None:
+        return {key: None}
+    return {key: [measured.low, measured.high]}

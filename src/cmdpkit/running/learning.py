@@ -29,7 +29,7 @@ from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
 from cmdpkit.running.evaluation import evaluated
-from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.parameters import check_parameters, check_readings
 from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.meter import Tally
@@ -77,6 +77,7 @@ def learn(
     baseline_utility: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    readings: Iterable[int] = (),
     **params: Scalar,
 ) -> RunRecord:
     """Let an algorithm learn in a world for a number of episodes.
@@ -93,6 +94,7 @@ def learn(
     constraints : bounds on ``info["cost"]`` of a Gymnasium environment
     baseline, baseline_utility : a safe policy and its totals, one per constraint, for algorithms that must know them;
         if there is a model, what is not given is computed
+    readings : episodes at which curves are read, beside the usual 250 or so
     checkpoint : a file in which the run is saved every few seconds and when an environment fails. The same call
         continues from it, and the result is the same to the bit.
     progress : called with a `Progress` several times a second; an exception that it raises ends the run, which is
@@ -111,7 +113,7 @@ def learn(
     kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
-    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, **params)
+    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
     return learn_in(world, run, kind, baseline=safe, checkpoint=checkpoint, progress=progress)
 
 
@@ -123,6 +125,7 @@ def request(
     seed: int = 0,
     preset: str | None = None,
     baseline: Baseline | None = None,
+    readings: Iterable[int] = (),
     **params: Scalar,
 ) -> Run:
     """Check what is asked for, and return it as a `Run`, whose key is the address of the result."""
@@ -132,6 +135,8 @@ def request(
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
     check_seed(seed)
     check_parameters(params)
+    readings = tuple(readings)
+    check_readings(readings, episodes)
     return Run(
         env=world.name,
         algo=name_of(kind),
@@ -144,6 +149,7 @@ def request(
         noise=world.noise,
         baseline="" if baseline is None else baseline.digest(),
         code=code_digest(kind),
+        readings=readings,
     )
 
 
@@ -191,15 +197,15 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
     )
 
 
-def checkpoints(K: int) -> list[int]:
-    """The episodes at which curves are read: 60 log-spaced ones and 200 evenly spaced ones."""
+def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
+    """The episodes at which curves are read: 60 log-spaced ones, 200 evenly spaced ones, and those asked for."""
     early = np.geomspace(1, K, 60)
-    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K})
+    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K, *readings})
 
 
 def _play(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
     """Play all episodes that are left, and read curves, save the run and report progress in between."""
-    stops = checkpoints(active.run.episodes)
+    stops = checkpoints(active.run.episodes, active.run.readings)
     saved = time.perf_counter()
     for n in _pieces(active, stops):
         _play_piece(active, path, n)
@@ -380,7 +386,8 @@ def _resume(active: ActiveRun, path: Path) -> None:
         return
     arrays = read_saved(path, active.run.key)
     fresh = {name: x for name, x in _arrays(active).items() if name == "rng" or name.startswith("world/")}
-    check_saved(path, arrays, checkpoints(active.run.episodes), len(_row(active)), fresh)
+    stops = checkpoints(active.run.episodes, active.run.readings)
+    check_saved(path, arrays, stops, len(_row(active)), fresh)
     active.done, active.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:
         active.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})

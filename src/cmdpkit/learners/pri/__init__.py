@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.pri.base import under
+from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, under
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
 from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
 from cmdpkit.learners.pri.refine import IDENTIFY, Refinement, policies_in
@@ -67,6 +67,8 @@ class PRI(Learner):
         self.refinement: Refinement | None = None
         self.played = 0  # episodes
         self.begins = np.full(len(PHASES), NOT_YET, dtype=np.int64)  # first episode of each phase
+        self.earned = np.stack([empty_tally(spec.N) for _ in PHASES])  # [phases, 2, 1+N]: all returns
+        self._signals: list[FloatArray] = []  # of the running episode, when it is driven step by step
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
@@ -75,22 +77,25 @@ class PRI(Learner):
         done = 0
         while done < n:
             played = self._work().play(source, rng, out[:, done:])
-            self._count(played)
+            self._count(out[:, done : done + played])
             done += played
         return Returns(out[0], out[1:])
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
+        self._signals.clear()
         return self._work().first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self._signals.append(np.array(signals))
         return self._work().next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        self._work().last(signals)
-        self._count(1)
+        earned = total([*self._signals, signals])
+        self._work().last(signals, earned)
+        self._count(earned[:, None])
 
     def _work(self) -> Pruning | Refinement:
         """The phase that the next episode belongs to, noted when it begins."""
@@ -98,9 +103,10 @@ class PRI(Learner):
             self.begins[self._phase] = self.played
         return self.pruning if self.refinement is None else self.refinement
 
-    def _count(self, n: int) -> None:
-        """n episodes were played; the policies are made when pruning is over."""
-        self.played += n
+    def _count(self, returns: FloatArray) -> None:
+        """Episodes were played, with returns [1+N, n]; the policies are made when pruning is over."""
+        add_up(returns, self.earned[self.begins.argmax()])  # of the phase that has begun last
+        self.played += returns.shape[1]
         if self.refinement is None and self.pruning.done:
             self.refinement = self._refinement_of(self.pruning)
 
@@ -156,8 +162,8 @@ class PRI(Learner):
         said: list[str] = []
         if found.M < M:
             said.append(
-                f"pruning left {_count(M)} policies, refinement takes the {found.M} most used ones; max_policies "
-                "raises that, compare=true or more runs prune further"
+                f"pruning left {_count(M)} policies, refinement takes the {found.M} whose actions were visited most; "
+                "max_policies raises that, compare=true or more runs prune further"
             )
         if found.floor < self.params.floor and self.params.floor_total == 1.0:
             said.append(
@@ -194,7 +200,21 @@ class PRI(Learner):
             said["policies"] = self._policies(self.refinement)
             said["weights by round"] = {int(row[0]): row[1:].round(4).tolist() for row in self.refinement.history}
             said["rounds without feasible weights"] = self.refinement.rounds_short
+        said["returns"] = self._returns()
         return said
+
+    def _returns(self) -> list[dict[str, Any]]:
+        """The total reward and utilities of the episodes of every phase, in unit scale."""
+        return [
+            {
+                "phase": name,
+                "episodes": int(tally[COUNT, 0]),
+                "reward": float(tally[SUM, 0]),
+                "utilities": tally[SUM, 1:].tolist(),
+            }
+            for name, tally in zip(PHASES, self.earned, strict=True)
+            if tally[COUNT, 0] > 0
+        ]
 
     def _open_decisions(self) -> list[dict[str, Any]]:
         """Decisions with several surviving actions, and their shares of use."""
@@ -226,7 +246,7 @@ class PRI(Learner):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change; those of the phases under "pruning/" and "refinement/"."""
-        own = {"played": np.array(self.played), "begins": self.begins.copy()}
+        own = {"played": np.array(self.played), "begins": self.begins.copy(), "earned": self.earned.copy()}
         own |= {f"pruning/{name}": array for name, array in self.pruning.state().items()}
         if self.refinement is not None:
             own |= {f"refinement/{name}": array for name, array in self.refinement.state().items()}
@@ -234,7 +254,7 @@ class PRI(Learner):
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
-        for name in ("played", "begins"):
+        for name in ("played", "begins", "earned"):
             if name not in state:
                 raise CmdpkitError(f"state[{name!r}] has shape missing, expected {np.shape(getattr(self, name))}")
         pruning = Pruning(self.spec, self.preset, self.params)
@@ -244,7 +264,8 @@ class PRI(Learner):
             refinement = self._refinement_of(pruning)
             refinement.restore(later)
         self.pruning, self.refinement = pruning, refinement
-        self.played, self.begins = int(state["played"]), np.array(state["begins"])
+        self.played = int(state["played"])
+        self.begins, self.earned = np.array(state["begins"]), np.array(state["earned"])
 
 
 def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """One run of a base learner inside an action set: the unit that pruning is made of.
 
 A base learner is any algorithm that needs nothing but K. It is told the action set D and the tightened thresholds
-through its `Spec` and starts with empty tables. Afterwards two things are read off it: how often each action was used,
-and the average returns after burn-in, with a radius that holds at all times at once.
+through its `Spec` and starts with empty tables. Two things are read off it: how often each action was used, and what it
+earned, from its first episode on and after burn-in.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Source, Spec, State, resolve
+from cmdpkit.learners.pri.presets import PRIParams
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-COUNT, SUM, SQUARES = 0, 1, 2  # rows of a tally [3, 1+N]; squares are about the mean of what came before
+COUNT, SUM = 0, 1  # rows of a tally [2, 1+N]: how many returns, and their sum
 
-ETA, POWER = 2.0, 1.4  # of the stitched boundary: ratio of its epochs, and how its error is spread over them
-ZETA = 3.105472  # Riemann's zeta function at POWER
+PUBLIC_FADING = 0.95 ** (1 / 20)  # of the random actions at the beginning, per episode, in the public code of Triple-Q
 
 
 class BaseRun:
-    """A fresh base learner for spec.K episodes; the returns of the first `burn_in` of them are not averaged."""
+    """A base learner at the beginning of its spec.K episodes; the first `burn_in` of them are not averaged."""
 
-    def __init__(self, name: str, preset: str, spec: Spec, burn_in: int = 0) -> None:
-        self.spec, self.burn_in = spec, burn_in
-        self.learner = base_learner(name, preset, spec)
+    def __init__(self, learner: Learner, burn_in: int = 0) -> None:
+        self.learner, self.spec, self.burn_in = learner, learner.spec, burn_in
         self.played = 0
-        self.tally = np.zeros((3, 1 + spec.N))
+        self.tally = empty_tally(self.spec.N)  # returns after burn-in
+        self.whole = empty_tally(self.spec.N)  # all returns
 
     @property
     def left(self) -> int:
@@ -49,7 +49,8 @@ class BaseRun:
     def count(self, totals: FloatArray) -> None:
         """Note episodes that were played, by their totals [1+N, n]."""
         skip = min(max(self.burn_in - self.played, 0), totals.shape[1])
-        _add_up(np.ascontiguousarray(totals[:, skip:]), self.spec.H / 2, self.tally)
+        add_up(totals, self.whole)
+        add_up(totals[:, skip:], self.tally)
         self.played += totals.shape[1]
 
     def usage(self) -> FloatArray:
@@ -65,12 +66,13 @@ class BaseRun:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes; the learner's own arrays under "learner/"."""
-        own = {"played": np.array(self.played), "tally": self.tally.copy()}
+        own = {"played": np.array(self.played), "tally": self.tally.copy(), "whole": self.whole.copy()}
         return own | {f"learner/{name}": array for name, array in self.learner.state().items()}
 
     def restore(self, state: State) -> None:
         """Continue from a state."""
-        self.played, self.tally = int(state["played"]), np.array(state["tally"])
+        self.played = int(state["played"])
+        self.tally, self.whole = np.array(state["tally"]), np.array(state["whole"])
         self.learner.restore(under("learner/", state))
 
 
@@ -87,19 +89,36 @@ def under(prefix: str, state: State) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
 
-def base_learner(name: str, preset: str, spec: Spec) -> Learner:
-    """The algorithm called `name` for this spec: with its theory's constants, or as PRI was run ("paper").
+def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
+    """The algorithm called p.base for this spec: with its theory's constants, or as PRI was run ("paper").
 
     Other algorithms than Triple-Q have one setting here, their default.
     """
+    name = p.base
     if name == "pri":
         raise CmdpkitError("base is 'pri': PRI cannot be its own base learner")
     kind = resolve(name)
     if kind.needs:
         raise CmdpkitError(f"base {name!r} needs {', '.join(kind.needs)}, which PRI does not know")
-    if name != "triple-q":
-        return kind(spec)
-    return kind(spec, preset="theory") if preset == "theory" else kind(spec, **published(spec))
+    if name == "triple-q":
+        settings = {"preset": "theory"} if preset == "theory" else published(spec)
+        return kind(spec, **settings, **_habits(p))
+    if _habits(p):
+        raise CmdpkitError(
+            f"base_random_ties and base_explore are settings of Triple-Q, but base is {name!r}: leave them out"
+        )
+    return kind(spec)
+
+
+def _habits(p: PRIParams) -> dict[str, Any]:
+    """What was asked of Triple-Q beside its settings: how ties are broken, and random actions as in its public code.
+
+    There, every action is random at first, which fades by 5 % every 20 episodes, and a share of 3 % stays random.
+    """
+    asked: dict[str, Any] = {"random_ties": True} if p.base_random_ties else {}
+    if p.base_explore > 0:
+        asked |= {"explore": p.base_explore, "explore_start": 1.0, "explore_decay": PUBLIC_FADING}
+    return asked
 
 
 def published(spec: Spec) -> dict[str, Any]:
@@ -140,28 +159,19 @@ def means(tally: FloatArray) -> FloatArray:
     return average
 
 
-def radius(tally: FloatArray, H: int, error: float) -> FloatArray:
-    """[1+N]: how far each average may be from the average of what was expected, at all times at once.
+def empty_tally(N: int) -> FloatArray:
+    """Where nothing was earned yet."""
+    return np.zeros((2, 1 + N))
 
-    Each side fails with probability at most `error`, ever. This is the empirical-Bernstein confidence sequence of
-    Howard, Ramdas, McAuliffe and Sekhon (Annals of Statistics 2021, Theorem 4 with the stitched boundary of Theorem 1)
-    for returns in [0, H]. It asks for no independence: a learner that changes its policy is covered.
-    """
-    v = np.maximum(tally[SQUARES], H * H)
-    level = POWER * np.log(np.log(ETA * v / H**2) / math.log(ETA)) + math.log(ZETA / error)
-    slope, offset = (ETA**0.25 + ETA**-0.25) / math.sqrt(2), (math.sqrt(ETA) + 1) / 2 * H
-    boundary = np.sqrt(slope**2 * v * level + (offset * level) ** 2) + offset * level
-    wide: FloatArray = boundary / np.maximum(tally[COUNT], 1.0)
-    return wide
+
+def add_up(returns: FloatArray, tally: FloatArray) -> None:
+    """Add returns [1+N, n] to a tally, one after the other, so that the bits do not depend on how a run is cut."""
+    _add_up(np.ascontiguousarray(returns), tally)
 
 
 @compiled
-def _add_up(returns, guess, tally):
-    """Add returns [1+N, n] to a tally, one after the other, so that the bits do not depend on how a run is cut."""
+def _add_up(returns, tally):
     for n in range(len(returns)):
         for k in range(returns.shape[1]):
-            mean = (guess + tally[SUM, n]) / (tally[COUNT, n] + 1.0)
-            surprise = returns[n, k] - mean
             tally[COUNT, n] += 1.0
             tally[SUM, n] += returns[n, k]
-            tally[SQUARES, n] += surprise * surprise

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.model.validate import MIN_DELTA
 
 NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
 
@@ -21,6 +20,10 @@ class PRIParams(Params):
     """Numbers that do not change during a run. Values and utilities are totals of an episode in unit scale."""
 
     base: str  # base learner, any registered algorithm
+    base_random_ties: bool  # have Triple-Q break ties at random also where its settings do not
+    base_explore: (
+        float  # share of random actions of Triple-Q; 0: none, otherwise it fades to this as in its public code
+    )
     K: int  # episodes of refinement; identification has what is left
     eps_rho: float | None  # tightening of every threshold; None: from an estimate of the slack
     slack_share: float  # such a tightening is at most this share of the slack
@@ -38,8 +41,7 @@ class PRIParams(Params):
     tol_utility: float
     two_sided: bool  # a smaller set that earns *more* than that is refused too
     burn_in: float  # share of a base run that averages leave out
-    early_stop: bool  # end a comparison as soon as it is decided, wrongly with probability at most delta
-    delta: float
+    early_stop: bool  # end a comparison as soon as the smaller set's regret or violation is too large to pass
     prune_max: int  # episodes that pruning may take
     floor: float  # smallest weight of a policy in refinement, and largest sum of all of these
     floor_total: float
@@ -55,10 +57,9 @@ class PRIParams(Params):
             self._expect(name, getattr(self, name) >= 1, "at least 1")
         for name in ("count_min", "tol_value", "tol_utility", "slack_episodes", "slack_share", "floor"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("use_min", "reach_min", "burn_in"):
+        for name in ("use_min", "reach_min", "burn_in", "base_explore"):
             self._expect(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         self._expect("floor_total", 0 <= self.floor_total <= 1, "from 0 to 1")
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
         self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
 
@@ -77,6 +78,8 @@ def paper_preset(spec: Spec) -> PRIParams:
     run = max(T // 150, 1)
     return PRIParams(
         base="triple-q",
+        base_random_ties=False,
+        base_explore=0.0,
         K=K,
         eps_rho=None,
         slack_share=0.18,
@@ -95,7 +98,6 @@ def paper_preset(spec: Spec) -> PRIParams:
         two_sided=False,
         burn_in=0.5,
         early_stop=True,
-        delta=0.01,
         prune_max=max(T // 5, 1),
         floor=min(0.01, floor(K)),
         floor_total=0.25,
@@ -113,6 +115,8 @@ def theory_preset(spec: Spec) -> PRIParams:
     votes = _votes(K)
     return PRIParams(
         base="triple-q",
+        base_random_ties=False,
+        base_explore=0.0,
         K=K,
         eps_rho=tightening(K),
         slack_share=0.0,
@@ -131,7 +135,6 @@ def theory_preset(spec: Spec) -> PRIParams:
         two_sided=True,
         burn_in=0.0,
         early_stop=False,
-        delta=0.01,
         prune_max=max(spec.K - 2 * K, 1),
         floor=floor(K),
         floor_total=1.0,
@@ -185,6 +188,7 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
         f"which leaves the decision to its utility test. It would notice {NOTICEABLE:.0%} of H from K = 1e{needed:.0f} "
         "on",
     ]
+    said.append(_never_reached(p))
     if spec.N:
         said += _about_bounds(spec, p)
     most = math.floor(1 / p.floor)
@@ -197,6 +201,21 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
             f"with N = {spec.N} constraints even a pruned instance may have 2^N = {2**spec.N} > {most} policies"
         )
     return tuple(said)
+
+
+def _never_reached(p: PRIParams) -> str:
+    """Which phases have nothing to do, because two actions of a state can hardly both survive usage."""
+    share = 2 * p.count_min / p.run_episodes
+    rest = "otherwise usage leaves one policy, and Compare and refinement are never reached"
+    if share >= 1:
+        return (
+            f"two actions of a state need {2 * p.count_min:.1f} visits to be both kept, more than a base run has "
+            "episodes: usage leaves one policy, and Compare and refinement are never reached"
+        )
+    return (
+        f"two actions of a state are both kept only if at least {share:.0%} of the episodes come by, and share it "
+        f"evenly: {rest}"
+    )
 
 
 def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:

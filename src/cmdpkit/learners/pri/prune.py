@@ -8,8 +8,11 @@ decision. Of several optimal solutions one survives: as long as D holds two, an 
 The paper (arXiv 2309.15395) is read with one level of votes: Compare is a single trial, as its own count of episodes
 has it. Guards it lacks: no set is ever emptied, the most used action stays; decisions
 with one action are not tested; averages leave out a burn-in; least used actions are tested first, "alone" first for an
-action used more than half the time; of two actions one is tested, because the tests of the other are the same. Early
-stop is sound: it ends a trial only when confidence bounds decide it.
+action used more than half the time; of two actions one is tested, because the tests of the other are the same.
+
+The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
+not printed. Here it is as large as a run over the whole length may make it and still pass, beside what the run with all
+of D lost while it was learning. Both are counted from the first episode on, burn-in included.
 
 The functions decide by arrays alone; the class `Pruning` plays.
 """
@@ -22,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.base import COUNT, BaseRun, means, radius, total, under, within
+from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, under, within
 from cmdpkit.learners.pri.presets import PRIParams, tightening
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -30,7 +33,7 @@ from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
 SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for
-LOOKS = 100  # times that early stop looks at a base run
+LOOKS = 100  # times that early stop looks at a comparison
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
@@ -108,18 +111,19 @@ def verdict(reference: FloatArray, tally: FloatArray, rule: Rule) -> bool:
     return as_good and bool((mean[1:] >= rule.rho - rule.tol_utility).all())
 
 
-def early_verdict(reference: FloatArray, tally: FloatArray, rule: Rule, H: int, delta: float) -> bool | None:
-    """The answer, if confidence bounds that all hold with probability 1 - delta give one; else None."""
-    error = delta / (2 * (2 + len(rule.rho)))  # two sides of: reference value, value, utilities
-    r = radius(tally, H, error)
-    wide = float(radius(reference, H, error)[0] + r[0])
-    mean, needed = means(tally), rule.rho - rule.tol_utility
-    lost = float(means(reference)[0] - mean[0])
-    too_little = lost - wide > rule.tol_value or (rule.two_sided and lost + wide < -rule.tol_value)
-    if too_little or (mean[1:] + r[1:] < needed).any():
-        return False
-    enough = lost + wide <= rule.tol_value and (not rule.two_sided or lost - wide >= -rule.tol_value)
-    return True if enough and (mean[1:] - r[1:] >= needed).all() else None
+def losses(target: FloatArray, whole: FloatArray) -> FloatArray:
+    """[1+N]: by how much all returns of a run so far (a tally) fall short of a target per episode."""
+    short: FloatArray = whole[COUNT] * target - whole[SUM]
+    return short
+
+
+def too_large(lost: FloatArray, learning: FloatArray, rule: Rule, episodes: int) -> bool:
+    """Whether a comparison's regret or violation so far (`lost`, [1+N]) exceeds what one of so many episodes may have.
+
+    That is the tolerance for every episode, and what the run with all of D lost while it was `learning`, [1+N].
+    """
+    tolerance = np.append(rule.tol_value, np.full(len(rule.rho), rule.tol_utility))
+    return bool((lost > np.maximum(learning, 0.0) + tolerance * episodes).any())
 
 
 class Pruning(Saved):
@@ -127,7 +131,7 @@ class Pruning(Saved):
 
     changing: ClassVar[tuple[str, ...]] = (
         *("D", "flagged", "under", "use", "rho", "slack", "stage", "played", "usage_runs", "actions_after_usage"),
-        *("at", "kind", "tried", "yes", "no", "reference", "tests"),
+        *("at", "kind", "tried", "yes", "no", "reference", "learning", "tests"),
     )
 
     def __init__(self, spec: Spec, preset: str, p: PRIParams) -> None:
@@ -147,9 +151,9 @@ class Pruning(Saved):
         self.kind = DROP  # which of the two tests it is
         self.tried = 0  # tests of this action that are over
         self.yes, self.no = 0, 0  # votes of the running test
-        self.reference = np.zeros((3, 1 + spec.N))  # tally of the base run with all of D
+        self.reference = empty_tally(spec.N)  # of the base run with all of D, after burn-in
+        self.learning = np.zeros(1 + spec.N)  # what that run lost against its own average, and missed thresholds by
         self.tests = np.zeros((0, len(TEST_COLUMNS)))  # one row per test that is over
-        self._signals: list[FloatArray] = []  # of the running episode, when it is driven step by step
         self.run = self._begin()
 
     @property
@@ -178,25 +182,23 @@ class Pruning(Saved):
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        self._signals.clear()
         return self.current.first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._signals.append(signals)
+        """Pass on a step's reward and utilities [1+N], which led to s: the action to take there."""
         return self.current.next(signals, s, rng)
 
-    def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and end the episode."""
+    def last(self, signals: FloatArray, earned: FloatArray) -> None:
+        """Pass on the last step's reward and utilities [1+N], and note what the whole episode has earned, [1+N]."""
         run = self._running()
         run.learner.last(signals)
-        run.count(total([*self._signals, signals])[:, None])
+        run.count(earned[:, None])
         self._played(run, 1)
 
     def _played(self, run: BaseRun, n: int) -> None:
         """n episodes more; a base run ends when all are played, or at a look of early stop."""
         self.played += n
-        if run.left == 0 or (run.played % self._look == 0 and self._decided(run)):
+        if run.left == 0 or (run.played % self._look == 0 and self._hopeless(run)):
             self._end_run(run)
 
     @property
@@ -209,11 +211,15 @@ class Pruning(Saved):
             raise RuntimeError("pruning is over: there is no base learner")
         return self.run
 
-    def _decided(self, run: BaseRun) -> bool:
-        """Whether early stop ends the base run now."""
-        if not self.p.early_stop or self.stage != REDUCED or run.tally[COUNT, 0] == 0:
+    def _hopeless(self, run: BaseRun) -> bool:
+        """Whether a comparison has lost too much already, so that early stop ends it."""
+        if not self.p.early_stop or self.stage != REDUCED:
             return False
-        return early_verdict(self.reference, run.tally, self._rule(), self.spec.H, self.p.delta) is not None
+        return too_large(losses(self._target(), run.whole), self.learning, self._rule(), run.spec.K)
+
+    def _target(self) -> FloatArray:
+        """[1+N]: what regret and violation of a comparison are counted from, per episode."""
+        return np.append(means(self.reference)[0], self.rho)
 
     def _rule(self) -> Rule:
         return Rule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
@@ -227,7 +233,8 @@ class Pruning(Saved):
         rho = spec.rho + spec.H if self.stage == SLACK else self.rho
         D = reduced(self.D, self.at, self.kind) if self.stage == REDUCED else self.D
         burn_in = 0.5 if self.stage == SLACK else p.burn_in
-        return BaseRun(p.base, self.preset, within(spec, episodes, rho, D), int(burn_in * episodes))
+        learner = base_learner(p, self.preset, within(spec, episodes, rho, D))
+        return BaseRun(learner, int(burn_in * episodes))
 
     def _end_run(self, run: BaseRun) -> None:
         """Draw the conclusion of a base run, and begin the next."""
@@ -237,9 +244,10 @@ class Pruning(Saved):
             self._count(run.usage())
         elif self.stage == REFERENCE:
             self.reference = run.tally.copy()
+            self.learning = losses(self._target(), run.whole)
             self.stage = REDUCED
         else:
-            self._vote(run.tally)
+            self._vote(run)
         self.run = self._begin()
 
     def _tighten(self, utilities: FloatArray) -> None:
@@ -269,21 +277,21 @@ class Pruning(Saved):
     def _open(self, kind: int) -> None:
         self.kind, self.yes, self.no, self.stage = kind, 0, 0, REFERENCE
 
-    def _vote(self, tally: FloatArray) -> None:
-        """One trial is over; once the majority is certain, so is the test."""
-        passed = verdict(self.reference, tally, self._rule())  # what early stop says too, if it says anything
+    def _vote(self, run: BaseRun) -> None:
+        """One trial is over; once the majority is certain, so is the test. A run that early stop ended has failed."""
+        passed = not self._hopeless(run) and verdict(self.reference, run.tally, self._rule())
         self.yes, self.no = self.yes + passed, self.no + (not passed)
         majority = self.p.votes // 2 + 1
         if self.yes >= majority or self.no > self.p.votes - majority:
-            self._settle(self.yes >= majority, tally)
+            self._settle(self.yes >= majority, run)
         elif self.played + 2 * self.p.compare_episodes > self.p.prune_max:
             self.stage = DONE
         else:
             self.stage = REFERENCE
 
-    def _settle(self, passed: bool, tally: FloatArray) -> None:
+    def _settle(self, passed: bool, run: BaseRun) -> None:
         """Write the test down, apply it, and go on to the other test of the action or to the next action."""
-        mean = means(tally)
+        mean = means(run.tally if run.left == 0 else run.whole)
         margin = float((mean[1:] - self.rho).min(initial=np.inf))
         row = (*self.at, self.kind, self.yes, self.no, passed, means(self.reference)[0], mean[0], margin, self.played)
         self.tests = np.vstack([self.tests, np.array(row, dtype=float)])

@@ -8,8 +8,8 @@ an episode is the mixture itself, and nothing needs to cancel.
 
 Departures: plays are rounded by largest remainders, and what that leaves over is carried to the next round (left alone,
 the same rounding in every round costs order sqrt K); the floor is lowered where M of them would exceed 1; estimates
-divide by actual plays; a round has at least M episodes; and where D has more than `max_policies` policies the most used
-ones are taken.
+divide by actual plays; a round has at least M episodes; and where D has more than `max_policies` policies, those are
+taken whose actions the base runs visited most.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.pri.base import total
 from cmdpkit.learners.pri.decompose import DecompositionOpt, whole_plays
 from cmdpkit.learners.pri.presets import PRIParams, rad
-from cmdpkit.learners.pri.prune import conditional
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
@@ -43,19 +41,24 @@ def policies_in(D: BoolArray) -> int:
     return math.prod(int(n) for n in D.sum(axis=-1).ravel())
 
 
-def likeliest(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]:
-    """The deterministic policies of D [M, H*S], at most `most`, by the product of their actions' shares of use.
+def most_visited(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]:
+    """The deterministic policies of D [M, H*S], at most `most`, by how often base runs visited what they deviate to.
 
-    They are found one after the other, so that D may have any number of them.
+    First comes the policy of the most used actions. Any other one deviates from it at some decisions, and its place is
+    that of the product, over these, of the share of episodes that used the action it takes there. Shares of the visits
+    of a state would not do: where hardly anybody comes by, the second action may have half of them and still not
+    matter. The policies are found one after the other, so that D may have any number of them.
 
     >>> D, use = np.array([[[True, True], [True, True]]]), np.array([[[3.0, 1.0], [8.0, 2.0]]])
-    >>> likeliest(D, use, 3).tolist()
-    [[0, 0], [1, 0], [0, 1]]
+    >>> most_visited(D, use, 3).tolist()
+    [[0, 0], [0, 1], [1, 0]]
     """
-    share = np.where(D, conditional(use), -1.0).reshape(-1, D.shape[-1])
+    share = use / np.maximum(use.sum(axis=(1, 2), keepdims=True), 1e-300)  # of the episodes
+    share = np.where(D, share, -1.0).reshape(-1, D.shape[-1])
     order = np.argsort(-share, axis=-1, kind="stable").astype(np.uint64)
     size = D.sum(axis=-1).ravel()
     rarity = -np.log(np.maximum(np.take_along_axis(share, order.astype(np.int64), -1), 1e-12))
+    rarity[:, 0] = 0.0  # the most used action is no deviation
     several = [int(i) for i in np.flatnonzero(size > 1)]
     waiting: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]  # deviations: (decision, rank of its action)
     seen: set[tuple[tuple[int, int], ...]] = {()}
@@ -85,7 +88,7 @@ class Refinement(Saved):
 
     def __init__(self, spec: Spec, p: PRIParams, D: BoolArray, use: FloatArray, rho: FloatArray) -> None:
         self.spec, self.p, self.rho = spec, p, rho
-        self.choices = likeliest(D, use, p.max_policies)
+        self.choices = most_visited(D, use, p.max_policies)
         self._usable = np.array(spec.allowed).reshape(-1, spec.A)
         M = self.M = len(self.choices)
         self.plays_per_round = max(math.isqrt(p.K), M)
@@ -108,7 +111,7 @@ class Refinement(Saved):
         self.basis = self.lp.cold.copy()  # of the last solution, where the next one starts
         self.carry = np.zeros(M)  # plays owed to each policy by rounding
         self._drawn = 0  # number of the policy of the running episode, when it is driven step by step
-        self._signals: list[FloatArray] = []  # and what its steps have earned
+        self._steps = 0  # and how many of its steps are over
         self._size_blocks()
 
     def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
@@ -140,18 +143,18 @@ class Refinement(Saved):
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        self._signals.clear()
+        self._steps = 0
         self._drawn = int(_draw(np.cumsum(self.alpha), rng)) if self.p.draw_each else self.block
         return self._act(s)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._signals.append(np.array(signals))
+        """A step has led to s: the action to take there. Only the returns of whole episodes are learned from."""
+        self._steps += 1
         return self._act(s)
 
-    def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and end the episode."""
-        m, earned = self._drawn, total([*self._signals, signals])
+    def last(self, signals: FloatArray, earned: FloatArray) -> None:
+        """End the episode, which has earned a reward and utilities [1+N]."""
+        m = self._drawn
         self.plays[self.phase, m] += 1
         if self.taken[m] < self._counted_plays():
             self.taken[m] += 1
@@ -159,7 +162,7 @@ class Refinement(Saved):
         self._ended(1)
 
     def _act(self, s: int) -> int:
-        i = len(self._signals) * self.spec.S + s
+        i = self._steps * self.spec.S + s
         self.reached[self.phase, self._drawn, i] += 1
         return int(self.choices[self._drawn, i])
 

@@ -16,7 +16,7 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.folder import model_of
-from cmdpkit.results.published import Row, numbered
+from cmdpkit.results.published import Row, headlines, in_order, numbered
 from cmdpkit.results.run_tables import by_problem, group_table, ledger_table, published_tables
 from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
@@ -76,12 +76,11 @@ def _problem(
 
 
 def published(rows: Sequence[Row]) -> Plain | None:
-    """One table per problem, how many figures are as published or better, and what was assumed."""
+    """One table per kind and problem, how many figures of each kind are as published, and what was assumed."""
     if not rows:
         return None
-    agreeing = sum(row.verdict.agrees for row in rows)
     tables = [(table.title, *_by_algorithm(table)) for table in published_tables(rows)]
-    return {"tables": tables, "assumptions": list(numbered(rows)), "agreeing": agreeing, "total": len(rows)}
+    return {"tables": tables, "assumptions": list(numbered(in_order(rows))), "headlines": headlines(rows)}
 
 
 def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str, list[tuple[Row, tuple[Cell, ...]]]]]:
