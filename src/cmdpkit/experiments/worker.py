@@ -55,7 +55,7 @@ Done = tuple[Job, str | None]  # a job that has ended, and the reason if it fail
 
 
 def work(job: Job, report: Report | None = None) -> str | None:
-    """Do a run unless its record exists; returns why it failed, or None. A result that cannot be written raises."""
+    """Do a run unless its record exists; returns why it failed, or None. Raises CmdpkitError if writing fails."""
     folder = Path(job.folder)
     try:
         ensure(job.run, folder, lambda: _class_of(job), lambda: _world_of(job), report)

@@ -73,10 +73,5 @@ def build(H: int = 20, fuel: float = 9.0) -> CMDP:
         for place in (*STANDS, "taxi")
         for stand in STANDS
     ]
-    return Table.of(env.P, outcome).model(
-        env.initial_state_distrib,
-        H,
-        at_most("fuel", fuel),
-        states=names,
-        action_names=(*MOVES, "pick up", "drop off"),
-    )
+    table, actions = Table.of(env.P, outcome), (*MOVES, "pick up", "drop off")
+    return table.model(env.initial_state_distrib, H, at_most("fuel", fuel), states=names, action_names=actions)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.validate import is_int
 
-MAX_SHOWN = 120  # characters of a value that a message shows
+MAX_SHOWN = 120  # characters of a value in a message
 
 
 def whole(x: Any) -> int:
