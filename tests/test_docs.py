@@ -88,6 +88,16 @@ def test_contributing_explains_the_rooms_in_the_order_they_build_on_each_other()
     assert listed == [room for room in ORDER if (Path(cmdpkit.__file__).parent / room).is_dir()]
 
 
+def test_contributing_walks_through_modules_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk = text.partition("## What a command passes through")[2].partition("\n## ")[0]
+    named = re.findall(rf"`((?:{'|'.join(ORDER)})/[\w/]+)(?:\.py)?`", walk)
+    assert len(named) > 20
+    source = Path(cmdpkit.__file__).parent
+    for name in named:
+        assert (source / f"{name}.py").is_file() or (source / name / "__init__.py").is_file(), name
+
+
 def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
     blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     commands = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.M) if part.startswith("cmdpkit")]
