@@ -72,7 +72,7 @@ class Bench:
     def state(self) -> set[tuple[str, int]]:
         with_times = set()
         for path in self.out.glob("*.*") if self.out.exists() else ():
-            if path.name == "study.json":  # written before the first run
+            if "study.json" in path.name:  # written before the first run
                 continue
             try:
                 with_times.add((path.name, path.stat().st_mtime_ns))

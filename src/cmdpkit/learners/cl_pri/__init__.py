@@ -38,6 +38,7 @@ class ClosedLoopPRI(Learner):
 
     title = "CL-PRI: closed-loop PRI; one policy with few stochastic decisions, steered within the bounds, certified."
     guarantee = "see docs/theory/pri.md; the certificate holds with probability 1 - delta"
+    paper = "our own, after arXiv 2309.15395"
     presets = {"practical": CountsParams()}
 
     def __new__(cls, spec: Spec, *, memory: str = "counts", **settings: Any) -> ClosedLoopPRI:
