@@ -19,11 +19,11 @@ class BoundWarning(str):
     'falls ≤ 3 is short by 7.5: '
     """
 
-    template: str
-    constraint: int | None  # index, or None where the sentence is about all of them
-    by: float
-    price: float
-    doubtful: bool
+    template: str  # the sentence, with placeholders
+    constraint: int | None  # index of the constraint, or None where the sentence is about all of them
+    by: float  # the shortfall per episode, in unit scale
+    price: float  # the price of the constraint, in unit scale
+    doubtful: bool  # whether to add the suspicion that the bound cannot be met
 
     def __new__(
         cls, template: str, constraint: int | None = None, *, by: float = 0.0, price: float = 0.0, doubtful: bool = True

@@ -23,8 +23,8 @@ class Intervals(NamedTuple):
     """Simultaneous confidence intervals for the expected totals of one policy, in unit scale."""
 
     level: float  # all of them hold with at least this probability
-    episodes: int  # that they rest on
-    intervals: tuple[tuple[float, float], ...]  # [1+N]: value, utilities
+    episodes: int  # how many episodes they rest on
+    intervals: tuple[tuple[float, float], ...]  # [1+N]: lower and upper end for the value and for each utility
 
 
 def empirical_bernstein(n: int, mean: float, variance: float, width: float, delta: float) -> tuple[float, float]:

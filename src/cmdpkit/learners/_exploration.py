@@ -1,4 +1,4 @@
-"""Random actions of learners that are greedy otherwise."""
+"""How learners that are otherwise greedy draw random actions."""
 
 from __future__ import annotations
 

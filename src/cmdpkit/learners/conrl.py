@@ -5,9 +5,9 @@ concave-convex and knapsack settings" (arXiv 2006.05051), basic setting. Rewards
 b_k = H sqrt(2 ln(8 S A H (N+1) k^2 / delta) / n(s, a)), which covers the error of the estimated kernel too, and the
 plan is the plain occupancy LP.
 
-Counts are pooled over the steps (`pooled`): on models that depend on the step the estimates are of something that does
-not exist. Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(S^2 A), or O(H S^2
-A) with pooled=False.
+Counts are pooled over the steps (`pooled`), which assumes that nothing in the model depends on the step; where
+something does, the estimates are wrong. Output: the current policy. Per plan: column generation, each column
+O(H S^2 A). Memory O(S^2 A), or O(H S^2 A) with pooled=False.
 
 Symbols: n(s, a) = `Estimate.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`.
 

@@ -26,7 +26,10 @@ from cmdpkit.simulate.simulator import Simulator, reset, step
 
 
 class Episodic(Protocol):
-    """What ``learner.episodic()`` returns if learning can wait for the end of an episode: decisions are cheap then."""
+    """What ``learner.episodic()`` returns if the learner can wait with learning until an episode ends.
+
+    Between two steps it then only looks up an action, which is cheap.
+    """
 
     def begin(self, rng: Stream) -> None:
         """A new episode, with the stream that its random actions are drawn from."""
@@ -101,7 +104,7 @@ class Learner(Saved, ABC):
         return self.recommend()
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in a model. Two runs of n episodes are one of 2 n, to the bit."""
+        """Play n more episodes in a model. Two calls with n are the same as one call with 2 n, to the bit."""
         source.check(self.spec)
         out = np.empty((1 + self.spec.N, n))
         for k in range(n):
@@ -112,7 +115,7 @@ class Learner(Saved, ABC):
         return Returns(out[0], out[1:])
 
     def episodic(self) -> Episodic | None:
-        """A cheaper way to be driven by the owner of an environment, if there is one; it must lead to the same bits."""
+        """A faster way to drive the learner in a Gymnasium environment, if it has one, which leads to the same bits."""
         return None
 
     @property
@@ -121,7 +124,7 @@ class Learner(Saved, ABC):
         return None
 
     def usage(self) -> FloatArray | None:
-        """How often each (h, s, a) was chosen of late, [H, S, A], if that is counted."""
+        """How often each (h, s, a) was chosen recently, [H, S, A], if that is counted."""
         return None
 
     def certificate(self) -> Intervals | None:
@@ -137,7 +140,7 @@ class Learner(Saved, ABC):
         return {}
 
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now, for example a bound that cannot be met."""
+        """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""
         return ()
 
     def restore(self, state: State) -> None:
@@ -172,7 +175,7 @@ class Learner(Saved, ABC):
         return totals
 
     def _check_action(self, h: int, s: int, a: int) -> None:
-        """Refuse an action that is none: compiled code would not notice."""
+        """Refuse an action that does not exist or is not allowed: compiled code would not notice."""
         if not 0 <= a < self.spec.A or not self.spec.allowed[h, s, a]:
             usable = ", ".join(str(x) for x in np.flatnonzero(self.spec.allowed[h, s]))
             raise CmdpkitError(

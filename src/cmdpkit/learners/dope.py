@@ -15,8 +15,8 @@ Departures: plans when a count has doubled (`replan="episode"` is the paper's ca
 the baseline's margins; the paper gives K0 up to logarithms; rewards and utilities are unknown, their radius has the
 weights 3 H / slack_b and 1; the start distribution is unknown, has its own box and raises the thresholds by its own
 term.
-"practical": no warm-up (an infeasible LP is test enough), and c = 1e-3, the boldest of 7 values that stayed safe on all
-development instances (docs/algorithms/model-based.md): nothing promises that it does elsewhere.
+"practical": no warm-up (whether the LP is feasible is test enough), and c = 1e-3, the boldest of 7 values that stayed
+safe on all development instances (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ class DOPE(DoublyPlanner):
     paper = "arXiv 2112.00885"
 
     def reward_bonus(self) -> tuple[float, float]:
-        """On signals and on transitions."""
+        """Weights of the bonus for unknown signals and for unknown transitions."""
         return 3.0, self.spec.H

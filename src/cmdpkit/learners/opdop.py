@@ -1,8 +1,9 @@
 """OPDOP: multiplicative updates of the policy on optimistic values, with a capped price per constraint.
 
 Ding, Wei, Yang, Wang, Jovanovic, "Provably Efficient Safe Exploration via Primal-Dual Policy Optimization" (AISTATS
-2021, arXiv 2003.00534), tabular case. As OptPrimalDual-CMDP, with one bonus 2 Gamma for everything, estimates that
-shrink towards zero, and a little of the uniform policy mixed in before every step.
+2021, arXiv 2003.00534), tabular case. It works like OptPrimalDual-CMDP, with one bonus 2 Gamma for all signals and
+transitions, with estimates that are shrunk towards zero, and with a small share of the uniform policy mixed in before
+every update.
 
 Needs: `slack`, for the cap chi = 2 H / slack of the prices. Output: a mixture. Per episode O(H S^2 A). Memory O(H S^2
 A).
@@ -83,7 +84,7 @@ class OPDOP(Iterating):
             cap=2 * H / slack_of(spec, slack),
         )
         self.values = Evaluation.of(estimate(self.counts), spec.H)
-        self.promised = spec.rho.copy()  # [N], optimistic utilities of the policy before
+        self.promised = spec.rho.copy()  # [N]: optimistic utilities of the previous policy
         self.notes = on_bonus(spec, 2 * self.constants.beta / math.sqrt(even_visits(spec) + 1))
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
@@ -107,7 +108,7 @@ def _episodes(sim, meter, counts, playing, choices, values, promised, constants,
 
 @compiled
 def _improve(counts, playing, values, promised, constants):
-    """Prices by the evaluation before, a new evaluation, then the policy."""
+    """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
     for n in range(len(playing.lam)):
         moved = playing.lam[n] + constants.dual_rate * (constants.rho[n] - promised[n])
         playing.lam[n] = min(max(moved, 0.0), constants.cap)

@@ -10,9 +10,9 @@ generation, each column O(H S^2 A). Memory O(H S^2 A).
 Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_hat) L / n) + (14/3) L / n; beta_l =
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
 
-Departures: those of DOPE; the first version's text was not at hand, its objective is inferred from the published code.
-"practical": no warm-up (an infeasible LP is test enough), and c = 1e-3, the boldest of 7 values that stayed safe on all
-development instances (docs/algorithms/model-based.md): nothing promises that it does elsewhere.
+Departures: those of DOPE. The objective is inferred from the published code, without the text of the first version.
+"practical": no warm-up (whether the LP is feasible is test enough), and c = 1e-3, the boldest of 7 values that stayed
+safe on all development instances (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ class OPSRL(DoublyPlanner):
     paper = "arXiv 2112.00885"
 
     def reward_bonus(self) -> tuple[float, float]:
-        """None."""
+        """The reward gets no bonus."""
         return 0.0, 0.0

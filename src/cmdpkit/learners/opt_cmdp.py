@@ -3,7 +3,8 @@
 Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm "OptCMDP". Among
 all models of a confidence box around the estimated one, with optimistic rewards and utilities, look for the best policy
 that meets the bounds: one LP over pairs of a policy and a kernel. With probability 1 - delta the true model is in the
-box, so the plan promises at least the optimum, and the regret is how much it promised too much.
+box. Then the plan promises at least the optimum, so the regret is at most the difference between what plans promise and
+what their policies earn.
 
 Output: the current policy, with at most N stochastic decisions in the planned model. Per plan: column generation, each
 column O(H S^2 A). Memory O(H S^2 A).

@@ -10,7 +10,8 @@ Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii 
 `cmdpkit.learners._planning.confidence`.
 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
-thresholds by its own bonus and r_hat + b is cut at H - h, all that steps h.. can earn, which keeps it optimistic.
+thresholds by its own bonus and r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it
+optimistic.
 "practical": c = 1e-4, the best of 8 values on the development instances (docs/algorithms/model-based.md).
 """
 

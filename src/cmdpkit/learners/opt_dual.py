@@ -4,8 +4,8 @@ Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2
 The Lagrangian of the optimistic problem of OptCMDP is maximised by extended value iteration, and the prices take a
 sub-gradient step: lam_n <- [lam_n + (1/t_lam) (rho_n - optimistic utility)]_+, t_lam = H sqrt(N K) / rd.
 
-Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture; every single policy is
-deterministic, hence not near the optimum. Per episode O(H S^2 A). Memory O(H S^2 A).
+Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture, because every single policy is
+deterministic and hence not near the optimum. Per episode O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cmdpkit.learners._planning.confidence`.
 
@@ -57,7 +57,7 @@ class Constants(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What is computed anew after every episode."""
+    """Arrays that are filled anew after every episode, when the next policy is found."""
 
     means: Estimate  # the estimated model
     box: Box  # the confidence box around it
@@ -131,7 +131,7 @@ def _episodes(sim, meter, counts, playing, choices, scratch, constants, rng, out
 
 @compiled
 def _improve(counts, playing, scratch, constants):
-    """The next policy, and the prices after it."""
+    """Find the next policy, and move the prices by what it promises."""
     H, S, A = playing.pi.shape
     update_estimate(counts, scratch.means)
     update_box(scratch.means, constants.kernel_log, H, scratch.box)

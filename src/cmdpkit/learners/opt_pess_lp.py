@@ -1,9 +1,9 @@
 """OptPess-LP: never unsafe; optimistic rewards and pessimistic utilities once a known policy passes a test.
 
 Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constraint Violation for Constrained MDPs"
-(NeurIPS 2021, arXiv 2106.02684), Algorithm "OptPess-LP". As long as the baseline cannot be shown, with pessimistic
-utilities, to keep half of its margin, it is played; after that, the occupancy LP on p_hat with r_hat + a_r b and
-g_hat - (1 + H S) b, which the baseline then solves too.
+(NeurIPS 2021, arXiv 2106.02684), Algorithm "OptPess-LP". The baseline is played until it can be shown, with pessimistic
+utilities, to keep half of its margin. From then on the policy is that of the occupancy LP on p_hat with r_hat + a_r b
+and g_hat - (1 + H S) b, which is feasible because the baseline meets its constraints.
 
 Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
 generation, each column O(H S^2 A). Memory O(H S^2 A).
@@ -14,7 +14,7 @@ Departures: plans when a count has doubled (`replan="episode"` is the paper's ca
 the baseline's margins; the last step has no transition, so 1 takes the place of 1 + H S there; the start distribution
 is unknown and raises the thresholds by its own term H S b.
 "practical": c = 1e-4, the boldest of 7 values that stayed safe on all development instances
-(docs/algorithms/model-based.md): nothing promises that it does elsewhere.
+(docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations

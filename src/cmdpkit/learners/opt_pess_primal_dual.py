@@ -2,11 +2,11 @@
 
 Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constraint Violation for Constrained MDPs"
 (NeurIPS 2021, arXiv 2106.02684), Algorithm "OptPess-PrimalDual". The policy is greedy for r + (Z_n / eta_k) g_n with
-bonuses in the estimated model; the queues grow by what the policy promises too little,
+bonuses in the estimated model; the queues grow by how much the policy promises less than the tightened threshold,
 Z_n <- [Z_n + rho_n + eps_k - w_n]_+, with a tightening eps_k that fades like 1 / sqrt(k).
 
-Needs: `baseline_utility`, what some safe policy reaches, not the policy. Output: a mixture; every single policy is
-deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
+Needs: `baseline_utility`, the utilities of some safe policy, but not the policy itself. Output: a mixture; every single
+policy is deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: b = sqrt(L_k / n), L_k = ln(16 S^2 A H k / delta); eta_k = `eta` slack_b H sqrt(k); eps_k = `tighten` 5 H^2
 sqrt(S^3 A) (L_k + 1) / sqrt(k L_k), at most `tighten_max` slack_b; slack_b = least margin of the baseline.
@@ -107,7 +107,7 @@ class OptPessPrimalDual(Iterating):
         )
         self.queue = np.zeros(spec.N)  # Z
         self.values, self.found = Evaluation.of(estimate(self.counts), spec.H), Optimistic.empty(H, S, A, 0)
-        self.nothing = np.zeros((0, 1, S, A))  # no further signals to follow
+        self.nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
         last = float(_tightening(spec.K, self.constants))
         if spec.N and last > self.margin / 2:
             self.notes = (
@@ -135,7 +135,7 @@ def _episodes(sim, meter, counts, playing, choices, queue, scratch, constants, r
 
 @compiled
 def _improve(counts, playing, queue, scratch, constants):
-    """The policy of the next episode, and the queues after it."""
+    """Find the policy of the next episode, and move the queues by what it promises."""
     values, found, nothing = scratch
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)

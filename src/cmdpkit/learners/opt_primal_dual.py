@@ -1,8 +1,9 @@
 """OptPrimalDual-CMDP: multiplicative updates of policy and prices, on optimistic values.
 
 Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm
-"OptPrimalDual-CMDP". No planning: the policy is evaluated in the estimated model with bonuses, every value cut to what
-can be earned, and then moved a little, pi <- pi exp(t_K (Q_r + sum_n lam_n Q_n)), and the prices likewise,
+"OptPrimalDual-CMDP". There is no planning. The policy is evaluated in the estimated model with bonuses, where every
+value is cut to what can be earned. Then it is moved a little, pi <- pi exp(t_K (Q_r + sum_n lam_n Q_n)), and so are the
+prices,
 lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
 
 Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture. Per episode O(H S^2 A). Memory

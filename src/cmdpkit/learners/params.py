@@ -43,7 +43,7 @@ def chosen(presets: Mapping[str, Preset], spec: Spec, preset: str, changes: Mapp
 
 
 def _like(name: str, present: Any, value: Any) -> Any:
-    """The value in the form of the present one; whole numbers may be written as 2e5."""
+    """The value, converted to the type of the present value of the parameter; whole numbers may be written as 2e5."""
     if isinstance(present, bool | str) or isinstance(value, bool | str):
         if type(value) is not type(present):
             raise CmdpkitError(f"{name} is {value!r}, expected a value like {present!r}")

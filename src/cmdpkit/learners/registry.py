@@ -2,7 +2,7 @@
 
 The folder is the registry: the algorithm ``opt-dual`` is the file ``opt_dual.py``, and ``triple-q`` is the folder
 ``triple_q/``; each defines one `Learner` with a title. Other packages add algorithms by an entry point in the group
-``cmdpkit.learners``, and a class that is nowhere registered is named ``package.module:Class``.
+``cmdpkit.learners``, and a class that is not registered anywhere is named ``package.module:Class``.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cmdpkit.model.validate import index_of
 
 FOLDER = "cmdpkit.learners"
 GROUP = "cmdpkit.learners"  # of entry points
-SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are no algorithms
-RENAMED = {("pri", "practical"): "cl-pri"}  # algorithm and preset of version 0.1: what the algorithm is called now
+SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are not algorithms
+RENAMED = {("pri", "practical"): "cl-pri"}  # from algorithm and preset of version 0.1 to the present name
 
 
 class Facts(NamedTuple):
     """What a reader wants to know before choosing an algorithm: the class attributes of its learner."""
 
-    title: str
-    paper: str
-    guarantee: str
-    needs: tuple[str, ...]
-    presets: tuple[str, ...]
-    criteria: tuple[str, ...]
+    title: str  # what it is, in one line
+    paper: str  # where it is from
+    guarantee: str  # what is proved about it
+    needs: tuple[str, ...]  # what it must be told beside its spec
+    presets: tuple[str, ...]  # names of its presets; the first is the default
+    criteria: tuple[str, ...]  # kinds of problems that it can learn
 
 
 @cache

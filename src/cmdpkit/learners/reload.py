@@ -13,11 +13,11 @@ bonuses of OptPrimalDual-CMDP.
 
 Output: the last iterate. Per step O(H S^2 A). Memory O(H S^2 A) for the learner's counts.
 
-Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), halved by the planner where it does not get on;
-G_before, d_before = `Gradients`.
+Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), both halved by the planner where the error does not
+fall; G_before, d_before = `Gradients`.
 
-Departures: the step is taken in policy space, state by state; no text of the paper was at hand, the algorithm is quoted
-from before and checked by its convergence; an action's probability does not fall below 1e-26.
+Departures: the step is taken in policy space, state by state; the algorithm is quoted from memory, without the text of
+the paper, and checked by its convergence; an action's probability does not fall below 1e-26.
 "theory": bonuses at full size. "practical": c and the steps are the best of 23 settings on the development instances
 (docs/algorithms/model-based.md).
 """
@@ -54,8 +54,9 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import stacked
 
-EPOCH = 500  # steps between two looks at the error
-PROGRESS, PATIENCE = 0.9, 5  # steps are halved if in so many epochs the error did not fall to this share of its least
+EPOCH = 500  # number of steps between two computations of the error
+PROGRESS = 0.9  # an error counts as progress if it is at most this share of the smallest one so far
+PATIENCE = 5  # number of epochs without progress after which steps are halved
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,12 @@ class Constants(NamedTuple):
 class Saddle(NamedTuple):
     """Where the planner has arrived, in the user's units."""
 
-    policy: Policy
-    value: float
-    utilities: FloatArray  # [N]
-    prices: FloatArray  # [N], value per unit by which a bound is relaxed
+    policy: Policy  # the last iterate
+    value: float  # its expected total reward
+    utilities: FloatArray  # [N]: its expected total of every constraint's signal
+    prices: FloatArray  # [N]: value per unit by which a bound is relaxed
     error: float  # the larger of gap and shortfall, see `reload_plan`, in unit scale
-    iterations: int
+    iterations: int  # number of steps that were taken
 
 
 def reload_plan(
@@ -113,9 +114,9 @@ def reload_plan(
     """The saddle point of a model's Lagrangian by optimistic mirror descent, from the uniform policy.
 
     Stops when no policy within the bounds can be better by more than `tol`, as the prices prove, and no bound is missed
-    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`; steps are halved where it does not
-    get on. With ``optimistic=False`` it is plain ascent and descent, which circles. `cmdpkit.solve` is faster and
-    exact; this one shows how the last iterate behaves.
+    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`. Steps are halved where the error
+    does not fall. With ``optimistic=False`` it is plain ascent and descent, which circles around the saddle point for
+    ever. `cmdpkit.solve` is faster and exact; this function shows how the last iterate behaves.
 
     >>> from cmdpkit import envs
     >>> found = reload_plan(envs.build("paper/synthetic"))
@@ -133,7 +134,7 @@ def reload_plan(
         done += n
         error = _error(values, pi, lam, constants)
         best, stale = (error, 0) if error < PROGRESS * best else (best, stale + 1)
-        if stale == PATIENCE:  # too long a step makes it circle, too
+        if stale == PATIENCE:  # steps that are too long circle as well
             constants = constants._replace(step=constants.step / 2, dual_step=constants.dual_step / 2)
             best, stale = math.inf, 0
     policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))

@@ -27,12 +27,12 @@ class Spec:
     [5.5]
     """
 
-    H: int
-    S: int
-    A: int
-    K: int  # episodes of the whole run
-    rho: FloatArray  # [N], W_n >= rho_n with utilities in [0, 1] per step
-    allowed: BoolArray  # [H, S, A]
+    H: int  # number of steps of an episode
+    S: int  # number of states
+    A: int  # number of actions
+    K: int  # number of episodes of the whole run
+    rho: FloatArray  # [N]: the expected total of utility n must be at least rho[n], with utilities in [0, 1] per step
+    allowed: BoolArray  # [H, S, A]: whether an action may be used
     stationary: bool = False  # whether the world is declared not to depend on the step
 
     def __post_init__(self) -> None:
@@ -71,8 +71,8 @@ def is_stationary(cmdp: CMDP) -> bool:
 class Source(NamedTuple):
     """A model to learn in: the simulator that a learner acts on, and the meter that is told about its policies."""
 
-    simulator: Simulator
-    meter: Meter
+    simulator: Simulator  # what the learner acts on
+    meter: Meter  # what adds up regret and violation of the policies that it is told about
 
     @classmethod
     def of(cls, cmdp: CMDP, optimum: float | None = None, noise: Noise = "none") -> Source:
@@ -88,7 +88,7 @@ class Source(NamedTuple):
 
 
 class Returns(NamedTuple):
-    """What each episode has realised, in unit scale."""
+    """What each of n episodes has realised, in unit scale."""
 
-    reward: FloatArray  # [n]
-    utilities: FloatArray  # [N, n]
+    reward: FloatArray  # [n]: total reward of each episode
+    utilities: FloatArray  # [N, n]: total utilities of each episode

@@ -1,9 +1,10 @@
 """What a learner has learned, as arrays by name: copied for a checkpoint, and put back.
 
 `Saved` is the base class of everything that can be saved. It looks at the attributes of an object and finds its
-arrays, numbers, texts and truth values, also inside of dataclasses, tuples and named tuples. Whatever else it meets it
-refuses by name, so that nothing is lost in silence. Arrays keep their shape, except that an empty one may have grown,
-and that an attribute which is None now may have become anything.
+arrays, numbers, texts and truth values, also inside of dataclasses, tuples and named tuples. It refuses any other kind
+of attribute by name, so that nothing is lost in silence. A restored array must have the shape of the array whose place
+it takes. There are two exceptions: an array that is empty may be replaced by a longer one, and an attribute that is
+None may be replaced by anything.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class Saved:
 class _Leaf(NamedTuple):
     """One array of a state."""
 
-    name: str
-    array: NDArray[Any]
-    grows: bool  # whether another length is fine
+    name: str  # the names of the attributes that lead to it, joined by "/"
+    array: NDArray[Any]  # the array itself, or an array made of the plain value
+    grows: bool  # whether a saved array of another length may take its place
 
 
 def _leaves_of(owner: Saved) -> Iterator[_Leaf]:

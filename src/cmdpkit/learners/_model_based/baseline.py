@@ -1,7 +1,7 @@
 """What some algorithms must be told about the problem: a safe policy, its utilities, or by how much bounds can be met.
 
-All in unit scale, checked here. A learner cannot find these out: they come from the user or from the model, by way of
-`cmdpkit.running.baselines`.
+All of this is in unit scale and is checked here. A learner cannot find it out by itself: it is given by the user, or
+computed from the model in `cmdpkit.running.baselines`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
 
-ROUNDING = 1e-9  # by which a utility that was computed may exceed the largest there is
+ROUNDING = 1e-9  # by how much a computed utility may exceed the largest possible one, H
 
 
 def slack_of(spec: Spec, slack: float | None) -> float:

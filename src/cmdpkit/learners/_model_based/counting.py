@@ -50,7 +50,7 @@ class Counting(Learner):
             changed=np.ones(1, dtype=bool),
             path=np.zeros(spec.H, dtype=np.int64),
         )
-        self._at = (0, 0, 0)  # step, state and action that await their outcome
+        self._at = (0, 0, 0)  # step, state and action whose outcome is not known yet
 
     # -- what a subclass says ------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Counting(Learner):
 
     @abstractmethod
     def _begin(self) -> None:
-        """See to it that pi is the policy of the next episode."""
+        """Make sure that pi is the policy of the next episode."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -135,7 +135,7 @@ def play(sim, meter, counts, playing, rng, out, k):
 
 @inlined
 def draw(pi, h, s, rng):
-    """An action of pi[h, s]; what rounding leaves over goes to the last one that has a probability."""
+    """An action drawn from pi[h, s]; where rounding leaves the sum below 1, the last possible action gets the rest."""
     u = uniform(rng)
     chosen = 0
     for a in range(pi.shape[2]):

@@ -1,4 +1,7 @@
-"""What OPSRL and DOPE share: the best model of a box, pessimistic utilities, and a baseline until that is feasible."""
+"""What OPSRL and DOPE share: they plan in the best model of a box with pessimistic utilities.
+
+While no policy meets the bounds that way, they play the baseline.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from cmdpkit.learners.params import Preset
 class Doubly(Radii):
     """Settings of OPSRL and DOPE."""
 
-    warm_up: float = 1.0  # episodes of the baseline before the first plan, times S^2 A H^4 / slack_b^2
+    warm_up: float = 1.0  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +42,7 @@ class Doubly(Radii):
 
 
 class DoublyPlanner(SafePlanner):
-    """Plans in a box of kernels with utilities lowered by H sum beta_p; what the reward gets is up to the algorithm."""
+    """Plans in a box of kernels with utilities lowered by H sum beta_p; the algorithm says what the reward gains."""
 
     params: Doubly
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Doubly(c=1e-3, warm_up=0.0), "theory": Doubly()}

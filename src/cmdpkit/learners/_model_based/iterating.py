@@ -20,11 +20,11 @@ from cmdpkit.learners._planning.evaluation import update_truncated_values
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
-FLOOR = 1e-26  # smallest probability of an action: one that is 0 could never come back
+FLOOR = 1e-26  # smallest probability of an action: multiplicative updates could never raise a probability of 0 again
 
 
 class Iterating(Counting):
-    """Counts, and remembers how the policies of late have chosen."""
+    """Counts, and remembers how the recent policies have chosen."""
 
     changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
 
@@ -42,7 +42,7 @@ class Iterating(Counting):
 
     @abstractmethod
     def _improve(self) -> None:
-        """The policy and prices after an episode."""
+        """Update policy and prices after an episode."""
 
     def _begin(self) -> None:
         """The policy is always ready."""
@@ -62,7 +62,7 @@ class Evaluation(NamedTuple):
     x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
     Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
     V: FloatArray  # [H+1, S]: state values of the signal that is being evaluated
-    start: FloatArray  # [1+N]: optimistic values of the start
+    start: FloatArray  # [1+N]: optimistic expected totals of reward and utilities from the start
     mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
 
     @classmethod
@@ -83,7 +83,7 @@ class Evaluation(NamedTuple):
 
 @compiled
 def evaluate(values, pi, start_bonus):
-    """Fill Q, `start` with truncated values of signals + bonus under pi in the estimated model."""
+    """Fill Q and `start` with the truncated values of signals and bonus under pi in the estimated model."""
     H, S, A = values.x.shape
     T = len(values.means.p)
     for n in range(len(values.Q)):
@@ -144,7 +144,7 @@ def mirror(pi, G, rate, allowed):
 
 @compiled
 def _retire(choices):
-    """The newer half becomes the older one."""
+    """Drop the older half of the choices; the newer half takes its place."""
     for h in range(choices.shape[1]):
         for s in range(choices.shape[2]):
             for a in range(choices.shape[3]):
@@ -154,7 +154,10 @@ def _retire(choices):
 
 @compiled
 def remember(playing, choices):
-    """Note how the policy of the episode that has ended chooses where it went; a doubling retires the older half."""
+    """Add the probabilities of the policy in the states that the last episode went through.
+
+    When the number of episodes has doubled, the older half of what was noted is dropped.
+    """
     k = playing.episodes[0]
     for h in range(len(playing.pi)):
         s = playing.path[h]

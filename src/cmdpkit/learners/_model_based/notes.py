@@ -1,11 +1,11 @@
-"""What makes the constants of a theory vacuous at a number of episodes that can be run."""
+"""Notes for the user where the constants of a theory are so large that they say nothing at this number of episodes."""
 
 from __future__ import annotations
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._planning.confidence import bernstein, hoeffding
 
-NOTICEABLE = 0.1  # of what a step can earn
+NOTICEABLE = 0.1  # a radius that is worth a note, as a share of what a step can earn
 
 
 def even_visits(spec: Spec) -> int:
@@ -14,7 +14,7 @@ def even_visits(spec: Spec) -> int:
 
 
 def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> float:
-    """The bonus beta_l + H sum beta_p of a pair after `even_visits`, its successors equally likely."""
+    """The bonus beta_l + H sum beta_p of an action after `even_visits`, if all next states are equally likely."""
     n = even_visits(spec)
     per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
     return float(hoeffding(n, mean_log) + spec.H * spec.S * per_state)

@@ -23,15 +23,15 @@ from cmdpkit.simulate.random import Stream
 class Decided(NamedTuple):
     """What a plan says: a policy, prices, whether the bounds can be met, and whether it is the known safe policy."""
 
-    pi: FloatArray  # [H, S, A]
-    lam: FloatArray  # [N]
-    value: float  # what the plan promises
-    feasible: bool = True
-    baseline: bool = False
+    pi: FloatArray  # [H, S, A]: the policy to play
+    lam: FloatArray  # [N]: the price of each constraint
+    value: float  # the expected total reward that the plan promises
+    feasible: bool = True  # whether the plan meets the bounds
+    baseline: bool = False  # whether the policy is the known safe one
 
     @classmethod
     def by(cls, found: Plan, start_bonus: float = 0.0) -> Decided:
-        """The answer of the extended LP; where it is infeasible, its weights are no prices."""
+        """The answer of the extended LP. Where it is infeasible, its multipliers are not prices, so prices are 0."""
         lam = found.lam if found.feasible else 0.0 * found.lam
         return cls(found.pi, lam, found.value + start_bonus, found.feasible)
 
@@ -69,12 +69,12 @@ class Planner(Counting):
 
     @abstractmethod
     def plan(self, means: Estimate) -> Decided:
-        """The policy for what is known: a function of `means` and of nothing that changes."""
+        """The policy to play, given the estimates; it must depend on nothing else that changes during a run."""
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] that is best in the estimated model, among the actions that were tried.
 
-        What is handed over explores nothing, so optimism has no place in it: it would only break the bounds.
+        The policy that is handed over does not explore, so it needs no optimism, which would only break the bounds.
         """
         spec, means = self.spec, estimate(self.counts)
         tried = spec.allowed & (means.visits > 0)
@@ -88,7 +88,7 @@ class Planner(Counting):
         return (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
 
     def explain(self) -> dict[str, Any]:
-        """How often it planned, without finding a policy that meets the bounds, and played the known safe policy."""
+        """The number of plans, of plans without a policy that meets the bounds, and of episodes of the safe policy."""
         log = self.plan_log
         return {
             "plans": log.plans,
@@ -122,7 +122,7 @@ class Planner(Counting):
 
 @compiled
 def _episodes(sim, meter, counts, playing, rng, out, done, every):
-    """Fill the columns of out from `done` on, until a plan is due; how many are filled then."""
+    """Fill the columns of out from `done` on until a plan is due; returns how many columns are filled then."""
     for k in range(done, out.shape[1]):
         play(sim, meter, counts, playing, rng, out, k)
         if every:

@@ -14,7 +14,10 @@ from cmdpkit.model.transitions import FloatArray
 
 
 class SafePlanner(Planner):
-    """A planner with a baseline pi [H, S, A] of known utilities, by whose least margin over the bounds it is scaled."""
+    """A planner that knows a safe policy, the baseline pi [H, S, A], and its utilities.
+
+    `margin` is the least amount by which the baseline exceeds a bound.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("baseline", "baseline_utility")
 

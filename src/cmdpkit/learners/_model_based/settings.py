@@ -9,7 +9,7 @@ from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._planning.confidence import kernel_log, mean_log
 from cmdpkit.model.validate import MIN_DELTA, index_of
 
-CADENCES = ("doubling", "episode")
+CADENCES = ("doubling", "episode")  # when to plan: a visit count has doubled, or before every episode
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Planning(Settings):
 
 @dataclass(frozen=True)
 class Radii(Planning):
-    """Settings of planners whose radii for signals and transitions stand apart."""
+    """Settings of planners that have separate radii for signals and for transitions."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
 

@@ -1,4 +1,4 @@
-"""What model-based learners share: estimate a model, bound its errors, plan in all the models that remain possible.
+"""What model-based learners share: estimate a model, bound its errors, and plan in the models that remain possible.
 
     empirical     counts of what was seen, the estimates they give, and when a new plan is due
     confidence    radii around the estimates, the box of kernels they leave, bonuses

@@ -5,11 +5,11 @@
 
 (empirical Bernstein and Hoeffding; Efroni, Mannor, Pirotta 2020, arXiv 2003.02189). c = 1 is the theory: with
 probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
-episodes. The number c is the only thing to shrink; the formulas stay as they are.
+episodes. Presets make the radii smaller by this number c alone; the formulas stay as they are.
 
-Where nothing was seen a radius is at least 1, whatever c: any distribution is possible and any mean in [0, 1]. The last
-step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box, which
-takes the place of a row of the last step in the union bound.
+Where nothing was seen a radius is at least 1, whatever c is: any distribution is possible and any mean in [0, 1]. The
+last step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box,
+which takes the place of a row of the last step in the union bound.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 class Box(NamedTuple):
     """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty."""
 
-    lo: FloatArray  # [T, S, A, S]
-    up: FloatArray  # [T, S, A, S]
-    start_lo: FloatArray  # [S]
-    start_up: FloatArray  # [S]
+    lo: FloatArray  # [T, S, A, S]: smallest probability of each next state
+    up: FloatArray  # [T, S, A, S]: largest probability of each next state
+    start_lo: FloatArray  # [S]: smallest probability of starting in each state
+    start_up: FloatArray  # [S]: largest probability of starting in each state
 
 
 def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> float:
@@ -64,7 +64,7 @@ def mean_radius(visits: IntArray, log: float) -> FloatArray:
 
 
 def confidence_box(means: Estimate, log: float, H: int, mu: FloatArray | None = None) -> Box:
-    """The kernels within beta_p of the estimate, and the start distributions: `mu` alone if it is known."""
+    """The kernels within beta_p of the estimate, and likewise the start distributions, or `mu` alone if it is known."""
     box = Box(np.zeros(means.p.shape), np.zeros(means.p.shape), np.zeros(means.mu.shape), np.zeros(means.mu.shape))
     update_box(means, log, H, box)
     return box if mu is None else box._replace(start_lo=mu, start_up=mu)
@@ -78,9 +78,9 @@ def point(p: FloatArray, mu: FloatArray) -> Box:
 def transition_bonus(means: Estimate, log: float, H: int) -> FloatArray:
     """sum_s' beta_p[h, s, a, s'], [H, S, A], and 0 at the last step.
 
-    Times H it covers what the kernel's error can do to values of signals in [0, 1]: added to the reward it makes them
-    optimistic, subtracted pessimistic. Where the start distribution is estimated too, H `start_bonus` does the same for
-    start values.
+    H times this bonus covers what the error of the kernel can do to values of signals in [0, 1]: values are optimistic
+    if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
+    H times `start_bonus` does the same for the expected totals from the start.
     """
     bonus = np.zeros((H, *means.moved.shape[1:]))
     update_transition_bonus(means, log, bonus)
@@ -140,7 +140,7 @@ def update_transition_bonus(means, log, bonus):
 
 @compiled
 def update_box(means, log, H, box):
-    """Fill `box` (a Box); a row of the last step, if it has its own, is the estimate alone."""
+    """Fill `box` (a Box). If the last step has rows of its own, they get no radius: no transition follows it."""
     T, S, A = means.moved.shape
     for t in range(T):
         last = T == H and t == H - 1

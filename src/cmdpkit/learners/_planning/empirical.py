@@ -19,23 +19,23 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 class Counts(NamedTuple):
     """What was seen so far, and when planning happened last."""
 
-    starts: IntArray  # [S], episodes that began there
-    visits: IntArray  # [T, S, A]
-    moves: IntArray  # [T, S, A, S], transitions; none at the last step
-    signals: FloatArray  # [1+N, T, S, A], reward and utilities summed over visits
-    planned: IntArray  # [T, S, A], visits at the last plan
-    due: BoolArray  # [1], whether a visit count has doubled since (or nothing was planned yet)
+    starts: IntArray  # [S]: episodes that began in each state
+    visits: IntArray  # [T, S, A]: how often each action was taken
+    moves: IntArray  # [T, S, A, S]: how often each transition was seen; none are counted at the last step
+    signals: FloatArray  # [1+N, T, S, A]: reward and utilities, summed over visits
+    planned: IntArray  # [T, S, A]: visits at the time of the last plan
+    due: BoolArray  # [1]: whether a visit count has doubled since the last plan, or there was no plan yet
 
 
 class Estimate(NamedTuple):
     """Empirical means and how many observations each rests on."""
 
-    mu: FloatArray  # [S], uniform before the first episode
-    p: FloatArray  # [T, S, A, S], uniform where no transition was seen
-    signals: FloatArray  # [1+N, T, S, A], 0 where unvisited
-    episodes: IntArray  # [1]
-    moved: IntArray  # [T, S, A], transitions seen
-    visits: IntArray  # [T, S, A]
+    mu: FloatArray  # [S]: start distribution; uniform before the first episode
+    p: FloatArray  # [T, S, A, S]: transition probabilities; uniform where no transition was seen
+    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    episodes: IntArray  # [1]: number of episodes that the start distribution rests on
+    moved: IntArray  # [T, S, A]: number of transitions that each row of p rests on
+    visits: IntArray  # [T, S, A]: number of visits that the mean signals rest on
 
     @property
     def r(self) -> FloatArray:

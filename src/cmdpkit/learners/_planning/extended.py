@@ -28,13 +28,13 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 class Plan(NamedTuple):
     """A policy, the model it was planned in, and its values there."""
 
-    pi: FloatArray  # [H, S, A]
-    p: FloatArray  # [H, S, A, S], in the box; 0 where the action does not exist
-    mu: FloatArray  # [S], in the box
-    value: float
-    utilities: FloatArray  # [N]
-    lam: FloatArray  # [N], multipliers; if infeasible, weights with max lam . (w - rho) < 0 over all pairs
-    feasible: bool
+    pi: FloatArray  # [H, S, A]: the policy
+    p: FloatArray  # [H, S, A, S]: the kernel, from the box; 0 where the action does not exist
+    mu: FloatArray  # [S]: the start distribution, from the box
+    value: float  # expected total reward of the policy in that model
+    utilities: FloatArray  # [N]: expected total utilities of the policy in that model
+    lam: FloatArray  # [N]: multipliers; if infeasible, weights with max lam . (w - rho) < 0 over all pairs
+    feasible: bool  # whether some pair of a policy and a model meets the thresholds
 
 
 class BoxPool(Columns):
@@ -71,7 +71,10 @@ def plan(box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, allowed: BoolA
 
 
 def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: bool) -> Plan:
-    """pi = q / sum_a q and p = z / q of a mixture; where it does not go, the pair found last decides."""
+    """The policy q / sum_a q and the kernel z / q of a mixture of pairs.
+
+    In states that the mixture does not reach, policy and kernel are those of the pair that was found last.
+    """
     pi, p = one_hot(pool.last.choice, pool.A), pool.last.p.copy()
     q, z, mu, d = np.zeros(pi.shape), np.zeros(p.shape), np.zeros(pool.S), np.zeros((2, pool.S))
     for weight, column in zip(weights, pool.columns, strict=False):
@@ -90,7 +93,7 @@ def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: 
 
 @compiled
 def _add_flow(weight, pair, d, q, z):
-    """Add `weight` times the flow of a pair to q [H, S, A] and z [H, S, A, S]; d [2, S] is scratch."""
+    """Add `weight` times the flow of a pair to q [H, S, A] and z [H, S, A, S]; d [2, S] is working memory."""
     H, S = pair.choice.shape
     for s in range(S):
         d[0, s] = weight * pair.mu[s]

@@ -1,9 +1,9 @@
 """Extended value iteration: the best policy and, at the same time, the best kernel of a box, for one objective.
 
-Backward in h: where the next step's values V are known, the best row within [lo, up] starts from lo and hands out the
-missing mass to the states of largest V first, each up to its `up`. One sort of the states serves all rows of a step.
-Every state and action has its own row, so the best rows can all be had at once, and the greedy action on top of them is
-the best policy. Cost O(H S^2 A). With lo = up it is plain backward induction.
+It goes backward in h. Given the values V of the next step, the best row within [lo, up] starts from lo and gives the
+missing probability to the states of largest V first, to each of them up to its `up`. One sort of the states serves all
+rows of a step. Every state and action has a row of its own, so that the best rows can be chosen independently, and the
+best policy is greedy for them. Cost O(H S^2 A). With lo = up it is plain backward induction.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 class Optimistic(NamedTuple):
     """A deterministic policy, the kernel and start distribution chosen with it, and start values under all three."""
 
-    choice: Choice  # [H, S]
-    p: FloatArray  # [H, S, A, S], 0 where the action does not exist
-    mu: FloatArray  # [S]
-    totals: FloatArray  # [1+M], of the objective and of M further signals
-    V: FloatArray  # [2, S], scratch, as the rest
-    X: FloatArray  # [2, S, M]
-    order: IntArray  # [S]
+    choice: Choice  # [H, S]: the action of the policy
+    p: FloatArray  # [H, S, A, S]: the kernel; 0 where the action does not exist
+    mu: FloatArray  # [S]: the start distribution
+    totals: FloatArray  # [1+M]: expected totals of the objective and of M further signals
+    V: FloatArray  # [2, S]: working memory, the values of the present and of the next step
+    X: FloatArray  # [2, S, M]: working memory, the same for the further signals
+    order: IntArray  # [S]: working memory, the states in the order of falling values
 
     @classmethod
     def empty(cls, H: int, S: int, A: int, M: int) -> Optimistic:

@@ -5,15 +5,16 @@ utility; actions maximise Q + sum_n lam_n C_n, and the prices move against what 
 
     lam_n <- clip(lam_n + eta (rho_n - realised utility n), 0, lam_max).
 
-CL-PRI begins with a short run of it, and PRI can use it as a base learner: all of it stays inside `Spec.allowed`.
-Optimism is in the first values alone (H - h at step h), so a few random actions are mixed in; the price is a step
-behind, so the violation it ends with is of order sqrt(K).
+CL-PRI begins with a short run of it, and PRI can use it as a base learner, because it never leaves `Spec.allowed`. It
+is optimistic only in the values it starts with (H - h at step h), so a few random actions are mixed in. The prices lag
+behind the utilities that drive them, so the violation at the end of a run is of order sqrt(K).
 
 Output: the greedy policy at the mean prices. Memory O(H S A (1 + N)).
 
 Symbols: Q, C_n = columns of `Learned.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
 towards what was seen, as in optimistic Q-learning (Jin et al., arXiv 1807.03765). Prices change at the end of a frame,
-by the sum over its episodes: a policy that stays for a few episodes is what makes exact regret cheap.
+by the sum over its episodes. The exact value of a policy has to be computed only when the policy changes, so a policy
+that stays the same for a few episodes makes the exact regret cheap.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class DualQ(Learner):
         return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
 
     def usage(self) -> FloatArray:
-        """How often each (h, s, a) was the greedy choice since the episodes last but one doubled, [H, S, A]."""
+        """How often each (h, s, a) was the greedy choice, [H, S, A], in the last half to three quarters of the run.
+
+        Counting began when the number of episodes reached the power of 2 before the most recent one.
+        """
         spec = self.spec
         used: FloatArray = self.learned.usage.sum(axis=0)
         return used.reshape(spec.H, spec.S, spec.A)

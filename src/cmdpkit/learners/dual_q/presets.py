@@ -14,8 +14,8 @@ class DualQParams(Params):
 
     frame: int  # episodes between two steps of the prices
     eta: float  # step of a price per episode and unit of shortfall
-    lam_start: float
-    lam_max: float
+    lam_start: float  # price of every constraint before the first step
+    lam_max: float  # largest price
     explore: float  # probability of a random action at first
     explore_for: float  # episodes after which it fades like 1/sqrt(k)
 

@@ -1,4 +1,4 @@
-"""The compiled part of Dual-Q: learned and constants, and what is done with them in an episode and in a frame."""
+"""The compiled part of Dual-Q: what it has learned, its constants, and the updates of step, episode and frame."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Constants(NamedTuple):
     H: Any  # uint64: number of steps
     S: Any  # uint64: number of states
     A: Any  # uint64: number of actions
-    fresh: tuple[float, ...]  # [1+N]: zeros
+    fresh: tuple[float, ...]  # [1+N]: zeros; only its length is used
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
-    half: float  # episodes after which prices are averaged
+    half: float  # number of episodes after which the average of the prices begins
     frame: int  # episodes between two steps of the prices
     eta: float  # step of a price per episode and unit of shortfall
     lam_max: float  # largest price
@@ -38,8 +38,8 @@ class Learned(NamedTuple):
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
     best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
     weight: FloatArray  # [1+N]: 1, and the prices lam
-    drive: FloatArray  # [N]: shortfall, summed over the episodes of the frame
-    lam_sum: FloatArray  # [1+N]: how many prices of the second half of the run were added up, and their sums
+    drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
+    lam_sum: FloatArray  # [1+N]: number of frames in the second half of the run so far, and the sums of their prices
     totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
     explore: FloatArray  # [1]: probability of a random action
     episodes: NDArray[np.int64]  # [1]: how many episodes were played

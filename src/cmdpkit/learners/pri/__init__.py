@@ -1,14 +1,14 @@
 """PRI: prune, refine and identify one policy, as published.
 
 "Model-Free, Regret-Optimal Best Policy Identification in Online CMDPs" (arXiv 2309.15395). A base learner is run again
-and again to find which actions an optimum needs; then the few deterministic policies that are left are mixed, and at
+and again to find which actions an optimum needs. Then the few deterministic policies that are left are mixed, and at
 last the mixture is written as one Markov policy with at most N stochastic decisions. Output: that policy.
 Memory O(H S A (1 + N)), and O(H S) for each of the policies. Our own algorithm for the same purpose is `cl_pri`.
 
-Everything solves the problem with tightened thresholds rho + eps_rho. The phases are in `prune` and `refine`,
-where their departures are listed; constants and schedules are in `presets`. Preset "paper" is what the
-published runs are consistent with: long base runs judged by usage, an unrelaxed one-sided Decomposition-Opt, all plays
-used for estimates.
+All phases work on the problem with tightened thresholds rho + eps_rho. They are in `prune` and `refine`, whose
+docstrings list the departures from the paper; constants and schedules are in `presets`. The preset "paper" has the
+settings that agree with the published results: long base runs that are judged by usage, Decomposition-Opt one-sided and
+without relaxation, and estimates from all plays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
 PHASES = ("slack", "pruning by usage", "pruning by comparison", "refinement", "identification")
-NOT_YET = -1
+NOT_YET = -1  # in place of the first episode of a phase that has not begun
 
 
 class PRI(Learner):
@@ -104,8 +104,8 @@ class PRI(Learner):
         return self.pruning if self.refinement is None else self.refinement
 
     def _count(self, returns: FloatArray) -> None:
-        """Episodes were played, with returns [1+N, n]; the policies are made when pruning is over."""
-        add_up(returns, self.earned[self.begins.argmax()])  # of the phase that has begun last
+        """Count episodes that were played, with returns [1+N, n]; when pruning is over, begin refinement."""
+        add_up(returns, self.earned[self.begins.argmax()])  # to the phase that has begun last
         self.played += returns.shape[1]
         if self.refinement is None and self.pruning.done:
             self.refinement = self._refinement_of(self.pruning)
@@ -137,7 +137,7 @@ class PRI(Learner):
         return tuple((name, int(k)) for name, k in zip(PHASES, self.begins, strict=True) if k != NOT_YET)
 
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now."""
+        """Sentences about what looks wrong at this point of the run."""
         said: list[str] = []
         untested = int(self.pruning.untested.sum()) if self.pruning.done else 0
         if untested:
@@ -277,7 +277,7 @@ def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _test(row: FloatArray) -> dict[str, Any]:
-    """A line of `Pruning.tests`, readable."""
+    """A row of `Pruning.tests` for people to read."""
     x = dict(zip(TEST_COLUMNS, row.tolist(), strict=True))
     return {
         "step": int(x["step"]) + 1,

@@ -1,8 +1,8 @@
 """One run of a base learner inside an action set: the unit that pruning is made of.
 
 A base learner is any algorithm that needs nothing but K. It is told the action set D and the tightened thresholds
-through its `Spec` and starts with empty tables. Two things are read off it: how often each action was used, and what it
-earned, from its first episode on and after burn-in.
+through its `Spec` and starts with empty tables. Afterwards two things are taken from it: how often each action was
+used, and what it earned, counted from its first episode on and once more after burn-in.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class BaseRun:
         self.played += totals.shape[1]
 
     def usage(self) -> FloatArray:
-        """How often each action was used, [H, S, A], as if all of the run had been like the part the learner counts.
+        """How often each action was used, [H, S, A], scaled from the part that the learner counts to the whole run.
 
-        A learner that counts nothing is taken to have followed what it recommends, in every state all the time.
+        A learner that counts nothing is taken to have followed its recommended policy, and to have been in every state
+        at every step of all episodes.
         """
         counted = self.learner.usage()
         used = self.learner.recommend() if counted is None else counted
@@ -90,9 +91,10 @@ def under(prefix: str, state: State) -> dict[str, NDArray[Any]]:
 
 
 def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
-    """The algorithm called p.base for this spec: with its theory's constants, or as PRI was run ("paper").
+    """The algorithm called p.base for this spec.
 
-    Other algorithms than Triple-Q have one setting here, their default.
+    Triple-Q has the constants of its theory (preset "theory" of PRI), or the settings with which PRI seems to have been
+    published (preset "paper"). Other algorithms have their default preset.
     """
     name = p.base
     if name == "pri":

@@ -5,8 +5,8 @@
                 | sum_m alpha_m w_mn - rho_n | <= rad   for all n     (as printed), or
                 sum_m alpha_m w_mn >= rho_n             for all n     (one-sided, without relaxation)
 
-over *estimated* values v_m, w_mn. Where no weights satisfy that, the smallest margin min_n sum_m alpha_m w_mn - rho_n
-is maximised instead, and the weights say so.
+over *estimated* values v_m, w_mn. Where no weights satisfy the constraints, the smallest margin
+min_n sum_m alpha_m w_mn - rho_n is maximised instead, and the answer is marked as infeasible.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from cmdpkit.exact.highs import INFINITY, Basis, answer, basis_of, configured, program, run, start_from
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-TOLERANCE = 1e-9
-ROUNDING = 1e-9  # plays this far below a whole number are one
-COLD = -1  # basis status of a variable when there is no basis to start from
+TOLERANCE = 1e-9  # of the linear program
+ROUNDING = 1e-9  # a number of plays that is below a whole number by less than this counts as that number
+COLD = -1  # in place of the status of a variable when there is no basis to start from
 
 
 class Weights(NamedTuple):
     """A solution, and the basis to start the next one from."""
 
-    alpha: FloatArray  # [M]
-    feasible: bool
-    basis: Basis  # [1 + M + N + 1]: of t, the weights, the rows
+    alpha: FloatArray  # [M]: the weight of each policy
+    feasible: bool  # whether the weights meet the thresholds, by the estimates
+    basis: Basis  # [1 + M + N + 1]: the status of t, of the weights and of the rows
 
 
 class DecompositionOpt:

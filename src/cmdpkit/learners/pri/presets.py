@@ -12,44 +12,42 @@ from dataclasses import dataclass
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
 
-NOTICEABLE = 0.01  # of H: a difference in value that a comparison should notice
+NOTICEABLE = 0.01  # a difference in value, as a share of H, that a comparison should notice
 
 
 @dataclass(frozen=True)
 class PRIParams(Params):
     """Numbers that do not change during a run. Values and utilities are totals of an episode in unit scale."""
 
-    base: str  # base learner, any registered algorithm
-    base_random_ties: bool  # have Triple-Q break ties at random also where its settings do not
-    base_explore: (
-        float  # share of random actions of Triple-Q; 0: none, otherwise it fades to this as in its public code
-    )
-    K: int  # episodes of refinement; identification has what is left
-    eps_rho: float | None  # tightening of every threshold; None: from an estimate of the slack
-    slack_share: float  # such a tightening is at most this share of the slack
-    slack_episodes: int  # base run that estimates it
-    runs: int  # base runs that are decided by usage, and their episodes
-    run_episodes: int
+    base: str  # name of the base learner, any registered algorithm
+    base_random_ties: bool  # whether Triple-Q breaks ties at random even where its settings do not
+    base_explore: float  # share of random actions to which Triple-Q's exploration fades; 0 means no exploration
+    K: int  # number of episodes of refinement; identification has those that are left
+    eps_rho: float | None  # what is added to every threshold; None means that it follows from an estimate of the slack
+    slack_share: float  # a tightening that follows from the slack is at most this share of it
+    slack_episodes: int  # number of episodes of the base run that estimates the slack
+    runs: int  # number of base runs from which usage is counted
+    run_episodes: int  # number of episodes of each of these runs
     use_min: float  # an action is under-used at (h, s) if its uses are at most count_min plus this share of the visits
-    count_min: float
-    reach_min: float  # all actions are where at most this share of the episodes comes by
-    quorum: int  # it is removed if that happened in so many runs
-    compare: bool  # test what usage has left by comparing base runs
-    votes: int  # such comparisons per test; the majority decides
-    compare_episodes: int  # of each base run
-    tol_value: float  # how much value, and how much of a tightened threshold, a smaller action set may miss
-    tol_utility: float
-    two_sided: bool  # a smaller set that earns *more* than that is refused too
+    count_min: float  # see use_min
+    reach_min: float  # all actions of (h, s) are under-used if at most this share of the episodes comes there
+    quorum: int  # an action is removed if it was under-used in at least this many runs
+    compare: bool  # whether the actions that usage has left are tested by comparing base runs
+    votes: int  # number of comparisons per test; the majority decides
+    compare_episodes: int  # number of episodes of each base run of a comparison
+    tol_value: float  # how much value a smaller action set may lose in a comparison
+    tol_utility: float  # by how much a smaller action set may miss a tightened threshold in a comparison
+    two_sided: bool  # whether a smaller set that gains more than tol_value is refused as well
     burn_in: float  # share of a base run that averages leave out
-    early_stop: bool  # end a comparison as soon as the smaller set's regret or violation is too large to pass
-    prune_max: int  # episodes that pruning may take
-    floor: float  # smallest weight of a policy in refinement, and largest sum of all of these
-    floor_total: float
-    band: bool  # utilities within rad_t of the tightened thresholds; otherwise at least at them
-    first_block: bool  # estimates use the first floor * sqrt K plays of a round only; otherwise all
-    release: bool  # no floor in identification, where nothing is estimated any more
-    draw_each: bool  # draw the policy anew in every episode (no cancellation); otherwise play them in turn
-    max_policies: int  # policies that refinement takes
+    early_stop: bool  # whether a comparison ends once the smaller set's regret or violation is too large to pass
+    prune_max: int  # largest number of episodes that pruning may take
+    floor: float  # smallest weight of a policy in refinement
+    floor_total: float  # largest sum of all the smallest weights
+    band: bool  # whether utilities have to be within rad_t of the tightened thresholds; otherwise at least at them
+    first_block: bool  # whether estimates use only the first floor * sqrt K plays of a round; otherwise they use all
+    release: bool  # whether the floor is given up in identification, where nothing is estimated any more
+    draw_each: bool  # whether the policy is drawn anew in every episode; otherwise the policies are played in turn
+    max_policies: int  # largest number of policies that refinement takes
 
     def __post_init__(self) -> None:
         whole = ("K", "runs", "run_episodes", "quorum", "votes", "compare_episodes", "max_policies", "prune_max")

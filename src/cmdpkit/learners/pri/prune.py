@@ -1,20 +1,26 @@
 """Pruning: which actions the optimum does not need, found by running a base learner again and again.
 
-Two ways. *Usage*: after several fresh base runs, an action that most of them hardly used goes. *Comparison*: an action
-a at (h, s) that usage left is put to two tests, Compare(D, D without a) and Compare(D, D with a alone at (h, s)), each
-by majority over votes; if the smaller set is as good, it becomes D. What passes neither is part of a stochastic
-decision. Of several optimal solutions one survives: as long as D holds two, an action can be spared.
+There are two ways to find out. *Usage*: after several fresh base runs, an action that most of them hardly used is
+removed. *Comparison*: an action a at (h, s) that usage has left is put to two tests, Compare(D, D without a) and
+Compare(D, D with a alone at (h, s)), each of which is decided by a majority of votes. If the smaller set is as good, it
+becomes D. An action that passes neither test is part of a stochastic decision. If there are several optimal solutions,
+one of them survives, because as long as D holds two of them some action can be spared.
 
-The paper (arXiv 2309.15395) is read with one level of votes: Compare is a single trial, as its own count of episodes
-has it. Guards it lacks: no set is ever emptied, the most used action stays; decisions
-with one action are not tested; averages leave out a burn-in; least used actions are tested first, "alone" first for an
-action used more than half the time; of two actions one is tested, because the tests of the other are the same.
+The paper (arXiv 2309.15395) is read with one level of votes: Compare is a single trial, which agrees with the paper's
+own count of episodes. We add what the paper does not say:
+
+- No set is ever emptied; the most used action stays.
+- Decisions with a single action are not tested.
+- Averages leave out a burn-in.
+- The least used actions are tested first. For an action that is used more than half the time, the test "alone" comes
+  first.
+- Where two actions are left, only one of them is tested, because the tests of the other are the same.
 
 The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
-not printed. Here it is as large as a run over the whole length may make it and still pass, beside what the run with all
+not printed. Here it is as large as a run over the whole length may make it and still pass, plus what the run with all
 of D lost while it was learning. Both are counted from the first episode on, burn-in included.
 
-The functions decide by arrays alone; the class `Pruning` plays.
+The functions of this module decide from arrays alone; the class `Pruning` plays the episodes.
 """
 
 from __future__ import annotations
@@ -33,24 +39,24 @@ from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
 SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for
-LOOKS = 100  # times that early stop looks at a comparison
+LOOKS = 100  # how many times early stop checks a base run
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
 class Rule(NamedTuple):
-    """When a smaller action set is as good."""
+    """When a smaller action set counts as good as the larger one."""
 
-    rho: FloatArray  # [N], tightened
-    tol_value: float
-    tol_utility: float
-    two_sided: bool
+    rho: FloatArray  # [N]: tightened thresholds
+    tol_value: float  # how much value the smaller set may lose
+    tol_utility: float  # by how much it may miss a tightened threshold
+    two_sided: bool  # whether a set that gains more than tol_value is refused as well
 
 
 def underused(usage: FloatArray, p: PRIParams) -> BoolArray:
-    """Where an action's uses [H, S, A] are at most count_min plus a share use_min of the visits of its (h, s).
+    """Which actions [H, S, A] have at most count_min uses plus a share use_min of the visits of their (h, s).
 
-    So are all actions of a (h, s) that at most a share reach_min of the episodes came to: the uses of a base learner
-    that was there only to look around say nothing about the optimum.
+    All actions of an (h, s) that at most a share reach_min of the episodes reached count as under-used too: a base
+    learner that went there only to explore says nothing about the optimum.
     """
     visits = usage.sum(axis=-1, keepdims=True)
     episodes = visits.sum(axis=1, keepdims=True)
@@ -80,7 +86,10 @@ def conditional(usage: FloatArray) -> FloatArray:
 
 
 def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, int, int] | None:
-    """The action to test next: the least used one not flagged, where there is a choice; None when all are through."""
+    """The action to test next, or None if there is none.
+
+    It is the least used action that was not tested yet, among those of decisions with several actions.
+    """
     open_ = D & ~flagged & (D.sum(axis=-1, keepdims=True) > 1)
     if not open_.any():
         return None
@@ -104,7 +113,7 @@ def reduced(D: BoolArray, at: tuple[int, int, int], kind: int) -> BoolArray:
 
 
 def verdict(reference: FloatArray, tally: FloatArray, rule: Rule) -> bool:
-    """Compare's answer at face value: the smaller set (tally) earns as much as D (reference) and meets thresholds."""
+    """Compare's answer by the averages alone: the smaller set (tally) earns as much as D (reference) and meets rho."""
     mean = means(tally)
     lost = float(means(reference)[0] - mean[0])
     as_good = abs(lost) <= rule.tol_value if rule.two_sided else lost <= rule.tol_value
@@ -173,7 +182,7 @@ class Pruning(Saved):
         return waiting if self.p.compare else np.zeros_like(waiting)
 
     def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
-        """Play some of the episodes of out [1+N, n], and fill them in; how many it were."""
+        """Play at most n episodes and write their totals into the first columns of out [1+N, n]; returns how many."""
         run = self._running()
         n = min(int(out.shape[1]), self._look - run.played % self._look, run.left)
         run.play(source, rng, out[:, :n])
@@ -196,14 +205,14 @@ class Pruning(Saved):
         self._played(run, 1)
 
     def _played(self, run: BaseRun, n: int) -> None:
-        """n episodes more; a base run ends when all are played, or at a look of early stop."""
+        """Count n episodes; end the base run if all of it was played or early stop finds it decided."""
         self.played += n
         if run.left == 0 or (run.played % self._look == 0 and self._hopeless(run)):
             self._end_run(run)
 
     @property
     def _look(self) -> int:
-        """Episodes between two looks of early stop at a base run."""
+        """Episodes between two checks of a base run by early stop."""
         return max(self._running().spec.K // LOOKS, 1)
 
     def _running(self) -> BaseRun:
@@ -225,7 +234,10 @@ class Pruning(Saved):
         return Rule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
 
     def _begin(self) -> BaseRun | None:
-        """A fresh base run for the stage; the one for the slack asks for more utility than there is, of all kinds."""
+        """A fresh base run for the present stage, or None when pruning is over.
+
+        The run that estimates the slack has its thresholds raised by H, so that it cares for utilities alone.
+        """
         spec, p = self.spec, self.p
         if self.stage == DONE:
             return None
@@ -278,7 +290,10 @@ class Pruning(Saved):
         self.kind, self.yes, self.no, self.stage = kind, 0, 0, REFERENCE
 
     def _vote(self, run: BaseRun) -> None:
-        """One trial is over; once the majority is certain, so is the test. A run that early stop ended has failed."""
+        """Count the vote of a trial, and end the test once further votes cannot change the majority.
+
+        A run that early stop ended has failed.
+        """
         passed = not self._hopeless(run) and verdict(self.reference, run.tally, self._rule())
         self.yes, self.no = self.yes + passed, self.no + (not passed)
         majority = self.p.votes // 2 + 1

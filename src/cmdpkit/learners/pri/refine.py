@@ -2,14 +2,14 @@
 
 *Refinement* (arXiv 2309.15395) plays the M policies of D in rounds of sqrt K episodes, each for its share
 of the round, and finds the shares anew after every round from the returns so far (Decomposition-Opt). *Identification*
-keeps the last shares and counts visits: how often each action was taken, by step and state, is the one Markov policy
-with the occupancy of the mixture. Policies are played in turn; drawn anew in every episode (`draw_each`), the policy of
-an episode is the mixture itself, and nothing needs to cancel.
+keeps the last shares and counts visits: the frequencies of the actions, by step and state, are the one Markov policy
+that has the occupancy of the mixture. By default the policies are played in turn. With `draw_each` one of them is drawn
+in every episode; then the policy of an episode is the mixture itself, and no episode has to make up for another.
 
-Departures: plays are rounded by largest remainders, and what that leaves over is carried to the next round (left alone,
-the same rounding in every round costs order sqrt K); the floor is lowered where M of them would exceed 1; estimates
-divide by actual plays; a round has at least M episodes; and where D has more than `max_policies` policies, those are
-taken whose actions the base runs visited most.
+Departures: plays are rounded by largest remainders, and what that leaves over is carried to the next round (otherwise
+the same rounding in every round would cost a regret of order sqrt K); the floor is lowered where M times the floor
+would exceed 1; estimates divide by the actual number of plays; a round has at least M episodes; and where D has more
+than `max_policies` policies, those are taken whose actions the base runs visited most.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset, step
 
 REFINE, IDENTIFY = 0, 1
-DRAWN = -1  # in place of a policy's number: drawn in every episode
+DRAWN = -1  # in place of the number of a policy: one is drawn in every episode
 
 
 def policies_in(D: BoolArray) -> int:
@@ -95,27 +95,27 @@ class Refinement(Saved):
         self.rounds = max(p.K // self.plays_per_round, 1)
         self.floor = p.floor_of(M)
         self.phase = REFINE if M > 1 else IDENTIFY
-        self.round = 0  # of this phase
+        self.round = 0  # number of rounds of this phase that are over
         self.block = 0  # number of the policy that is being played
-        self.played = 0  # episodes of it in this round
-        self.fresh = True  # whether the block has not begun
-        self.alpha = np.full(M, 1.0 / M)  # weights of the policies
-        self.sums = np.zeros((M, 2 + spec.N))  # returns that count: how many, reward, utilities
-        self.taken = np.zeros(M, dtype=np.int64)  # plays of the round that were counted
-        self.plays = np.zeros((2, M), dtype=np.int64)  # by phase
-        self.reached = np.zeros((2, M, spec.H * spec.S), dtype=np.int64)  # visits of every (h, s), by phase
-        self.history = np.zeros((0, 1 + M))  # round, weights
-        self.rounds_short = 0  # rounds without feasible weights
+        self.played = 0  # number of episodes of that policy in this round
+        self.fresh = True  # whether no episode of the block was played yet
+        self.alpha = np.full(M, 1.0 / M)  # [M]: weights of the policies
+        self.sums = np.zeros((M, 2 + spec.N))  # [M, 2+N]: number of returns that count, their reward and utilities
+        self.taken = np.zeros(M, dtype=np.int64)  # [M]: plays of this round whose returns were counted
+        self.plays = np.zeros((2, M), dtype=np.int64)  # [2, M]: plays of every policy in each phase
+        self.reached = np.zeros((2, M, spec.H * spec.S), dtype=np.int64)  # [2, M, H*S]: visits in each phase
+        self.history = np.zeros((0, 1 + M))  # one row for some of the rounds: number of the round, and the weights
+        self.rounds_short = 0  # number of rounds in which no weights met the thresholds
         self.last_short = False  # whether the last round was one of these
         self.lp = DecompositionOpt(M, spec.N)
         self.basis = self.lp.cold.copy()  # of the last solution, where the next one starts
-        self.carry = np.zeros(M)  # plays owed to each policy by rounding
+        self.carry = np.zeros(M)  # [M]: plays that rounding has withheld from each policy so far
         self._drawn = 0  # number of the policy of the running episode, when it is driven step by step
-        self._steps = 0  # and how many of its steps are over
+        self._steps = 0  # number of steps of that episode that are over
         self._size_blocks()
 
     def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
-        """Play some of the episodes of out [1+N, n], and fill them in; how many it were."""
+        """Play at most n episodes and write their totals into the first columns of out [1+N, n]; returns how many."""
         m = DRAWN if self.p.draw_each else self.block
         if self.fresh and self.p.draw_each:
             _show_mixture(source.meter, self.choices, self.alpha, self._usable)
@@ -167,7 +167,7 @@ class Refinement(Saved):
         return int(self.choices[self._drawn, i])
 
     def _ended(self, n: int) -> None:
-        """n episodes of the block are over."""
+        """Count n episodes of the block; begin the next block when this one is over."""
         self.played, self.fresh = self.played + n, False
         if self.played == self.sizes[self.block]:
             self._next_block()
@@ -179,7 +179,7 @@ class Refinement(Saved):
         return max(int(self.floor * self.plays_per_round), 1) if self.p.first_block else self.plays_per_round
 
     def _size_blocks(self) -> None:
-        """Episodes of each block of a round; a block without any is passed over."""
+        """Divide a round into blocks of episodes, and begin the first block that has any."""
         if self.p.draw_each:
             self.sizes = np.array([self.plays_per_round])
         else:
@@ -206,7 +206,7 @@ class Refinement(Saved):
         self._size_blocks()
 
     def _decompose(self, floor: float) -> None:
-        """New weights, once every policy was played."""
+        """Find new weights; before every policy was played, the weights stay as they are."""
         if not self.sums[:, 0].all():
             return
         p, t = self.p, self.round
@@ -225,9 +225,10 @@ class Refinement(Saved):
         return self.recommend() if self.p.draw_each else self._one_hot(self.choices[self.block])
 
     def recommend(self) -> FloatArray:
-        """The Markov policy with the mixture's occupancy, from visits; the most used action where there were none.
+        """The Markov policy with the occupancy of the mixture, estimated from visits.
 
-        In identification only its own visits count, once every policy of the mixture was played there.
+        In states without visits it takes the most used action. Only visits of identification count, as soon as every
+        policy of the mixture was played in that phase.
         """
         used = self.alpha > 0
         full = [phase for phase in (IDENTIFY, REFINE) if self.plays[phase][used].all()]
@@ -246,7 +247,7 @@ class Refinement(Saved):
 
 
 def _show_mixture(meter: Meter, choices: NDArray[np.uint64], alpha: FloatArray, usable: BoolArray) -> None:
-    """Let the meter count the mixture itself from now on, by the values it finds for its parts."""
+    """Let the meter count the mixture as the policy of the next episodes, by the values of the policies in it."""
     if meter.every == 0:
         return
     values = np.zeros_like(meter.values)

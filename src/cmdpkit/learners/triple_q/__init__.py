@@ -35,7 +35,7 @@ from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
-MISSED = 0.005  # times H: being short by this much per episode, after half of the run, is not burn-in
+MISSED = 0.005  # times H: a shortfall per episode that is worth a warning after half of the run
 
 
 class TripleQ(Learner):
@@ -88,7 +88,10 @@ class TripleQ(Learner):
         return self._act(s, rng)
 
     def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and learn from the episode: no choice depended on that."""
+        """Note the last step's reward and utilities [1+N], and learn from the episode.
+
+        Learning can wait until now because no choice within an episode depends on what was learned in it.
+        """
         done = self._episode_so_far
         done.earn(signals)
         learn(self.learned, self.constants, done.states, done.actions, done.signals, done.rng)
@@ -101,7 +104,7 @@ class TripleQ(Learner):
         return action
 
     def episodic(self) -> Episodes:
-        """The learner for an owner of the environment who notes the steps himself."""
+        """The learner in the form that is driven by whole episodes."""
         return Episodes(self)
 
     def behaviour(self) -> FloatArray:
@@ -112,16 +115,20 @@ class TripleQ(Learner):
         return pi
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] with the occupancy of the last half to three quarters of the run: no single iterate is as good.
+        """pi [H, S, A] with the occupancy of the last half to three quarters of the run.
 
-        Where the run did not go in that time, the greedy action.
+        It is better than the policy of any single episode. In states that the run did not reach in that time it takes
+        the greedy action.
         """
         used = self.usage()
         reached = used.sum(axis=-1, keepdims=True)
         return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
 
     def usage(self) -> FloatArray:
-        """How often each (h, s, a) was used since the number of frames last but one doubled, [H, S, A]."""
+        """How often each (h, s, a) was used, [H, S, A], in the last half to three quarters of the run.
+
+        Counting began when the number of frames reached the power of 2 before the most recent one.
+        """
         spec, t = self.spec, self.learned
         used: FloatArray = np.rint(t.usage.sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
         return used.reshape(spec.H, spec.S, spec.A)
@@ -157,10 +164,10 @@ class TripleQ(Learner):
 class EpisodeSoFar:
     """The running episode, when it is driven step by step."""
 
-    states: IntArray  # [H]
-    actions: IntArray  # [H]
-    signals: FloatArray  # [H, 1+N]: reward and utilities
-    rng: Stream  # what random actions are drawn from
+    states: IntArray  # [H]: the state at each step
+    actions: IntArray  # [H]: the action taken at each step
+    signals: FloatArray  # [H, 1+N]: reward and utilities of each step
+    rng: Stream  # the stream that random actions are drawn from
     steps: int = 0  # how many steps are over
 
     @classmethod
@@ -176,7 +183,10 @@ class EpisodeSoFar:
 
 
 class Episodes:
-    """Triple-Q driven from outside, learning when an episode ends: no step looks back, so it comes to the same."""
+    """Triple-Q driven by whole episodes: it learns when an episode ends.
+
+    No choice within an episode depends on what was learned in it, so this is the same algorithm, to the bit.
+    """
 
     def __init__(self, learner: TripleQ) -> None:
         self.learned, self.constants, self.S = learner.learned, learner.constants, learner.spec.S

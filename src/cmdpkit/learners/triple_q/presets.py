@@ -10,31 +10,35 @@ from cmdpkit.learners import Params, Spec
 
 @dataclass(frozen=True)
 class TripleQParams(Params):
-    """Numbers that do not change during a run. Values are in unit scale; H - h is what steps h.. can still earn."""
+    """Numbers that do not change during a run. Values are in unit scale.
 
-    frame: int  # episodes between two updates of the queues
+    The thresholds are tightened by what would repay the realised violation and the margin over the next `window`
+    episodes, or over those that are left, but by no less than `eps_low` and no more than `eps_high`.
+    """
+
+    frame: int  # number of episodes between two updates of the queues
     eta: float  # a queue Z counts as the multiplier Z / eta
-    steady: float  # where frames swing around a bound by more than this, its queue moves by so much less
-    chi: float  # learning rate (chi + 1) / (chi + t) at the t-th visit
+    steady: float  # a queue is damped where frames swing around its bound by more than this, in proportion to the swing
+    chi: float  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
     keep: float  # share of a visit count that survives the end of a frame
-    reward_bonus: float  # bonus / sqrt(bonus_offset + t) is added to what the t-th visit has seen
-    utility_bonus: float
-    bonus_offset: float
-    stepwise: bool  # optimism is H - h at step h; otherwise H everywhere
-    reward_start: float  # Q of an untried action, as a share of that
-    reward_ceiling: float  # Q lifted above this share of it is set back to the start
-    reward_lift: float  # added to all of Q over a run of K episodes, a part at the end of each frame
-    utility_lift: float  # and to all of C
-    lift_power: float  # lifted after k episodes: the share (k / K) ** lift_power
-    realised: bool  # the queues are driven by realised utilities; otherwise by the estimates C at the first step
-    eps_low: float  # smallest and largest tightening of the thresholds; in between it is what repays the
-    eps_high: float  # realised violation, and the margin, over the next `window` episodes or those that are left
-    margin: float
-    window: float
-    random_ties: bool  # where several actions look best as a frame begins, take one at random, not the first
+    reward_bonus: float  # reward_bonus / sqrt(bonus_offset + t) is added to the reward at the t-th visit
+    utility_bonus: float  # the same for the utilities
+    bonus_offset: float  # see reward_bonus
+    stepwise: bool  # whether optimistic values at step h are H - h, all that can still be earned; otherwise they are H
+    reward_start: float  # Q of an untried action, as a share of the optimistic value
+    reward_ceiling: float  # a Q that is lifted above this share of the optimistic value is set back to its start
+    reward_lift: float  # what is added to every Q over a run of K episodes, a part of it at the end of each frame
+    utility_lift: float  # the same for every C
+    lift_power: float  # the share of the lift that was added after k episodes is (k / K) ** lift_power
+    realised: bool  # whether realised utilities drive the queues; otherwise the estimates C at the first step do
+    eps_low: float  # smallest tightening of the thresholds; it may be negative
+    eps_high: float  # largest tightening of the thresholds
+    margin: float  # surplus in the total of each utility over the whole run that the tightening aims at
+    window: float  # number of episodes over which a violation is repaid
+    random_ties: bool  # whether ties between the best actions are broken at random when a frame begins
     explore: float  # probability of a random action
-    explore_start: float  # probability of another random draw, multiplied by explore_decay after every episode
-    explore_decay: float
+    explore_start: float  # further probability of a random action, which fades
+    explore_decay: float  # explore_start is multiplied by this after every episode
 
     def __post_init__(self) -> None:
         for name in ("frame", "eta", "steady", "window", "lift_power"):

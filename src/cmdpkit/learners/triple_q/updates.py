@@ -18,7 +18,7 @@ from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
-NOTHING = -0.0  # unlike 0.0, it adds to a number without a trace, so the compiler drops the addition
+NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can leave the addition out
 Flag = Literal[True] | None
 
 
@@ -38,20 +38,20 @@ class Constants(NamedTuple):
     ceiling: FloatArray  # [H, 1+N]: values lifted above this start afresh
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
-    K: float  # episodes of the whole run; this and the following are explained in `presets`
-    frame: int
-    eta: float
-    steady: float
-    chi: float
-    keep: float
-    bonus_offset: float
-    lift_power: float
-    eps_low: float
-    eps_high: float
-    margin: float
-    window: float
-    explore: float
-    explore_decay: float
+    K: float  # number of episodes of the whole run; the next fields are parameters, see `TripleQParams`
+    frame: int  # number of episodes between two updates of the queues
+    eta: float  # a queue Z counts as the multiplier Z / eta
+    steady: float  # swing of frames around a bound from which on its queue is damped
+    chi: float  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
+    keep: float  # share of a visit count that survives the end of a frame
+    bonus_offset: float  # the bonus of the t-th visit is bonus / sqrt(bonus_offset + t)
+    lift_power: float  # the share of the lift that was added after k episodes is (k / K) ** lift_power
+    eps_low: float  # smallest tightening of the thresholds
+    eps_high: float  # largest tightening of the thresholds
+    margin: float  # surplus of the total of each utility that the tightening aims at
+    window: float  # number of episodes over which a violation is repaid
+    explore: float  # probability of a random action
+    explore_decay: float  # the fading part of that probability is multiplied by this after every episode
     has_bonus: Flag  # whether there is a bonus
     explores: Flag  # whether some actions are random
     estimated: Flag  # whether the queues are driven by C at the first step, not by realised utilities
@@ -63,14 +63,14 @@ class Learned(NamedTuple):
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
     best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
-    second: FloatArray  # [(H+1)*S]: largest weighted value of the others; while the best is above, no search is needed
+    second: FloatArray  # [(H+1)*S]: largest weighted value of the other actions; a search is due if `best` falls below
     weight: FloatArray  # [N]: Z / eta, the price of each utility
     queue: FloatArray  # [N]: Z
-    short: FloatArray  # [N]: by how much the last frame fell short, tightening included
-    swing: FloatArray  # [N]: half the way between two frames on either side of the bound, the largest of late
+    short: FloatArray  # [N]: by how much the last frame fell short of the tightened threshold, per episode
+    swing: FloatArray  # [N]: largest recent half distance between two frames in a row on either side of the bound
     debt: FloatArray  # [N]: realised violation of all frames that have ended
-    drive: FloatArray  # [N]: C at the first step, summed over the frame's episodes
-    earned: FloatArray  # [1+N]: realised signals, summed over the frame's finished episodes
+    drive: FloatArray  # [N]: C at the first step, summed over the episodes of the running frame
+    earned: FloatArray  # [1+N]: realised reward and utilities, summed over the finished episodes of the running frame
     totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
     explore: FloatArray  # [2]: probability of a random action, and its fading part
     frames: NDArray[np.int64]  # [1]: how many frames have ended
@@ -194,10 +194,11 @@ def _end_frame(learned, c, rng):
 
 @inlined
 def _damped(learned, c, n, short):
-    """What a frame that fell short by so much adds to queue n: less, if frames swing widely from side to side.
+    """What is added to queue n after a frame that fell `short` of its bound: less where frames swing widely around it.
 
     A queue that is pushed across the right price and back makes the learner jump between two extremes for ever. The
-    damping changes over a whole window only, so that what is above and what is below the bound still weigh the same.
+    damping itself changes slowly, over a whole window, so that frames above and below the bound still have the same
+    weight.
     """
     turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
     learned.short[n] = short
@@ -221,7 +222,7 @@ def _lift(learned, c, share):
 
 @inlined
 def _count(learned, c, doubled):
-    """Count the frame's visits as usage, where a doubling of the number of frames retires the older half."""
+    """Count the frame's visits as usage; when the number of frames has doubled, the older half is dropped."""
     for j in range(np.uint64(len(learned.kept))):
         visits = learned.cells[j, len(c.bonus)]
         learned.usage[1, j] += visits - learned.kept[j]
@@ -243,7 +244,7 @@ def scan(learned, c):
 def _search(learned, c, i):
     """Find the best action of row i = h*S + s and the value of the runner-up; ties go to the lower action.
 
-    Written without branches: which action is best is as good as random for the processor to guess.
+    Written without branches: a processor cannot predict which action is best, and a wrong prediction costs time.
     """
     best, top, second = ZERO, -np.inf, -np.inf
     for a in range(c.A):
