@@ -131,8 +131,8 @@ def test_the_command_line_takes_a_class_of_the_current_folder(project):
 @pytest.mark.parametrize(
     ("algo", "said"),
     [
-        ("no_such:Mine", r"algorithm 'no_such:Mine': there is no module 'no_such' in the current directory"),
-        ("my_learners:Yours", r"unknown class in my_learners 'Yours'; known are Mine"),
+        ("no_such:Mine", r"algorithm 'no_such:Mine': there is no module 'no_such' in the current folder"),
+        ("my_learners:Yours", r"the module 'my_learners' has no 'Yours'; known are .*Mine"),
         ("my_places:line", r"algorithm 'my_places:line' is not a class that inherits from cmdpkit.Learner"),
         (3, r"algo is 3, expected the name of an algorithm, 'module:Class' or a class"),
     ],

@@ -8,6 +8,7 @@ import re
 import sys
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.validate import nearest
 
 REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -43,7 +44,8 @@ def referenced(text: str, what: str) -> object:
         ) from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise CmdpkitError(f"{what} {text!r}: the module {module!r} has no {name!r}")
+            public = [x for x in vars(found) if not x.startswith("_")]
+            raise CmdpkitError(f"{what} {text!r}: the module {module!r} has no {name!r}{nearest(part, public)}")
         found = getattr(found, part)
     return found
 

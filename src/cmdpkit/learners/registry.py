@@ -8,8 +8,6 @@ The folder is the registry: the algorithm ``opt-dual`` is the file ``opt_dual.py
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
@@ -17,6 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.references import is_reference, referenced
 from cmdpkit.learners.contract import Learner
 from cmdpkit.model.validate import index_of
 
@@ -87,7 +86,9 @@ def resolve(algo: str | type[Learner]) -> type[Learner]:
     if algo in names():
         return _own(importlib.import_module(f"{FOLDER}.{algo.replace('-', '_')}"))
     if ":" in algo:
-        return _imported(algo)
+        if not is_reference(algo):
+            raise CmdpkitError(f"algorithm {algo!r}, expected package.module:Class")
+        return _learner(referenced(algo, "algorithm"), algo)
     registered = _entries()
     if algo not in registered:
         index_of("algorithm", [*names(), *installed()], algo)
@@ -126,28 +127,6 @@ def _own(module: ModuleType) -> type[Learner]:
     if len(found) != 1:
         raise RuntimeError(f"{module.__name__} defines {len(found)} learners with a title, expected one")
     return found[0]
-
-
-def _imported(text: str) -> type[Learner]:
-    """The class that "package.module:Class" names."""
-    module_name, _, class_name = text.partition(":")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module was found, and something that it imports was not
-        raise CmdpkitError(
-            f"algorithm {text!r}: there is no module {error.name!r} in the current directory or among the installed "
-            "packages"
-        ) from None
-    except (ValueError, TypeError):  # "" or ".x"
-        raise CmdpkitError(f"algorithm {text!r}, expected package.module:Class") from None
-    known = [name for name, x in vars(module).items() if isinstance(x, type) and issubclass(x, Learner)]
-    if class_name not in vars(module):
-        index_of(f"class in {module_name}", known or ["none that inherits from cmdpkit.Learner"], class_name)
-    return _learner(vars(module)[class_name], text)
 
 
 def _learner(found: object, text: str) -> type[Learner]:
