@@ -86,7 +86,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "r None": ({"r": None}, r"r has shape \(\)"),
     "r with other steps": ({"r": np.zeros((4, 2, 2))}, r"r has 4 steps, expected 1 \(stationary\) or horizon = 3"),
     "r with NaN": ({"r": changed(R, (1, 0), NAN)}, r"r\[s=1, a=0\] is nan, expected a finite number"),
-    "r with infinity": ({"r": changed(R, (1, 0), -INF)}, r"r\[s=1, a=0\] is -inf, expected a finite number"),
+    "r with infinity": ({"r": changed(R, (1, 0), INF)}, r"r\[s=1, a=0\] is inf, expected a finite number"),
     "r whose totals overflow": ({"r": R + 1e308}, r"r\[s=0, a=0\] is 1e\+308, expected at most .* totals are finite"),
     "r too large for a float": ({"r": [[HUGE, 0], [0, 0]]}, r"r must be an array of numbers: .*too large"),
     "r of dates": ({"r": np.zeros((2, 2), "M8[D]")}, r"r must be an array of numbers: got an array of datetime64"),

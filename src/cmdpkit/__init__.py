@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit.errors import CmdpkitError as CmdpkitError
+    from cmdpkit.errors import InputWarning as InputWarning
     from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.errors import RunFailed as RunFailed
     from cmdpkit.exact.diagnosis import diagnose as diagnose
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
-    "errors": ("CmdpkitError", "RoundingWarning", "RunFailed"),
+    "errors": ("CmdpkitError", "InputWarning", "RoundingWarning", "RunFailed"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
     "exact.solver": ("Solution", "solve"),

@@ -26,7 +26,13 @@ class CmdpkitError(ValueError):
         super().__init__(printable(str(message)))
 
 
-class RoundingWarning(UserWarning):
+class InputWarning(UserWarning):
+    """Something in the input was understood although it was not said properly; the message says how it was taken."""
+
+    __module__ = "cmdpkit"
+
+
+class RoundingWarning(InputWarning):
     """Probabilities in the input were rounded and had to be corrected; the message says by how much."""
 
     __module__ = "cmdpkit"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import INTERRUPTED, CmdpkitError, RoundingWarning, printable
+from cmdpkit.errors import INTERRUPTED, CmdpkitError, InputWarning, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,14 +50,14 @@ def _warnings_as_notes() -> Iterator[None]:
     said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if not issubclass(category, RoundingWarning):
+        if not issubclass(category, InputWarning):
             usual(message, category, *rest, **more)
         elif str(message) not in said:
             said.add(str(message))
             typer.echo(f"note: {printable(str(message))}", err=True)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RoundingWarning)
+        warnings.simplefilter("always", InputWarning)
         usual, warnings.showwarning = warnings.showwarning, show
         yield
 

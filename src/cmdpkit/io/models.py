@@ -18,7 +18,7 @@ from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.describe import Tables, tables_of
 from cmdpkit.io.formats.document import model_of
-from cmdpkit.io.formats.source import read_text, reading, suffix_of
+from cmdpkit.io.formats.source import Mistakes, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.validate import Name
@@ -73,11 +73,12 @@ def read_model(
         if suffix == ".npz":
             return npz_model.read(path, renormalise=renormalise)
         text = read_text(path)
+        mistakes = Mistakes(path)
         if suffix == ".csv":
-            document = csv_model.parse(path, text, overrides)
+            document = csv_model.parse(path, text, overrides, mistakes)
         else:
             document = toml_text.parse(path, text, Written) if suffix == ".toml" else json_text.parse(path, text)
-        return model_of(path, document, renormalise=renormalise)
+        return model_of(path, document, mistakes, renormalise=renormalise)
 
 
 def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

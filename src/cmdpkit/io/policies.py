@@ -130,7 +130,7 @@ def _parse_csv(path: Path, text: str) -> Table:
         if row["action"] in table:
             same = "step, state and action" if timed else "state and action"
             Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row["probability"], Written)
+        table[row["action"]] = csv_text.number(row["probability"], Written, comma=sheet.comma)
         table.lines[row["action"]] = row.line
     return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 

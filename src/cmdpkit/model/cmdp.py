@@ -24,7 +24,17 @@ from cmdpkit.model.rounding import corrected_rows, report
 from cmdpkit.model.scale import Scale as Scale
 from cmdpkit.model.scale import scale_of
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import Name, action_mask, frozen, index_of, masked, names_of, read_signal, table
+from cmdpkit.model.validate import (
+    Name,
+    action_mask,
+    frozen,
+    index_of,
+    masked,
+    names_of,
+    read_signal,
+    table,
+    without_forbidden,
+)
 
 if TYPE_CHECKING:
     from cmdpkit.running.gym import CMDPEnv
@@ -58,7 +68,8 @@ class CMDP:
     horizon : H, needed when nothing given depends on the step and there is no discount or criterion
     discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
     criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
-    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
+    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored. A reward of
+        -inf says the same, with an `InputWarning`.
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
     renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
@@ -115,6 +126,7 @@ class CMDP:
         if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
+        allowed, notes = without_forbidden(r, allowed)
         constraints = tuple(c.over(judged.steps) for c in constraints)
         vars(self).update(
             criterion=judged,
@@ -149,7 +161,7 @@ class CMDP:
         for n, x in enumerate(utilities):
             stacked[n] = x
         mu, moved = read_start(mu, S, self.state_index, renormalise=renormalise)
-        vars(self).update(kernel=kernel, mu=frozen(mu), notes=())
+        vars(self).update(kernel=kernel, mu=frozen(mu), notes=notes)
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
         report(self, max(correction, moved))
 

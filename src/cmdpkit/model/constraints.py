@@ -13,6 +13,14 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers, table
 
 Sense = Literal["at_least", "at_most"]
+SENSES: dict[str, Sense] = {  # every way in which a sense may be written
+    "at_least": "at_least",
+    "at_most": "at_most",
+    ">=": "at_least",
+    "≥": "at_least",
+    "<=": "at_most",
+    "≤": "at_most",
+}
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,12 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise CmdpkitError(f"a constraint's name must be a non-empty string, got {quoted(self.name)}")
-        if not isinstance(self.sense, str) or self.sense not in ("at_least", "at_most"):
+        if not isinstance(self.sense, str) or self.sense not in SENSES:
             raise CmdpkitError(
-                f"constraint {quoted(self.name)}: sense is {quoted(self.sense)}, expected 'at_least' or 'at_most'"
+                f"constraint {quoted(self.name)}: sense is {quoted(self.sense)}, expected 'at_least' or 'at_most', "
+                "which may be written '>=' and '<='"
             )
+        object.__setattr__(self, "sense", SENSES[self.sense])
         try:
             if isinstance(self.bound, (str, bytes, bool)):
                 raise TypeError

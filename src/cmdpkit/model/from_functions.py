@@ -226,7 +226,7 @@ def _number(f: Function, value: Any, *place: Any) -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
-    if not math.isfinite(number):
+    if not math.isfinite(number) and not (f.what == "reward" and number == -math.inf):  # -inf means "not allowed"
         raise CmdpkitError(f"{where} is {number}, expected a finite number")
     return number
 

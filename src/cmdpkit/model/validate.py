@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.errors import CmdpkitError, InputWarning, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 Name = str | int
@@ -54,6 +55,19 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
     if mask.ndim not in (2, 3) or mask.shape[-2:] != (S, A) or 0 in mask.shape:
         raise CmdpkitError(f"actions has shape {mask.shape}, expected {(S, A)} or (H, {S}, {A})")
     return mask[None] if mask.ndim == 2 else mask
+
+
+def without_forbidden(r: FloatArray, allowed: BoolArray) -> tuple[BoolArray, tuple[str, ...]]:
+    """The actions without those of reward -inf, by which many tables mean "not allowed", and what to say about it."""
+    forbidden = np.isneginf(r) & allowed
+    if not forbidden.any():
+        return allowed, ()
+    note = (
+        f"{forbidden.sum():,} rewards are -inf: these actions are taken as not allowed. To say so without a warning, "
+        "leave them out of the file, or give actions=, an array that is true where an action exists"
+    )
+    warnings.warn(note, InputWarning, stacklevel=3)
+    return allowed & ~forbidden, (note,)
 
 
 def read_signal(

@@ -11,7 +11,7 @@ from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.criterion import KEYS
 from cmdpkit.io.formats.decimals import Written
 from cmdpkit.io.formats.document import RESERVED, constraints_of
-from cmdpkit.io.formats.source import Fields, Table
+from cmdpkit.io.formats.source import Fields, Mistakes, Table
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
@@ -19,15 +19,18 @@ HEAD = (*KEYS, "start", "states", "actions", "per_step", "renormalise", "transit
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
-def parse(path: Path, text: str, overrides: Mapping[str, Any]) -> Table:
-    """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head."""
-    sheet = csv_text.parse(path, text, HEAD, "transitions")
+def parse(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> Table:
+    """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head.
+
+    What is wrong in a line goes to ``mistakes``, and the transition that the line belongs to is marked as damaged.
+    """
+    sheet = csv_text.parse(path, text, HEAD, "transitions", mistakes)
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in HEAD}}
     model = Table({key: x for key, x in head.items() if key not in ("transitions", "grid")}, None, sheet.head.lines)
     constraints = overrides.get("constraints", sheet.constraints)
     names = [c.name for c in constraints_of(Fields(path, "head", Table({"constraint": constraints})), RESERVED)]
     _check_columns(path, sheet.columns, names)
-    document = Table({"model": model, "constraint": constraints, "transition": _grouped(path, sheet.rows, names)})
+    document = Table({"model": model, "constraint": constraints, "transition": _grouped(path, sheet, names, mistakes)})
     if "grid" in head:
         document["grid"] = Fields(path, "head", sheet.head).inner("grid").table
     return document
@@ -47,28 +50,44 @@ def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
             here.fail(f"{quoted(name)} is missing")
 
 
-def _grouped(path: Path, rows: list[Table], constraints: list[str]) -> list[Table]:
+def _grouped(path: Path, sheet: csv_text.Sheet, constraints: list[str], mistakes: Mistakes) -> list[Table]:
     """One transition per step, state and action, collected from its lines, which may be anywhere in the file."""
     groups: dict[tuple[str, str, str], dict[str, Table]] = {}
-    for row in rows:
-        fields = Fields(path, "row", row)
-        for key in ("probability", "reward", *constraints):
-            row[key] = csv_text.number(row[key], Written if key == "probability" else float)
-            fields.number(key)
-        for key in ("state", "action", "next_state"):
-            fields.name(key)
-        if row["probability"] < 0:
-            fields.fail(f"'probability' is {quoted(row['probability'])}, expected at least 0")
+    for row in sheet.rows:
+        if "state" not in row or "action" not in row:
+            continue  # a line with too few cells, which is among the mistakes
         group = groups.setdefault((row.get("step", "").strip(), row["state"], row["action"]), {})
-        first = group.setdefault(row["next_state"], row)
-        if first is not row:
-            fields.fail(f"step, state, action and next_state are those of line {first.line}")
+        if not row.damaged:
+            row.damaged = True
+            with mistakes.noting():
+                _check_row(Fields(path, "row", row), constraints, group, comma=sheet.comma)
+                row.damaged = False
+        group.setdefault(row.get("next_state", ""), row).damaged |= row.damaged
     return [_transition(list(group.values()), constraints) for group in groups.values()]
+
+
+def _check_row(fields: Fields, constraints: list[str], group: dict[str, Table], *, comma: bool) -> None:
+    """Turn the numbers of a line into numbers, and refuse what cannot be right."""
+    row = fields.table
+    for key in ("probability", "reward", *constraints):
+        row[key] = csv_text.number(row[key], Written if key == "probability" else float, comma=comma)
+        fields.reward() if key == "reward" else fields.number(key)
+    for key in ("state", "action", "next_state"):
+        fields.name(key)
+    if row["probability"] < 0:
+        fields.fail(f"'probability' is {quoted(row['probability'])}, expected at least 0")
+    if row["next_state"] in group:
+        fields.fail(f"step, state, action and next_state are those of line {group[row['next_state']].line}")
 
 
 def _transition(rows: list[Table], constraints: list[str]) -> Table:
     first = rows[0]
     step = first.get("step", "").strip()
+    if any(row.damaged for row in rows):
+        passed_over = Table(dict.fromkeys(("reward", "next", *constraints), 0), first.line)
+        passed_over.update(state=first["state"], action=first["action"])
+        passed_over.damaged = True
+        return passed_over
     return Table(
         {
             "state": first["state"],

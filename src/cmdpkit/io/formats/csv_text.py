@@ -2,8 +2,11 @@
 
 Above the column names, lines that begin with # are read when they look like ``# key = value`` (values as in TOML) or
 ``# constraint name <= bound``, perhaps with ``per step`` after it; other comments, and all that begin with ``##``, are
-for people. Spreadsheets pad such lines with commas and quote them: both are understood. Below the column names every
-line that is not empty is data.
+for people. Spreadsheets pad such lines with separators and quote them: both are understood. Below the column names
+every line that is not empty is data.
+
+Columns are separated by commas, by semicolons or by tabs: by whichever the line of column names has most of. In a file
+without commas as separators, a comma in a number is a decimal comma. A number may be a percentage.
 """
 
 from __future__ import annotations
@@ -13,20 +16,23 @@ import io
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import toml_text
 from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.source import Fields, Table
+from cmdpkit.io.formats.source import Fields, Mistakes, Table
+from cmdpkit.model.constraints import SENSES
 from cmdpkit.model.validate import nearest
 
 _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONSTRAINT = re.compile(r'constraint\s+(?P<name>"(?:[^"\\]|\\.)*"|[^"<>=≤≥]+?)\s*(?P<sign><=|>=|≤|≥)\s*(?P<bound>.+)')
-_SENSES = {"<=": "at_most", "≤": "at_most", ">=": "at_least", "≥": "at_least"}
 _SIGNS = {"at_most": "<=", "at_least": ">="}
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FORBIDDEN = ("-inf", "-infinity", "−inf")  # rewards by which people say that an action is not allowed
+SEPARATORS = (",", ";", "\t")
 _PER_STEP = " per step"  # after a bound that is one
 _PLAIN = re.compile(r"\w+( \w+)*")
 
@@ -38,38 +44,53 @@ class Sheet(NamedTuple):
     constraints: list[Table]  # name, sense and bound of each
     columns: Table  # column names, with their line
     rows: list[Table]  # for each row, the text in each column
+    comma: bool = False  # whether a comma in a number is a decimal comma
 
 
-def parse(path: Path, text: str, known: Sequence[str], count: str) -> Sheet:
-    """Head, columns and data; the head may have the ``known`` keys, of which ``count`` announces the number of rows."""
+def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mistakes | None = None) -> Sheet:
+    """Head, columns and data; the head may have the ``known`` keys, of which ``count`` announces the number of rows.
+
+    Rows with too few or too many cells are among the ``mistakes``, and marked as damaged; without ``mistakes`` they are
+    an error.
+    """
     lines = list(io.StringIO(text, newline=""))
     head, constraints = Table(), []
-    start = 0
-    while start < len(lines) and (not lines[start].strip(" ,\t\r\n") or lines[start].lstrip('"').startswith("#")):
-        here = Fields(path, "head", Table((), start + 1))
-        comment = _comment(lines[start], here)
-        start += 1
+    start = next((i for i, line in enumerate(lines) if not _is_head(line)), len(lines))
+    separator = max(SEPARATORS, key=lines[start].count) if start < len(lines) else ","
+    comma = separator != ","
+    for i, line in enumerate(lines[:start]):
+        here = Fields(path, "head", Table((), i + 1))
+        comment = _comment(line, here, separator)
         if re.match(r"constraint\s", comment):
-            constraints.append(_constraint(comment, here))
+            constraints.append(_constraint(comment, here, comma=comma))
         elif setting := _SETTING.fullmatch(comment):
-            _set(head, setting[1], setting[2], known, here)
-    columns, rows = _table(path, lines[start:], start)
+            _set(head, setting[1], _with_point(setting[2]) if comma else setting[2], known, here)
+    noted = mistakes or Mistakes(path)
+    columns, rows = _table(path, lines[start:], start, separator, noted)
+    if mistakes is None:
+        noted.tell()
     if count in head:
         announced = Fields(path, "head", head)
         if announced.whole(count, 0) != len(rows):
             announced.fail(f"{head[count]} {count} are announced, but the file has {len(rows)}", count)
         if not lines[-1].endswith(("\n", "\r")):
             raise CmdpkitError(f"{path}:{len(lines)}: the last line has no line end: is the file complete?")
-    return Sheet(head, constraints, columns, rows)
+    return Sheet(head, constraints, columns, rows, comma)
 
 
-def _comment(line: str, here: Fields) -> str:
-    """The text of a head line, without the quotes and commas a spreadsheet puts around it."""
+def _is_head(line: str) -> bool:
+    """Whether a line above the data is empty or a comment."""
+    return not line.strip(" ,;\t\r\n") or line.lstrip('"').startswith("#")
+
+
+def _comment(line: str, here: Fields, separator: str) -> str:
+    """The text of a head line, without the quotes and separators that a spreadsheet puts around it."""
     try:
-        cells = next(csv.reader([line], strict=True), []) if line.startswith('"') else [line]
+        quoted_cells = csv.reader([line], delimiter=separator, strict=True)
+        cells = next(quoted_cells, []) if line.startswith('"') else [line]
     except csv.Error as error:
         here.fail(f"not valid CSV: {error}")
-    return ",".join(cells).strip().rstrip(",").removeprefix("#").strip()
+    return separator.join(cells).strip().rstrip(separator).removeprefix("#").strip()
 
 
 def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -> None:
@@ -90,19 +111,20 @@ def _value(what: str, text: str, here: Fields) -> Any:
         )
 
 
-def _constraint(comment: str, here: Fields) -> Table:
+def _constraint(comment: str, here: Fields, *, comma: bool) -> Table:
     match = _CONSTRAINT.fullmatch(comment)
     if match is None:
         here.fail(f"{quoted(comment)} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
     name = _value("constraint", match["name"], here) if match["name"].startswith('"') else match["name"]
     bound = match["bound"].strip()
-    entry = {"name": name, "sense": _SENSES[match["sign"]], "bound": number(bound.removesuffix(_PER_STEP))}
+    total = number(bound.removesuffix(_PER_STEP), comma=comma)
+    entry = {"name": name, "sense": SENSES[match["sign"]], "bound": total}
     return Table({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.table.line)
 
 
-def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table]]:
+def _table(path: Path, lines: list[str], before: int, separator: str, mistakes: Mistakes) -> tuple[Table, list[Table]]:
     """Column names and rows; ``before`` lines of the file come first."""
-    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t", strict=True)
     columns: Table | None = None
     rows = []
     line = before + 1
@@ -113,9 +135,11 @@ def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table
             if columns is None:
                 columns = _columns(cells, here)
             elif any(x.strip() for x in cells):
+                rows.append(Table(zip(columns, cells, strict=False), here.table.line))
                 if len(cells) != len(columns):
-                    here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(map(shown, columns))}")
-                rows.append(Table(zip(columns, cells, strict=True), here.table.line))
+                    rows[-1].damaged = True
+                    with mistakes.noting():
+                        here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(map(shown, columns))}")
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
     if columns is None:
@@ -125,17 +149,30 @@ def _table(path: Path, lines: list[str], before: int) -> tuple[Table, list[Table
 
 def _columns(cells: list[str], here: Fields) -> Table:
     columns = Table(dict.fromkeys(cells), here.table.line)
-    if len(cells) == 1 and re.search(r"[;\t]", cells[0]):
-        here.fail(f"{quoted(cells[0])} is one column: separate columns by commas")
     for name in columns:
         if cells.count(name) > 1:
             here.fail(f"{quoted(name)} is given twice")
     return columns
 
 
-def number(text: str, kind: type[float] = float) -> float | str:
-    """The number in a cell, or its text if it is none, which the caller then refuses."""
-    return kind(text) if _NUMBER.fullmatch(text) else text
+def number(text: str, kind: type[float] = float, *, comma: bool = False) -> float | str:
+    """The number in a cell, or its text if it is none, which the caller then refuses.
+
+    >>> number("0.25"), number("25 %"), number("0,25", comma=True), number("0,25"), number("-inf")
+    (0.25, 0.25, 0.25, '0,25', -inf)
+    """
+    plain = _with_point(text.strip()) if comma else text.strip()
+    if plain.lower() in _FORBIDDEN:
+        return float("-inf")
+    digits = plain.removesuffix("%").rstrip()
+    if not _NUMBER.fullmatch(digits):
+        return text
+    return kind(digits if digits == plain else str(Decimal(digits).scaleb(-2)))
+
+
+def _with_point(text: str) -> str:
+    """A number that has a decimal comma, with a point instead; every other text as it is."""
+    return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?\s*%?", text, re.ASCII) else text
 
 
 def whole(text: str) -> int | str:

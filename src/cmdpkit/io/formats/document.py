@@ -18,7 +18,7 @@ import numpy as np
 from cmdpkit.errors import quoted
 from cmdpkit.io.formats.criterion import KEYS, read_criterion
 from cmdpkit.io.formats.decimals import rule_of
-from cmdpkit.io.formats.source import Fields, Index, Table
+from cmdpkit.io.formats.source import Fields, Index, Mistakes, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.rounding import corrected_rows, corrected_start, report
@@ -45,8 +45,11 @@ class Row:
     signals: tuple[float, ...]  # [N], what the constraints count
 
 
-def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
-    """The CMDP that a document describes; errors name the file and the line."""
+def model_of(path: Path, document: Table, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
+    """The CMDP that a document describes; errors name the file and the line.
+
+    ``mistakes`` are those that were found in the file before, in tables that are marked as damaged.
+    """
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])
@@ -55,12 +58,15 @@ def model_of(path: Path, document: Table, *, renormalise: bool = False) -> CMDP:
     judged = read_criterion(model)
     H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
-    entries = _entries(whole, model, constraints, timed="horizon" in judged)
+    entries = _entries(whole, model, constraints, mistakes, timed="horizon" in judged)
     states = _names(model, "states", [x.name("state") for x in entries])
     actions = _names(model, "actions", [x.name("action") for x in entries])
     state, action = Index("state", states), Index("action", actions)
-    rows = [_row(x, state, action, constraints, H) for x in entries]
-    _refuse_repeats(rows)
+    rows = _rows(entries, state, action, constraints, H, mistakes)
+    _refuse_repeats(rows, mistakes)
+    if not renormalise:
+        _refuse_sums(rows, mistakes)
+    mistakes.tell()
     _refuse_gaps(model, rows, H, states)
     varying = _per_step(model, rows, H)
 
@@ -106,7 +112,9 @@ def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constrai
     return list(made.values())
 
 
-def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *, timed: bool) -> list[Fields]:
+def _entries(
+    whole: Fields, model: Fields, constraints: Sequence[Constraint], mistakes: Mistakes, *, timed: bool
+) -> list[Fields]:
     """Every transition of the file, with the keys it must have; a step only where there is a horizon."""
     tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
     if not tables:
@@ -120,8 +128,15 @@ def _entries(whole: Fields, model: Fields, constraints: Sequence[Constraint], *,
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
             fields.what = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
-        fields.only(("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ())
-        entries.append(fields)
+        with mistakes.noting():
+            fields.only(
+                ("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ()
+            )
+            fields.name("state")
+            fields.name("action")
+            entries.append(fields)
+    if not entries:
+        mistakes.tell()
     return entries
 
 
@@ -135,6 +150,23 @@ def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
     return list(first.values())
 
 
+def _rows(
+    entries: list[Fields],
+    state: Index,
+    action: Index,
+    constraints: Sequence[Constraint],
+    H: int,
+    mistakes: Mistakes,
+) -> list[Row]:
+    """All transitions with indices in place of names, except those with a mistake."""
+    rows = []
+    for fields in entries:
+        if not fields.table.damaged:
+            with mistakes.noting():
+                rows.append(_row(fields, state, action, constraints, H))
+    return rows
+
+
 def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> Row:
     successors = fields.inner("next")
     return Row(
@@ -144,12 +176,12 @@ def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Cons
         fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
         {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
         successors.tolerance(),
-        fields.number("reward"),
+        fields.reward(),
         tuple(fields.number(c.name) for c in constraints),
     )
 
 
-def _refuse_repeats(rows: list[Row]) -> None:
+def _refuse_repeats(rows: list[Row], mistakes: Mistakes) -> None:
     """Refuse a second row for the same step; a state and action have one row for all steps, or one for each step."""
     seen: dict[tuple[int, int], dict[int | None, Row]] = {}
     for row in rows:
@@ -158,8 +190,18 @@ def _refuse_repeats(rows: list[Row]) -> None:
         if clash is not None:
             line = clash.fields.table.line
             first = f"{clash.fields.what} in line {line}" if line else clash.fields.what
-            row.fields.fail(f"given a second time; the first is the {first}")
+            with mistakes.noting():
+                row.fields.fail(f"given a second time; the first is the {first}")
         others[row.step] = row
+
+
+def _refuse_sums(rows: list[Row], mistakes: Mistakes) -> None:
+    """Refuse probabilities that do not sum to 1, unless rounding explains it."""
+    for row in rows:
+        total = sum(row.next.values())
+        if abs(total - 1) > row.tolerance:
+            with mistakes.noting():
+                row.fields.fail(f"the probabilities sum to {total:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
 
 
 def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name]) -> None:
@@ -231,8 +273,6 @@ def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> 
     for i, row in at.items():
         if renormalise and sums[i] <= 0:
             row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, expected more than 0", "next")
-        if not renormalise and abs(sums[i] - 1) > row.tolerance:
-            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
     tolerance = np.zeros(T * S * A)
     tolerance[list(at)] = 0.0 if renormalise else [row.tolerance for row in at.values()]
     return corrected_rows(kernel, tolerance.reshape(shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from cmdpkit.io.formats.decimals import tolerance_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
+MAX_MISTAKES = 20  # that are shown at once
 MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
 
 
@@ -58,6 +60,33 @@ class Table(dict[str, Any]):
         super().__init__(content)
         self.line = line
         self.lines = dict(lines or {})
+        self.damaged = False  # whether a mistake was found in it already
+
+
+class Mistakes:
+    """What is wrong with a file, collected so that a user sees all of it, or the first 20, at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: list[str] = []
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep an error of this block for later, unless it is one too many."""
+        try:
+            yield
+        except CmdpkitError as error:
+            self.found.append(str(error))
+            if len(self.found) == MAX_MISTAKES:
+                self.tell()
+
+    def tell(self) -> None:
+        """Raise one error with all mistakes, if there are any."""
+        if len(self.found) > 1:
+            more = ", perhaps more" if len(self.found) == MAX_MISTAKES else ""
+            raise CmdpkitError("\n".join([f"{self.path} has {len(self.found)} mistakes{more}:", *self.found]))
+        if self.found:
+            raise CmdpkitError(self.found[0])
 
 
 class Fields:
@@ -98,6 +127,10 @@ class Fields:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
         self.fail(f"{quoted(key)} is {quoted(value)}, expected a finite number", key)
+
+    def reward(self) -> float:
+        """The finite number under "reward", or -inf, by which people mean that the action is not allowed."""
+        return -math.inf if self.table["reward"] == -math.inf else self.number("reward")
 
     def whole(self, key: str, low: int = 1, high: int | None = None) -> int:
         """A whole number from low to high."""
