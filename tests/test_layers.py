@@ -25,8 +25,9 @@ ORDER = [
 # The public names, what starts the command, and the contract tests: they may import everything, and no room imports
 # them.
 OUTSIDE = {"__init__", "__main__", "testing"}
-# Imported when called: a model offers itself to Gymnasium without everybody loading it.
-LATE = {("model", "running")}
+# Imported when called: a model offers itself to Gymnasium, and what is printed or drawn is made by `results`, without
+# everybody loading it.
+LATE = {("model", "running"), ("model", "results"), ("exact", "results")}
 
 
 def imported(path: Path) -> set[str]:

@@ -161,6 +161,10 @@ def tradeoff(
     ] = None,
     discount: Discount = None,
     average: Average = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw value and price too (.png, .pdf or .svg).")
+    ] = None,
+    force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
     as_json: Json = False,
@@ -168,12 +172,16 @@ def tradeoff(
     """The best value against the bound of one constraint."""
     import cmdpkit as ck
     from cmdpkit.results import json as data
+    from cmdpkit.results.figures.style import save
     from cmdpkit.results.model_tables import tradeoff_table
     from cmdpkit.results.text import diagnosis as show
 
+    vacant(plot, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)
+    if plot is not None:
+        save(found.plot(cmdp.constraints[cmdp.constraint_index(name)].bound), plot)
     if as_json:
         say_json(data.tradeoff(model, cmdp, found))
     elif table is not None:

@@ -14,17 +14,11 @@ from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
 from cmdpkit.results.published import headlines, in_order, numbered
 from cmdpkit.results.run_tables import published_tables
+from cmdpkit.results.showing import BRIEF
 from cmdpkit.results.study import Study
 from cmdpkit.results.tables import Table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, duration, label
-
-# The columns of a summary that fit on a terminal; the report has all of them.
-BRIEF = (
-    *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret"),
-    *("realised_reward", "evaluated_value", "evaluated_utility"),
-    *("unsafe_episodes", "policy_gap", "policies_within_bounds"),
-)
 
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +25,11 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture, decompose
 from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 METHODS = ("auto", "columns", "lp")
 MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method "auto" also solves the full LP
@@ -32,7 +37,7 @@ MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds t
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Shown):
     """The optimum of a constrained MDP, in the user's units and sense."""
 
     cmdp: CMDP  # the model that was solved
@@ -55,6 +60,12 @@ class Solution:
     def mixture(self) -> Mixture:
         """At most N + 1 deterministic policies whose mixture has the same occupancy."""
         return decompose(self.cmdp, self.policy)
+
+    def plot(self) -> Figure:
+        """A matplotlib figure of the policy: boards where the model has a grid, otherwise a map of states and steps."""
+        from cmdpkit.results.figures.maps import solution_map
+
+        return solution_map(self)
 
     def stochastic_decisions(self) -> list[Decision]:
         """The steps and states where the policy draws its action at random: at most N of them."""

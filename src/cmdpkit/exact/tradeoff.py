@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from cmdpkit.exact.solver import Solution, solve_in
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The ends of the curve are totals of solutions, found with `ranges.REACHED_BOUND_BAND`. A slightly wider band makes
 # them count as feasible here too.
@@ -31,6 +35,12 @@ class Tradeoff:
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
+
+    def plot(self, bound: float | None = None) -> Figure:
+        """A matplotlib figure: the value and the price for every bound; ``bound`` is marked."""
+        from cmdpkit.results.figures.curves import price_curve
+
+        return price_curve(self, bound)
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""

@@ -23,6 +23,7 @@ from cmdpkit.model.read_dynamics import read_start, read_transitions
 from cmdpkit.model.rounding import corrected_rows, report
 from cmdpkit.model.scale import Scale as Scale
 from cmdpkit.model.scale import scale_of
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
 from cmdpkit.model.validate import (
     Name,
@@ -55,7 +56,7 @@ class Compact(NamedTuple):
     mu: Any  # [S], start distribution
 
 
-class CMDP:
+class CMDP(Shown):
     """A constrained MDP over H steps, discounted, on long-run average, or until absorption.
 
     Parameters

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import Name, frozen, index_of, names_of, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
 
@@ -31,7 +35,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Shown):
     """A Markov policy, as a table of probabilities that is checked and cannot be changed.
 
     Parameters
@@ -166,6 +170,12 @@ class Policy:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: the action at every step in every state, one colour per action."""
+        from cmdpkit.results.figures.maps import policy_map
+
+        return policy_map(self)
 
     def __repr__(self) -> str:
         H, S, A = self.pi.shape

@@ -20,6 +20,7 @@ import numpy as np
 
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.origin import Checkout
 
@@ -105,7 +106,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class RunRecord:
+class RunRecord(Shown):
     """What came out of a run."""
 
     run: Run  # what was asked

@@ -18,6 +18,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import RunRecord
@@ -173,7 +174,7 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Study(Shown):
     """Finished runs, to be looked at together.
 
     ``models`` maps names of environments, or fingerprints, to models, for what a record alone cannot show (boards,

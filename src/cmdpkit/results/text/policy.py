@@ -54,12 +54,13 @@ def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> tuple[
     return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.pi[h, s] > NEGLIGIBLE))
 
 
-def _runs(pictures: Sequence[Hashable]) -> list[list[int]]:
+def runs_of_equal(pictures: Sequence[Hashable]) -> list[list[int]]:
     """Neighbouring steps that look the same, together."""
     return [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
 
 
-def _heading(run: Sequence[int]) -> str:
+def heading(run: Sequence[int]) -> str:
+    """The title of a column or board for a run of steps."""
     return f"step{'s' * (len(run) > 1)} {ranges(h + 1 for h in run)}"
 
 
@@ -73,8 +74,8 @@ def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[Renderab
         tuple(_cell(solution, grid, h, s) if reached[h, s] else _empty(grid, s) for s in range(S)) for h in range(H)
     ]
     size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
-    runs = _runs(pictures)
-    boards = [_board(grid, pictures[run[0]], size, _heading(run)) for run in runs[:MOST_BOARDS]]
+    runs = runs_of_equal(pictures)
+    boards = [_board(grid, pictures[run[0]], size, heading(run)) for run in runs[:MOST_BOARDS]]
     if len(runs) > MOST_BOARDS:
         boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
     return boards
@@ -118,8 +119,8 @@ def _by_step(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
     names = [label(a) for a in cmdp.action_names]
     listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
     columns = [tuple(_actions(solution, names, h, s) if reached[h, s] else () for s in listed) for h in range(cmdp.H)]
-    runs = _runs(columns)
-    table = plain_table("state", *(_heading(run) for run in runs))
+    runs = runs_of_equal(columns)
+    table = plain_table("state", *(heading(run) for run in runs))
     for i, s in enumerate(listed):
         table.add_row(Text(label(cmdp.states[s])), *(_decision(columns[run[0]][i]) for run in runs))
     notes = [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
