@@ -19,6 +19,7 @@ from cmdpkit.cli.app import (
     Tables,
     app,
     bounds_of,
+    constraints_of,
     examples,
     policy_file,
     vacant,
@@ -190,22 +191,56 @@ def tradeoff(
         say(show.tradeoff(model, cmdp, found))
 
 
-@app.command(epilog=examples("convert model.toml model.npz", "convert queue:energy=20 queue.csv"))
+@app.command(
+    epilog=examples(
+        "convert model.toml model.npz",
+        "convert inventory inventory.umb",
+        'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
+    )
+)
 def convert(
     model: Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz or .csv).")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz, .csv, .tra or .umb).")
+    ],
+    reward: Annotated[str | None, typer.Option(help="For .tra and .umb: the reward structure to maximise.")] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME<=BOUND", help="For .tra and .umb: bound a reward structure; also NAME>=BOUND."),
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(help="For .tra and .umb: the number of steps.")] = None,
+    discount: Discount = None,
+    average: Average = False,
     force: Force = False,
     renormalise: Renormalise = False,
     as_json: Json = False,
 ) -> None:
     """Write a model or an environment to a file.
 
-    The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models.
+    The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models, .tra and
+    .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
     """
     import cmdpkit as ck
+    from cmdpkit.io.interchange import SUFFIXES
 
     vacant(out, force)
-    ck.write_model(ck.load(model, renormalise=renormalise), out, overwrite=force)
+    if Path(model).suffix.lower() not in SUFFIXES:
+        if reward is not None or constraint is not None or horizon is not None:
+            raise typer.BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
+        cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
+    else:
+        cmdp = ck.read_explicit(
+            model,
+            reward=reward or "reward",
+            constraints=[ck.Constraint(*each) for each in constraints_of(constraint or [])],
+            horizon=horizon,
+            discount=discount,
+            criterion="average" if average else None,
+        )
+    if out.suffix.lower() in SUFFIXES:
+        ck.write_explicit(cmdp, out, overwrite=force)
+    else:
+        ck.write_model(cmdp, out, overwrite=force)
     _wrote(out, as_json)
 
 

@@ -1,0 +1,118 @@
+"""Models as other tools list them: states and choices by number, named reward structures, and nothing about bounds.
+
+`Explicit` stands between a `CMDP` and the files of PRISM, Storm and others (see `prism` and `umb`). Such files know no
+horizon and no bounds, so whoever reads one says which reward structure is the reward, which ones are bounded, and for
+how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.transitions import FloatArray, Kernel
+from cmdpkit.model.validate import Name, index_of
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A model as a list of choices, in the order of their states."""
+
+    states: Sequence[Name]
+    state: Sequence[int]  # [choices], the state of each choice
+    action: Sequence[Name]  # [choices], what it is called; different within a state
+    next: Sequence[Mapping[int, float]]  # [choices], the probability of every next state
+    rewards: Mapping[str, FloatArray]  # by name, [choices]: what a choice earns on average
+    start: Mapping[int, float]  # the probability of every first state
+
+    def problem(self, reward: str, constraints: Sequence[Constraint], start: Any = None, **criterion: Any) -> CMDP:
+        """The constrained problem in which `reward` is maximised; a constraint bounds the structure of its name."""
+        names = list(dict.fromkeys(self.action))
+        place = {name: a for a, name in enumerate(names)}
+        S, A = len(self.states), len(names)
+        at = np.array([s * A + place[a] for s, a in zip(self.state, self.action, strict=True)])
+        sizes = [len(row) for row in self.next]
+        successors = np.array([x for row in self.next for x in row])
+        probabilities = np.array([p for row in self.next for p in row.values()])
+        if start is None and not self.start:
+            raise CmdpkitError("the file names no initial state; give one: start=...")
+        if start is None:
+            mu = np.zeros(S)
+            mu[list(self.start)] = list(self.start.values())
+        return CMDP(
+            Kernel.from_entries((1, S, A), np.repeat(at, sizes), successors, probabilities),
+            self._table(reward, at, S, A),
+            mu=mu if start is None else start,
+            actions=np.isin(np.arange(S * A), at).reshape(S, A),
+            constraints=[replace(c, signal=self._table(c.name, at, S, A)) for c in constraints],
+            states=self.states,
+            action_names=names,
+            **criterion,
+        )
+
+    def _table(self, name: str, at: Any, S: int, A: int) -> FloatArray:
+        """A reward structure as an array [S, A]."""
+        index_of("reward structure", list(self.rewards), name)
+        table = np.zeros(S * A)
+        table[at] = self.rewards[name]
+        return table.reshape(S, A)
+
+
+def explicit_of(cmdp: CMDP) -> Explicit:
+    """A model whose parts are the same at every step; the reward is called "reward", and signals as their bounds."""
+    c = cmdp.compact
+    if cmdp.kernel.T > 1 or any(x.shape[-3] > 1 for x in (c.r, c.g, c.allowed)):
+        raise CmdpkitError(
+            "the model depends on the step, which this format cannot say; make the step a part of the state first"
+        )
+    if any(constraint.name == "reward" for constraint in cmdp.constraints):
+        raise CmdpkitError("a constraint is called 'reward', which is the name of the reward in this format; rename it")
+    pairs = np.argwhere(c.allowed[0])
+    rows = cmdp.kernel.masked(c.allowed)
+    following = []
+    for s, a in pairs.tolist():
+        low, high = rows.indptr[s * cmdp.A + a : s * cmdp.A + a + 2]
+        following.append(dict(zip(rows.successors[low:high].tolist(), rows.prob[low:high].tolist(), strict=True)))
+    at = tuple(pairs.T)
+    signals = {"reward": c.r[0][at]}
+    signals |= {x.name: x.sign * g[0][at] + 0.0 for x, g in zip(cmdp.constraints, c.g, strict=True)}
+    return Explicit(
+        states=cmdp.states,
+        state=pairs[:, 0].tolist(),
+        action=[cmdp.action_names[a] for a in pairs[:, 1].tolist()],
+        next=following,
+        rewards=signals,
+        start={int(s): float(cmdp.mu[s]) for s in np.flatnonzero(cmdp.mu)},
+    )
+
+
+def one_start(states: Sequence[int]) -> dict[int, float]:
+    """The start distribution for the initial states of a file; several have no probabilities there."""
+    if len(states) > 1:
+        raise CmdpkitError(f"the file has {len(states)} initial states; say how likely each is: start=...")
+    return dict.fromkeys(states, 1.0)
+
+
+def different(state: int, used: set[tuple[int, Name]], name: Name) -> Name:
+    """The name of a choice, with a number behind it if another choice of the state has it already."""
+    made, i = name, 1
+    while (state, made) in used:
+        i += 1
+        made = f"{name} ({i})"
+    used.add((state, made))
+    return made
+
+
+def check_names(path: Any, names: Mapping[str, Any]) -> None:
+    """Refuse a file without any reward structure."""
+    if not names:
+        raise CmdpkitError(f"{path}: there is no reward structure; give files that hold one: rewards={{name: file}}")
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise CmdpkitError(f"{path}: a reward structure is called {quoted(name)}, expected a name")

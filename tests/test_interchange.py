@@ -1,0 +1,178 @@
+"""Models in the files of PRISM, Storm and the unified Markov binary format, there and back, and what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import umbi.ats
+from typer.testing import CliRunner
+
+import cmdpkit as ck
+from cmdpkit.cli import app
+
+# A machine that is kept or repaired, by hand in PRISM's format: keeping it earns 1 (2 where it stays good), and it
+# breaks with probability 0.25; repairing costs one hour of work.
+TRA = """\
+2 3 4
+0 0 0 0.75 keep
+0 0 1 0.25 keep
+1 0 1 1 keep
+1 1 0 1 repair
+"""
+STA = "(s)\n0:(good)\n1:(broken)\n"
+LAB = '0="init" 1="deadlock"\n0: 0\n'
+STATE_REWARD = "2 1\n0 1\n"
+TRANSITION_REWARD = "2 3 1\n0 0 0 1\n"
+WORK = "2 3 1\n1 1 0 1\n"
+
+
+def written(folder: Path, **changed: str) -> Path:
+    files = {"m.tra": TRA, "m.sta": STA, "m.lab": LAB, "m.srew": STATE_REWARD, "m.trew": TRANSITION_REWARD}
+    for name, text in {**files, "work.rew": WORK, **changed}.items():
+        (folder / name).write_text(text)
+    return folder / "m.tra"
+
+
+def read(folder: Path, **changed: str) -> ck.CMDP:
+    path = written(folder, **changed)
+    rewards = {"money": [folder / "m.srew", folder / "m.trew"], "work": folder / "work.rew"}
+    bound = [ck.at_most("work", 0.5)]
+    return ck.read_explicit(path, rewards=rewards, reward="money", constraints=bound, horizon=4)
+
+
+def test_prism_files_written_by_hand_give_the_model_they_describe(tmp_path):
+    cmdp = read(tmp_path)
+    assert list(cmdp.states) == ["(good)", "(broken)"] and list(cmdp.action_names) == ["keep", "repair"]
+    assert cmdp.actions[0].tolist() == [[True, False], [True, True]]
+    assert cmdp.P[0, 0, 0].tolist() == [0.75, 0.25] and cmdp.P[0, 1, 1].tolist() == [1.0, 0.0]
+    assert cmdp.r[0].tolist() == [[1.75, 0.0], [0.0, 0.0]]  # 1 for the state, and 1 with probability 0.75
+    assert (-cmdp.g[0, 0]).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    assert cmdp.mu.tolist() == [1.0, 0.0] and str(cmdp.constraints[0]) == "work ≤ 0.5"
+
+
+def test_choices_without_names_and_states_without_a_file_are_numbered(tmp_path):
+    path = written(tmp_path, **{"m.tra": TRA.replace(" keep", "").replace(" repair", "")})
+    (tmp_path / "m.sta").unlink()
+    (tmp_path / "m.lab").unlink()
+    cmdp = ck.read_explicit(path, rewards={"r": tmp_path / "m.srew"}, reward="r", discount=0.9)
+    assert list(cmdp.states) == [0, 1] and list(cmdp.action_names) == [0, 1] and cmdp.mu.tolist() == [1.0, 0.0]
+
+
+def test_two_choices_of_a_state_with_one_name_stay_two(tmp_path):
+    cmdp = read(tmp_path, **{"m.tra": TRA.replace("repair", "keep")})
+    assert list(cmdp.action_names) == ["keep", "keep (2)"]
+
+
+@pytest.mark.parametrize("suffix", [".tra", ".umb"])
+@pytest.mark.parametrize("name", ["treatment", "streaming"])  # the names of streaming have spaces
+def test_a_model_comes_back_as_it_was_and_with_the_same_optimum(tmp_path, name, suffix):
+    cmdp = ck.load(name)
+    files = ck.write_explicit(cmdp, tmp_path / f"model{suffix}")
+    assert len(files) == (1 if suffix == ".umb" else 4 + cmdp.N)
+    again = ck.read_explicit(files[0], reward="reward", constraints=cmdp.constraints, horizon=cmdp.H)
+    order = [list(map(str, again.action_names)).index("_".join(a.split()) if suffix == ".tra" else a)
+             for a in map(str, cmdp.action_names)]  # fmt: skip
+    assert np.array_equal(again.P[:, :, order], cmdp.P) and np.array_equal(again.actions[..., order], cmdp.actions)
+    for mine, theirs in ((again.r, cmdp.r), (again.g, cmdp.g)):  # .tra has rewards of transitions, which are averaged
+        assert mine[..., order] == pytest.approx(theirs, rel=1e-14 if suffix == ".tra" else 0, abs=0)
+    assert ck.solve(again).value == pytest.approx(ck.solve(cmdp).value, abs=1e-9)
+
+
+def test_umb_rewards_of_states_choices_and_branches_are_added(tmp_path):
+    ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
+    for _ in range(2):
+        ats.add_state()
+    ats.state_to_player = [0, 0]
+    ats.set_initial_states([1])
+    first, second = ats.add_state_choice(0), ats.add_state_choice(1)
+    first.add_branch(0, 0.25)
+    first.add_branch(1, 0.75)
+    second.add_branch(1, 1.0)
+    structure = umbi.ats.RewardAnnotation("gain")
+    structure.set_state_values([1.0, 10.0])
+    structure.set_choice_values([0.5, 0.0])
+    structure.set_branch_values([4.0, 8.0, 100.0])
+    ats.annotations["rewards"] = {"gain": structure}
+    path = tmp_path / "m.umb"
+    umbi.ats.write(ats, str(path))
+    cmdp = ck.read_explicit(path, reward="gain", horizon=2)
+    assert cmdp.r[0, :, 0].tolist() == [1 + 0.5 + 0.25 * 4 + 0.75 * 8, 10 + 100] and cmdp.mu.tolist() == [0.0, 1.0]
+
+
+BAD = {
+    "cut short": (
+        {"m.tra": TRA[: TRA.rindex("1 1")]},
+        r"m\.tra: 2, 3, 4 states, .* the file has 2, 2, 3; is it complete\?",
+    ),
+    "not a number": ({"m.tra": TRA.replace("0.75", "most")}, r"m\.tra:2: 'most', expected a finite number"),
+    "a chain": ({"m.tra": "2 2\n0 0 1\n1 1 1\n"}, r"m\.tra:1: '2 2', expected the numbers of states, choices and"),
+    "too few words": ({"m.tra": TRA.replace("0 0 1 0.25 keep", "0 0 1")}, r"m\.tra:3: '0 0 1', expected state, choice"),
+    "a sum": ({"m.tra": TRA.replace("0.25", "0.35")}, r"sums to 1\.1, expected 1"),
+    "reward of nowhere": ({"m.srew": "2 1\n7 1\n"}, r"m\.srew:2: '7 1', expected a state of the model"),
+    "state name": (
+        {"m.sta": "(s)\n0:(good)\nbroken\n"},
+        r"m\.sta:3: 'broken', expected a number below 2, a colon",
+    ),
+    "several starts": ({"m.lab": '0="init"\n0: 0\n1: 0\n'}, r"2 initial states; say how likely each is: start="),
+}
+
+
+@pytest.mark.parametrize(("changed", "said"), BAD.values(), ids=BAD)
+def test_broken_files_are_refused_with_place_value_and_rule(tmp_path, changed, said):
+    with pytest.raises(ck.CmdpkitError, match=said):
+        read(tmp_path, **changed)
+
+
+def test_unknown_structures_and_files_without_any_are_refused(tmp_path):
+    path = written(tmp_path)
+    with pytest.raises(ck.CmdpkitError, match=r"unknown reward structure 'mony'; did you mean 'money'\?"):
+        ck.read_explicit(path, rewards={"money": tmp_path / "m.srew"}, reward="mony", horizon=3)
+    with pytest.raises(ck.CmdpkitError, match=r"there is no reward structure; give files"):
+        ck.read_explicit(path, reward="money", horizon=3)
+
+
+def test_what_the_formats_cannot_say_is_refused(tmp_path):
+    timed = ck.CMDP(np.ones((1, 1, 1)), [[[1.0]], [[2.0]]], horizon=2)
+    with pytest.raises(ck.CmdpkitError, match="depends on the step"):
+        ck.write_explicit(timed, tmp_path / "m.tra")
+    spread = ck.CMDP(np.full((2, 1, 2), 0.5), [[1.0], [0.0]], mu=[0.5, 0.5], horizon=2)
+    with pytest.raises(ck.CmdpkitError, match="starts in several states"):
+        ck.write_explicit(spread, tmp_path / "m.tra")
+
+
+def test_the_command_line_converts_there_and_back(tmp_path):
+    out, back = tmp_path / "t.umb", tmp_path / "t.toml"
+    assert CliRunner().invoke(app, ["convert", "treatment", str(out)]).exit_code == 0
+    bounds = ["--constraint", "toxicity<=6", "--constraint", "spending<=20", "--horizon", "12"]
+    done = CliRunner().invoke(app, ["convert", str(out), str(back), *bounds])
+    assert done.exit_code == 0, done.stderr
+    assert ck.solve(ck.read_model(back)).value == pytest.approx(ck.solve(ck.load("treatment")).value, abs=1e-9)
+    assert CliRunner().invoke(app, ["convert", "treatment", str(tmp_path / "x.toml"), "--horizon", "3"]).exit_code == 2
+
+
+def test_nothing_is_replaced_unless_asked_for(tmp_path):
+    cmdp = read(tmp_path)
+    (tmp_path / "n.lab").write_text("mine")
+    with pytest.raises(ck.CmdpkitError, match=r"n\.lab exists already"):
+        ck.write_explicit(cmdp, tmp_path / "n.tra")
+    assert not (tmp_path / "n.tra").exists() and (tmp_path / "n.lab").read_text() == "mine"
+
+
+def test_storm_agrees_where_it_is_installed(tmp_path):
+    stormpy = pytest.importorskip("stormpy")
+    cmdp = ck.load("treatment").with_bounds(toxicity=1e6, spending=1e6)
+    (path,) = ck.write_explicit(cmdp, tmp_path / "m.umb")
+    model = stormpy.build_model_from_umb(str(path))
+    for name, sign in (("reward", 1), ("spending", -1)):
+        (formula,) = stormpy.parse_properties(f'R{{"{name}"}}max=? [C<={cmdp.H}]')
+        found = stormpy.model_checking(model, formula).get_value(model.initial_states[0])
+        signal = cmdp.r if name == "reward" else sign * cmdp.g[1]
+        alone = ck.CMDP(cmdp.kernel, signal[0], mu=cmdp.mu, actions=cmdp.actions[0], horizon=cmdp.H)
+        assert found == pytest.approx(ck.solve(alone).value, rel=1e-9)
+    (formula,) = stormpy.parse_properties(
+        'multi(R{"reward"}max=? [C<=12], R{"toxicity"}<=6 [C<=12], R{"spending"}<=20 [C<=12])'
+    )
+    found = stormpy.model_checking(model, formula).get_value(model.initial_states[0])
+    assert found == pytest.approx(ck.solve(ck.load("treatment")).value, abs=1e-3)  # Storm iterates to 1e-4
