@@ -217,8 +217,8 @@ def convert(
 ) -> None:
     """Write a model or an environment to a file.
 
-    The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models, .tra and
-    .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
+    The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models, .tra
+    and .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
     """
     import cmdpkit as ck
     from cmdpkit.io.interchange import SUFFIXES
