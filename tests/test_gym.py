@@ -70,6 +70,18 @@ def test_every_model_passes_gymnasiums_own_checks_without_a_warning(name):
     check_env(envs.build(name).to_gym())
 
 
+def test_the_step_is_observed_on_request():
+    env = two_bounds().to_gym(observe_step=True)
+    plain = two_bounds().to_gym()
+    check_env(env)
+    assert env.observation_space.nvec.tolist() == [5, 3]
+    seen, same = [env.reset(seed=3)[0]], [plain.reset(seed=3)[0]]
+    for _ in range(4):
+        seen.append(env.step(1)[0])
+        same.append(plain.step(1)[0])
+    assert [x.tolist() for x in seen] == [[h, s] for h, s in enumerate(same)]
+
+
 def test_a_noisy_environment_passes_the_checks_too():
     check_env(to_gym(two_bounds(), noise="bernoulli"))
 

@@ -351,11 +351,11 @@ class CMDP(Shown):
         limits = (renormalise, max_states)
         return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid))
 
-    def to_gym(self, noise: Literal["none", "bernoulli"] = "none") -> CMDPEnv:
+    def to_gym(self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False) -> CMDPEnv:
         """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
         from cmdpkit.running.gym import to_gym
 
-        return to_gym(self, noise)
+        return to_gym(self, noise, observe_step=observe_step)
 
     # -- for people and for records --------------------------------------------------------------------------
 

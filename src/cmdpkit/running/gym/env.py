@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
@@ -19,13 +19,16 @@ from cmdpkit.simulate.simulator import Noise
 Mask = NDArray[np.int8]
 
 
-def to_gym(cmdp: CMDP, noise: Noise = "none") -> CMDPEnv:
+def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> CMDPEnv:
     """An environment whose episodes are those of the model: H steps from its start distribution.
 
     Observations and actions are indices of states and actions. ``info["cost"]`` [N] holds what the constraints count,
     in the user's units and order; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
     steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
     all values in the model lie between these, and else the smallest or the largest value in the model.
+
+    With ``observe_step`` an observation is the pair (steps taken, state), of the space MultiDiscrete([H + 1, S]): an
+    optimal policy depends on both, and a library that sees only observations needs both.
 
     >>> from cmdpkit import envs
     >>> env = to_gym(envs.build("paper/grid"))
@@ -36,34 +39,38 @@ def to_gym(cmdp: CMDP, noise: Noise = "none") -> CMDPEnv:
     >>> s, round(reward, 3), info["cost"].tolist(), info["step"]
     (7, 0.646, [1.0], 1)
     """
-    return CMDPEnv(cmdp, noise)
+    return CMDPEnv(cmdp, noise, observe_step=observe_step)
 
 
 class CMDPEnv(gymnasium.Env[Any, Any]):
     """A model to act in; see `to_gym`. An episode is truncated after H steps."""
 
-    def __init__(self, cmdp: CMDP, noise: Noise = "none") -> None:
+    def __init__(self, cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> None:
         cmdp.need_horizon("a Gymnasium environment of this package")
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
-        self.cmdp, self.noise = cmdp, noise
+        self.cmdp, self.noise, self.observe_step = cmdp, noise, observe_step
         self.metadata = {
             "render_modes": [],
             "reward_range": _range(cmdp.reward_scale),
             "cost_ranges": [_range(scale, c) for scale, c in zip(cmdp.utility_scales, cmdp.constraints, strict=True)],
         }
-        self.observation_space = Discrete(cmdp.S)
+        self.observation_space = MultiDiscrete([cmdp.H + 1, cmdp.S]) if observe_step else Discrete(cmdp.S)
         self.action_space = self._actions = Actions(cmdp)
-        self.spec = EnvSpec("cmdpkit/CMDP-v0", entry_point=lambda **_: CMDPEnv(cmdp, noise), max_episode_steps=cmdp.H)
+        self.spec = EnvSpec(
+            "cmdpkit/CMDP-v0",
+            entry_point=lambda **_: CMDPEnv(cmdp, noise, observe_step=observe_step),
+            max_episode_steps=cmdp.H,
+        )
         self._h, self._s = cmdp.H, 0  # as after the last step, so that the first call must be reset
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         super().reset(seed=seed)
         self._h, self._s = 0, _drawn(self.cmdp.mu, self.np_random)
-        return self._s, self._info()
+        return self._observed(), self._info()
 
-    def step(self, action: int) -> tuple[int, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take one step; an action that does not exist raises CmdpkitError."""
         cmdp, h, s = self.cmdp, self._h, self._s
         if h == cmdp.H:
@@ -78,7 +85,11 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         first, last = cmdp.kernel.indptr[row : row + 2]
         self._s = int(cmdp.kernel.successors[first + _drawn(cmdp.kernel.prob[first:last], self.np_random)])
         self._h += 1
-        return self._s, reward, False, self._h == cmdp.H, {"cost": cost, **self._info()}
+        return self._observed(), reward, False, self._h == cmdp.H, {"cost": cost, **self._info()}
+
+    def _observed(self) -> Any:
+        """The state, or the number of steps taken and the state."""
+        return np.array([self._h, self._s]) if self.observe_step else self._s
 
     def _signals(self, h: int, s: int, a: int) -> tuple[float, FloatArray]:
         """Reward, and what the constraints count [N], in the user's units."""
