@@ -19,6 +19,7 @@ import numpy as np
 from cmdpkit.experiments.backends import Executor
 from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.experiments.experiment import Experiment
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.paper.phases import Phase, phases_of
 from cmdpkit.records.record import RunRecord
@@ -158,14 +159,21 @@ def _about(algo: str) -> tuple[str, ...]:
 def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> list[Row]:
     figures = _FIGURES[env]["triple-q" if group.run.algo == "triple-q" else "pri"]
     figures = (*figures, *_FIGURES[env].get(algo, ()))
+    measured_by = {quantity: measure for _, quantity, _, _, measure in figures}
     rows = []
     for rule, quantity, published, digits, measure in figures:
-        values = np.array([measure(record) for record in group.samples], dtype=float)
-        verdict = judged(rule, published, values, digits)
+        values = _measured(group, measure)
+        beside = _measured(group, measured_by[quantity.replace("regret", "violation")]) if rule == "regret" else None
+        verdict = judged(rule, published, values, digits, beside)
         kind = _kind(env, group.run.algo, quantity)
         measured = estimate(values)
         rows.append(Row(env, algo, quantity, published, measured, verdict, assumptions, kind, group.deterministic))
     return rows
+
+
+def _measured(group: Group, measure: Measure) -> FloatArray:
+    """[seeds]"""
+    return np.array([measure(record) for record in group.samples], dtype=float)
 
 
 def _kind(env: str, algo: str, quantity: str) -> Kind:
