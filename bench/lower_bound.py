@@ -137,7 +137,7 @@ def draw(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], pa
             sizes = root_mean_square(x)[:, column]
             axis.loglog(episodes, sizes, lines[instance], color=colours[loop], label=f"{loop}, {instance}")
         axis.set(xlabel="episodes K", ylabel=f"{COLUMNS[column]}, root mean square")
-    axes[0].legend(fontsize="x-small")
+    axes[1].legend(fontsize="x-small", loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
