@@ -45,7 +45,8 @@ ASSUMPTIONS = {
     "pruning": "Pruning on the synthetic problem is by usage alone, as printed. The threshold, 2 % of the visits in "
     "most of the runs, is ours, and so are the settings of the base learner, which were chosen so that usage leaves "
     "the actions of the optimum: the number of stochastic decisions is fitted. On the grid it is one run of 200,000 "
-    "episodes, then comparisons that end early when regret or violation is large; how large is not printed.",
+    "episodes, then comparisons that end early when regret or violation is large; how large is not printed, nor how "
+    "the base learner breaks ties and explores (docs/algorithms/pri.md shows what that changes).",
     "length": "The paper does not say after how many episodes of the grid its figures are. Those of pri are read after "
     "5,800,000 and at the end, the others after 5,800,000.",
     "constants": "The paper does not give the constants of its Triple-Q. Shown are ours (practical) and those of the "
