@@ -2,7 +2,8 @@
 
 Two instances of `paper/lower-bound`, p = 1/2 and p = 1/2 + 1 / sqrt K, cannot be told apart in K episodes. *Open loop*
 is the published refinement and identification, started with the right action set and without tightening: the error of
-its weights adds up, to order sqrt K. *Closed loop* is `cl-pri`, from nothing: it corrects by what it realised.
+its weights adds up, to order sqrt K. *Closed loop* is `cl-pri`, from nothing: it corrects by what it realised. *Rule*
+plays u while the realised violation is at most -rho, and v otherwise (docs/theory/pri.md): it learns nothing at all.
 *Known optimum* plays the optimal policy from the first episode on: what it shows is sampling noise alone.
 
 `python -m bench lower_bound` prints the table and draws docs/figures/lower_bound.png.
@@ -18,7 +19,8 @@ from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
 from cmdpkit.learners.pri.refine import Refinement
-from cmdpkit.simulate.random import stream
+from cmdpkit.model.compiled import compiled
+from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.rollout import counts
 
 H = 10
@@ -51,7 +53,29 @@ def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     load("cl-pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
 
 
-LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "closed loop": closed_loop}
+def rule(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """The rule that only watches what was realised."""
+    most, p = cmdp.H - 1, float(cmdp.P[0, 0, 1, 2])
+    plays, lucky = _plays_of_the_rule(K, p, stream(seed))
+    source.meter.add(K - plays, np.array([most, 0.0]), np.array([(K - plays) * most, 0.0]))
+    source.meter.add(plays, np.array([0.0, most * (1 + p) / 2]), np.array([0.0, most * (plays + lucky) / 2]))
+
+
+@compiled
+def _plays_of_the_rule(K, p, rng):
+    """How often it plays v, and how often v then earns the larger utility; violation is in sixths of H - 1."""
+    violation, plays, lucky = 0, 0, 0
+    for _ in range(K):
+        violation += 2
+        if violation > 0:
+            plays += 1
+            high = uniform(rng) < p
+            lucky += high
+            violation -= 6 if high else 3
+    return plays, lucky
+
+
+LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "rule": rule, "closed loop": closed_loop}
 
 
 def measured(loop: str, instance: str, K: int, seed: int) -> list[float]:
@@ -106,14 +130,14 @@ def draw(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], pa
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    colours = dict(zip(LOOPS, ("0.6", "tab:red", "tab:blue"), strict=True))
+    colours = dict(zip(LOOPS, ("0.6", "tab:red", "tab:green", "tab:blue"), strict=True))
     lines = dict(zip(INSTANCES, ("o-", "s--"), strict=True))
     for column, axis in enumerate(axes):
         for (loop, instance), x in found.items():
             sizes = root_mean_square(x)[:, column]
             axis.loglog(episodes, sizes, lines[instance], color=colours[loop], label=f"{loop}, {instance}")
         axis.set(xlabel="episodes K", ylabel=f"{COLUMNS[column]}, root mean square")
-    axes[0].legend(fontsize="x-small")
+    axes[1].legend(fontsize="x-small", loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)

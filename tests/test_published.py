@@ -22,6 +22,22 @@ def test_a_violation_around_zero_is_not_judged():
 
 
 @pytest.mark.parametrize(
+    ("regrets", "violation", "verdict"),
+    [
+        ([40.0, 41.0, 42.0], [-2.0, -1.9, -2.1], ("better: 41 %", True)),
+        ([40.0, 41.0, 42.0], [2.0, 1.9, 2.1], ("less: 41 %, bound missed", False)),
+        ([40.0, 41.0, 42.0], [2.0, -1.9, 0.1], ("less: 41 %, bound undecided", False)),
+        ([-40.0, -41.0, -42.0], [2.0, 1.9, 2.1], ("less: negative, bound missed", False)),
+        ([-40.0, -41.0, -42.0], [2.0, -1.9, 0.1], ("less: negative, bound undecided", False)),
+        ([0.1, 0.2, 0.3], [0.5], ("less: under 1 %, bound missed", False)),
+        ([140.0, 141.0, 142.0], [2.0, 1.9, 2.1], ("worse: 141 %", False)),
+    ],
+)
+def test_less_regret_is_better_only_where_the_bound_was_kept(regrets, violation, verdict):
+    assert judged("regret", 100.0, np.array(regrets), 0.5, np.array(violation)) == verdict
+
+
+@pytest.mark.parametrize(
     ("kind", "published", "values", "digits", "verdict"),
     [
         ("value", 0.499, [0.4994, 0.4992], 5e-4, ("as published", True)),

@@ -139,7 +139,10 @@ def test_the_phases_add_up_to_the_whole_run_on_a_problem_without_chance():
         (6.9e4, -2e4, ("as published", "bound kept")),
         (1.4e5, 10.0, ("worse: 203 %", "bound missed")),
         (3.4e4, -1.0, ("better: 49 %", "bound kept")),
-        (-5.0, 0.0, ("better: under 1 %", "bound kept")),
+        (5.0, 0.0, ("better: under 1 %", "bound kept")),
+        (-5.0, 10.0, ("less: negative, bound missed", "bound missed")),
+        (3.4e4, 10.0, ("less: 49 %, bound missed", "bound missed")),
+        (6.9e4, 10.0, ("as published", "bound missed")),
     ],
 )
 def test_verdicts_follow_the_interval(regret, violation, verdicts):
@@ -147,8 +150,18 @@ def test_verdicts_follow_the_interval(regret, violation, verdicts):
         row.quantity: row.verdict for row in rows("paper/synthetic", regret, violation) if row.algo == "pri (paper)"
     }
     assert (found["regret"].text, found["violation"].text) == verdicts
-    assert found["regret"].agrees == (not verdicts[0].startswith("worse"))
+    assert found["regret"].agrees == verdicts[0].startswith(("as published", "better"))
     assert found["violation"].agrees == (verdicts[1] != "bound missed")
+
+
+def test_a_regret_at_the_end_is_judged_beside_the_violation_at_the_end():
+    """The bound is missed where the curves are read first, and kept at the end: the two regrets differ in verdict."""
+    records = list(slope("paper/grid", 1e3, 1.0))
+    for record in records:
+        record.curves["violation"][0, -1] = -9.0 - record.run.seed
+    found = {row.quantity: row.verdict for row in compared(groups(records)) if row.algo == "pri (paper)"}
+    assert (found["regret"].text, found["regret at the end"].text) == ("less: under 1 %, bound missed", "better: 1 %")
+    assert (found["violation"].text, found["violation at the end"].text) == ("bound missed", "bound kept")
 
 
 def test_a_realised_violation_is_judged_run_by_run(monkeypatch):

@@ -4,7 +4,7 @@ Description
 -----------
 A running machine earns 1 in every step and wears on with probability 0.3; the more it is worn, the more often it fails.
 A service takes one step, costs 0.5 and makes up for two degrees of wear. A failed machine comes back as new, sooner if
-the repair is the dear one.
+the repair is the expensive one.
 
 States
 ------

@@ -3,8 +3,8 @@
 Description
 -----------
 In every step a packet arrives with a probability that depends on the link, and one is played with probability
-``departure``. An empty buffer stalls the video; the fast link is dear. The published problem minimises the expected
-number of stalled steps; here 1 - stall is the reward, so that value = H - expected stalls.
+``departure``. An empty buffer stalls the video; the fast link is expensive. The published problem minimises the
+expected number of stalled steps; here 1 - stall is the reward, so that value = H - expected stalls.
 
 States
 ------

@@ -1,11 +1,11 @@
-"""Treating a chronic disease: a cheap toxic drug, a dear mild one, or waiting, under two expected budgets.
+"""Treating a chronic disease: a cheap toxic drug, an expensive mild one, or waiting, under two expected budgets.
 
 Description
 -----------
 Once a month a patient is given one of two drugs or none. Treatment slows the disease and wears the patient out; waiting
 lets the body recover and the disease advance. The standard drug is cheap and toxic, the targeted one works better, is
-gentler and four times as dear, so a clinic with a limit on toxicity and a limit on spending needs both. Disease and
-toxicity move by one level at most and independently of each other, with these probabilities per month:
+gentler and costs four times as much, so a clinic with a limit on toxicity and a limit on spending needs both. Disease
+and toxicity move by one level at most and independently of each other, with these probabilities per month:
 
 ========  =======  ========  ==============  ===============  =====
 drug      disease  disease   toxicity rises  toxicity falls   price

@@ -19,6 +19,7 @@ import numpy as np
 from cmdpkit.experiments.backends import Executor
 from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.experiments.experiment import Experiment
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.paper.figures import write_figures
 from cmdpkit.paper.phases import Phase, phases_of
 from cmdpkit.records.record import RunRecord
@@ -44,7 +45,8 @@ ASSUMPTIONS = {
     "pruning": "Pruning on the synthetic problem is by usage alone, as printed. The threshold, 2 % of the visits in "
     "most of the runs, is ours, and so are the settings of the base learner, which were chosen so that usage leaves "
     "the actions of the optimum: the number of stochastic decisions is fitted. On the grid it is one run of 200,000 "
-    "episodes, then comparisons that end early when regret or violation is large; how large is not printed.",
+    "episodes, then comparisons that end early when regret or violation is large; how large is not printed, nor how "
+    "the base learner breaks ties and explores (docs/algorithms/pri.md shows what that changes).",
     "length": "The paper does not say after how many episodes of the grid its figures are. Those of pri are read after "
     "5,800,000 and at the end, the others after 5,800,000.",
     "constants": "The paper does not give the constants of its Triple-Q. Shown are ours (practical) and those of the "
@@ -158,14 +160,21 @@ def _about(algo: str) -> tuple[str, ...]:
 def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> list[Row]:
     figures = _FIGURES[env]["triple-q" if group.run.algo == "triple-q" else "pri"]
     figures = (*figures, *_FIGURES[env].get(algo, ()))
+    measured_by = {quantity: measure for _, quantity, _, _, measure in figures}
     rows = []
     for rule, quantity, published, digits, measure in figures:
-        values = np.array([measure(record) for record in group.samples], dtype=float)
-        verdict = judged(rule, published, values, digits)
+        values = _measured(group, measure)
+        beside = _measured(group, measured_by[quantity.replace("regret", "violation")]) if rule == "regret" else None
+        verdict = judged(rule, published, values, digits, beside)
         kind = _kind(env, group.run.algo, quantity)
         measured = estimate(values)
         rows.append(Row(env, algo, quantity, published, measured, verdict, assumptions, kind, group.deterministic))
     return rows
+
+
+def _measured(group: Group, measure: Measure) -> FloatArray:
+    """[seeds]"""
+    return np.array([measure(record) for record in group.samples], dtype=float)
 
 
 def _kind(env: str, algo: str, quantity: str) -> Kind:

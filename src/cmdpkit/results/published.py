@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import Estimate, estimate
 from cmdpkit.results.wording import counted
@@ -124,23 +126,36 @@ AS_PUBLISHED = Verdict("as published", True)
 WITHIN_INTERVAL = Verdict("as published (interval)", True)
 
 
-def judged(rule: Rule, published: float, values: FloatArray, digits: float) -> Verdict:
-    """The verdict on what the runs gave ([seeds]); ``digits`` is half a unit of the last digit that was published."""
+def judged(
+    rule: Rule, published: float, values: FloatArray, digits: float, violation: FloatArray | None = None
+) -> Verdict:
+    """The verdict on what the runs gave ([seeds]); ``digits`` is half a unit of the last digit that was published.
+
+    A regret is judged beside the ``violation`` of the same runs ([seeds]); without one, no bound was missed.
+    """
+    if rule == "regret":
+        return _regret(published, values, digits, np.zeros(1) if violation is None else violation)
     return _RULES[rule](published, values, digits)
 
 
-def _regret(published: float, values: FloatArray, digits: float) -> Verdict:
+def _regret(published: float, values: FloatArray, digits: float, violation: FloatArray) -> Verdict:
+    """Who misses a bound can earn more than the optimum that keeps it: less regret is better only if it was kept."""
     measured = estimate(values)
     share = measured.mean / published
     if _covers(measured, published, digits) or abs(share - 1) <= NEGLIGIBLE_DIFFERENCE:
         return AS_PUBLISHED
-    percent = "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
-    return Verdict(f"better: {percent}", True) if share < 1 else Verdict(f"worse: {percent}", False)
+    size = "negative" if share < 0 else "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
+    if share > 1:
+        return Verdict(f"worse: {size}", False)
+    low, high = _ends(estimate(violation))
+    if high <= 0:
+        return Verdict(f"better: {size}", True)
+    return Verdict(f"less: {size}, bound {'missed' if low > 0 else 'undecided'}", False)
 
 
 def _violation(published: float, values: FloatArray, digits: float) -> Verdict:
     measured = estimate(values)
-    low, high = (measured.mean, measured.mean) if measured.low is None else (measured.low, measured.high)
+    low, high = _ends(measured)
     if high <= 0:
         return AS_PUBLISHED if _covers(measured, published, digits) else Verdict("bound kept", True)
     return Verdict("bound missed" if low > 0 else "undecided", False)
@@ -166,14 +181,19 @@ def _count(published: float, values: FloatArray, _digits: float) -> Verdict:
     return AS_PUBLISHED if difference == 0 else Verdict(f"differs by {difference:+.4g}", False)
 
 
+def _ends(measured: Estimate) -> tuple[float, float]:
+    """The interval; the figure itself where there is none."""
+    if measured.low is None or measured.high is None:
+        return measured.mean, measured.mean
+    return measured.low, measured.high
+
+
 def _covers(measured: Estimate, published: float, digits: float) -> bool:
-    if measured.low is None:
-        return bool(abs(measured.mean - published) <= digits)
-    return bool(measured.low - digits <= published <= measured.high + digits)
+    low, high = _ends(measured)
+    return bool(low - digits <= published <= high + digits)
 
 
 _RULES: dict[Rule, Callable[[float, FloatArray, float], Verdict]] = {
-    "regret": _regret,
     "violation": _violation,
     "realised violation": _realised,
     "value": _value,

@@ -131,7 +131,11 @@ class Comparison(NamedTuple):
 def compare(
     a: Group, b: Group, name: str = "regret", n: int = 0, *, test: Literal["sign-flip", "t"] = "sign-flip"
 ) -> Comparison:
-    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test."""
+    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test.
+
+    Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
+    their actions differ. So pairing is valid, and removes hardly any noise.
+    """
     if test not in ("sign-flip", "t"):
         raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
     ends = [{record.run.seed: _row(record, name, n)[-1] for record in group.records} for group in (a, b)]

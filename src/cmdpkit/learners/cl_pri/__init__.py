@@ -9,7 +9,7 @@ its own data. What it remembers is a choice:
   of times as many episodes.
 
 Both steer in a closed loop: what was realised is compared with the bounds block by block, and the stochastic decisions
-are shifted so that it ends within them. What is proved and what is not is in docs/theory/pri.md.
+are shifted so that it ends within them. What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ClosedLoopPRI(Learner):
     ((3, 3, 3), 150)
     """
 
-    title = "CL-PRI: closed-loop PRI; one policy with few stochastic decisions, steered within the bounds, certified."
-    guarantee = "see docs/theory/pri.md; the certificate holds with probability 1 - delta"
+    title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
+    guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
     presets = {"practical": CountsParams()}
 

@@ -47,8 +47,8 @@ class PRI(Learner):
 
     title = "PRI: prune, refine and identify one policy, with at most as many stochastic decisions as constraints."
     guarantee = (
-        "if the optimum is well separated, with preset theory and for K beyond any that can be run: regret of order "
-        "H sqrt(K), zero weak violation, and one policy within order 1/sqrt(K) of the optimum"
+        "as published, if the optimum is well separated, with preset theory and for K beyond any that can be run: "
+        "regret of order H sqrt(K), zero weak violation, and one policy within order 1/sqrt(K) of the optimum"
     )
     paper = "arXiv 2309.15395"
     presets = {"paper": paper_preset, "theory": theory_preset}

@@ -4,7 +4,7 @@
 2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
    After each, an LP over measured effects finds the next policy and prices (`master`), and tests with an error
    budget rule actions out (`improve`). The stochastic decisions are steered, block by block, so that what was
-   realised stays just above the bounds: inside the right support, regret is then bounded too.
+   realised stays just above the bounds: inside the right support, expected regret is then bounded too.
 3. Settling: no more deviations, no newcomers; the loop goes on.
 4. Certification: the policy to hand over is fixed. Every other block plays it, unchanged, for the certificate; the
    blocks between go on steering.

@@ -2,7 +2,7 @@
 
 One improvement solves the master problem around what was played, replaces the policy, lets samples fade that saw
 another continuation, and tests every action against the new policy at the new prices. A policy that no action improves
-at its own prices is optimal (docs/theory/pri.md), so this is policy iteration under constraints, on data.
+at its own prices is optimal (docs/theory/cl-pri.md), so this is policy iteration under constraints, on data.
 """
 
 from __future__ import annotations

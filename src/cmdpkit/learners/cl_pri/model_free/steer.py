@@ -2,7 +2,8 @@
 
 Inside the right support regret is minus the price times the violation (docs/theory/pri.md), whatever the probabilities
 of the stochastic decisions are at the moment. So they are free to be used as controls: what is short by now is repaid
-over the next blocks, and both regret and violation stay bounded instead of growing like the error of a fixed policy.
+over the next blocks, and the realised violation and the expected regret stay bounded instead of growing like the error
+of a fixed policy.
 """
 
 from __future__ import annotations

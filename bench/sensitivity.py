@@ -1,0 +1,82 @@
+"""How much the reproduction of PRI's experiments depends on what the paper does not say about pruning.
+
+`python -m bench sensitivity` runs `pri` on both problems as `cmdpkit reproduce paper` does, and again with ties of the
+base learner broken at random, with random actions as in the public code of Triple-Q, with both, and with the usage
+threshold halved and doubled. Every figure is the range over the seeds; regret and violation are read after the episodes
+at which they are compared with the paper's. Each variant and problem takes about a minute of one core.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+import cmdpkit as ck
+from cmdpkit.learners import Spec
+from cmdpkit.learners.pri.presets import paper_preset
+from cmdpkit.paper.reproduce import READ_AT, paper_experiments
+from cmdpkit.records.record import Run
+
+SEEDS = 3
+TIES, RANDOM_ACTIONS = {"base_random_ties": True}, {"base_explore": 0.03}
+HEAD = "| variant | actions after usage | after comparison | policies | regret | violation | reward | utility or cost |"
+
+
+def variants(threshold: float) -> dict[str, dict[str, float | bool]]:
+    """What is changed, by name; `threshold` is the usage threshold of the reproduction."""
+    return {
+        "as reproduced": {},
+        "ties broken at random": TIES,
+        "3 % random actions": RANDOM_ACTIONS,
+        "both": TIES | RANDOM_ACTIONS,
+        f"usage threshold halved, {threshold / 2:.0%}": {"use_min": threshold / 2},
+        f"usage threshold doubled, {threshold * 2:.0%}": {"use_min": threshold * 2},
+    }
+
+
+def main() -> None:
+    """Print one Markdown table per problem."""
+    for experiment in paper_experiments(SEEDS):
+        asked = [run for run in experiment.runs() if run.algo == "pri"]
+        env = asked[0].env
+        print(f"\n{env}, after {READ_AT[env]:,} episodes, {SEEDS} seeds\n\n{HEAD}\n|{'---|' * 8}", flush=True)
+        threshold = paper_preset(Spec.of(ck.load(env), asked[0].episodes)).use_min
+        for name, changes in variants(threshold).items():
+            print(f"| {name} | {' | '.join(ranges(learned(run, changes) for run in asked))} |", flush=True)
+
+
+def learned(run: Run, changes: dict[str, float | bool]) -> ck.RunRecord:
+    """The run with some parameters changed."""
+    params = {**run.params, **changes}
+    return ck.learn(run.env, "pri", episodes=run.episodes, seed=run.seed, readings=run.readings, **params)
+
+
+def ranges(records: Iterable[ck.RunRecord]) -> list[str]:
+    """The smallest and the largest of every figure, as text."""
+    figures = np.array([[measure(record) for measure in MEASURES] for record in records])
+    return [_range(low, high) for low, high in zip(figures.min(axis=0), figures.max(axis=0), strict=True)]
+
+
+def _range(low: float, high: float) -> str:
+    texts = [f"{x:,.0f}" if abs(x) >= 100 or x == round(x) else f"{x:.4f}" for x in (low, high)]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def _read(name: str) -> Callable[[ck.RunRecord], float]:
+    """A curve after the episodes at which it is compared with the paper's."""
+
+    def measure(record: ck.RunRecord) -> float:
+        at = record.curves["episode"] == READ_AT[record.run.env]
+        return float(np.atleast_2d(record.curves[name])[0, at][0])
+
+    return measure
+
+
+MEASURES: tuple[Callable[[ck.RunRecord], float], ...] = (
+    lambda record: record.explanation["actions"]["after usage"],
+    lambda record: record.explanation["actions"]["now"],
+    lambda record: len(record.explanation["policies"]),
+    _read("regret"),
+    _read("violation"),
+    lambda record: float(record.policy_value or 0.0),
+    lambda record: float(np.asarray(record.policy_utilities)[0]),
+)
