@@ -25,8 +25,8 @@ ORDER = [
 # The public names, what starts the command, and the contract tests: they may import everything, and no room imports
 # them.
 OUTSIDE = {"__init__", "__main__", "testing"}
-# Imported when called: a model offers itself to Gymnasium without everybody loading it.
-LATE = {("model", "running")}
+# Imported when called: a model offers itself to Gymnasium without everybody loading it, and a policy reads a file.
+LATE = {("model", "running"), ("model", "io")}
 
 
 def imported(path: Path) -> set[str]:
