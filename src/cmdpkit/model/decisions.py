@@ -157,19 +157,18 @@ def same(one: Decisions, other: Decisions) -> bool:
     return True
 
 
-def draw(decisions: Decisions, h: IntArray, s: IntArray, u: FloatArray) -> IntArray:
-    """The actions [n] at steps h [n] in states s [n] (from 0) for numbers u [n] in [0, 1)."""
+def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generator) -> NDArray[Any]:
+    """Actions [n] for steps h [n] and states s [n], both from 0; random numbers are taken only where it draws."""
     T, S = decisions.choice.shape
-    t = h % T
-    a: IntArray = decisions.choice[t, s].astype(np.int64)
+    place = (h % T) * np.int64(S) + s
+    a: NDArray[Any] = decisions.choice.reshape(-1)[place]
     m = len(decisions.s)
     if m:
         rows = np.repeat(np.arange(T) * np.int64(S), np.diff(decisions.first)) + decisions.s
-        place = t * np.int64(S) + s
         row = np.minimum(np.searchsorted(rows, place), m - 1)
         drawn = np.flatnonzero(rows[row] == place)
         cdf = np.cumsum(decisions.p[row[drawn]], axis=1)
-        a[drawn] = (cdf <= u[drawn, None] * cdf[:, -1:]).sum(axis=1)
+        a[drawn] = (cdf <= rng.random(len(drawn))[:, None] * cdf[:, -1:]).sum(axis=1)
     return a
 
 

@@ -42,7 +42,8 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     if cmdp.compact.allowed.all():
         return
     if isinstance(policy, np.ndarray):
-        found = next(iter(np.argwhere((policy > 0) & ~cmdp.actions).tolist()), None)
+        outside = np.argwhere((policy > 0) & ~cmdp.actions)
+        found = (int(outside[0, 0]), int(outside[0, 1]), int(outside[0, 2])) if len(outside) else None
     else:
         found = forbidden(policy.decisions, cmdp.compact.allowed)
     if found is not None:

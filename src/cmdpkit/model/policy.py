@@ -316,8 +316,7 @@ class Policy:
             raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
         s = self._state.many(states)
         h = np.broadcast_to(self._positions(steps), s.shape)
-        a = draw(self.decisions, h, s, rng.random(len(s)))
-        names: NDArray[Any] = self._action_array[a]
+        names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng)]
         return names
 
     def _positions(self, steps: ArrayLike | None) -> IntArray:

@@ -68,10 +68,11 @@ def read_body(
             reader = csv.reader(islice(file, before, None), skipinitialspace=True, strict=True)
             while block := [cells for cells in islice(reader, TOGETHER) if cells]:
                 by_column = dict(zip(columns, zip(*block, strict=True), strict=True))
-                s, a, p = (
-                    np.array([look[key][x] for x in by_column[key]]) for key in ("state", "action", "probability")
+                by_column.setdefault("step", ("1",) * len(block))
+                h, s, a, p = (
+                    np.fromiter(map(table.__getitem__, by_column[key]), float if key == "probability" else np.int64)
+                    for key, table in look.items()
                 )
-                h = np.array([look["step"][x] for x in by_column.get("step", ("1",))], dtype=np.int64)
                 found.add(h * S + s, a, p)
     except (KeyError, ValueError, csv.Error, OSError):
         return None
