@@ -61,7 +61,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P with actions last": ({"P": np.full((2, 2, 3), 0.5), "r": np.zeros((2, 3))}, r"this is the order \(S, next S, A\).*np.swapaxes\(P, -2, -1\)"),
     "P square with actions last": ({"P": np.swapaxes(SQUARE, -2, -1)}, r"sums to 1 over axis -2 and not over its last axis: .*\(S, next S, A\)"),
     "P square with next states first": ({"P": np.moveaxis(SQUARE, -1, 0)}, r"sums to 1 over axis -3 and not over its last axis"),
-    "P sparse, one matrix per action": ({"P": [scipy.sparse.eye(2)] * 3, "r": np.zeros((2, 3))}, r"sparse P\[h=0\] has shape \(2, 2\), .* = \(6, 2\); .*one matrix per action.*row s \* A \+ a"),
+    "P sparse, too few matrices": ({"P": [scipy.sparse.eye(2)] * 2, "r": np.zeros((2, 3))}, r"P is 2 matrices, expected one sparse matrix \(2, 2\) for each of the 3 actions"),
     "P ragged": ({"P": [[1.0], [0.5, 0.5]]}, r"P must be an array of numbers: .*inhomogeneous"),
     "P of text": ({"P": P.astype(str)}, r"P must be an array of numbers: got an array of <U"),
     "P complex": ({"P": P * 1j}, r"P must be an array of numbers: got an array of complex"),

@@ -25,9 +25,9 @@ ORDER = [
 # The public names, what starts the command, and the contract tests: they may import everything, and no room imports
 # them.
 OUTSIDE = {"__init__", "__main__", "testing"}
-# Imported when called: a model offers itself to Gymnasium, and what is printed or drawn is made by `results`, without
-# everybody loading it.
-LATE = {("model", "running"), ("model", "results"), ("exact", "results")}
+# Imported when called, so that not everybody loads it: a model offers itself to Gymnasium, a policy reads a file, and
+# what is printed or drawn is made by `results`.
+LATE = {("model", "running"), ("model", "io"), ("model", "results"), ("exact", "results")}
 
 
 def imported(path: Path) -> set[str]:

@@ -282,13 +282,12 @@ def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
 def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     """What every action of the optimum is worth, or None where finding out would take long."""
     from cmdpkit.exact.diagnosis import separations
-    from cmdpkit.model.policy import NEGLIGIBLE
 
     if found.solution is None:
         return None
     kernel = found.solution.cmdp.kernel
     transitions = len(kernel.prob) * found.solution.cmdp.steps // kernel.T
-    used = int((found.solution.occupancy > NEGLIGIBLE).sum())
+    used = found.solution.used
     if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
         return None
     with busy(f"separating {used:,} actions"):

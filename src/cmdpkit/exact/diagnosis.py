@@ -126,7 +126,7 @@ def separations(solution: Solution) -> list[Separation]:
 
 def _separation(solution: Solution, pool: Pool, everything: CMDP, h: int, s: int, a: int) -> Separation:
     cmdp = solution.cmdp
-    place = (h + 1, cmdp.states[s], cmdp.action_names[a], float(solution.policy.pi[h, s, a]))
+    place = (h + 1, cmdp.states[s], cmdp.action_names[a], float(solution.policy.row(h, s)[a]))
     mask = cmdp.actions.copy()
     mask[h, s, a] = False
     if not mask[h, s].any():

@@ -22,9 +22,9 @@ from cmdpkit.exact.occupancy_lp import occupancy_lp
 from cmdpkit.exact.sparse_policy import SparsePolicy, blend, read_off, totals
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.evaluate import occupancy, reach
 from cmdpkit.model.mixture import Mixture, decompose
-from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.policy import NEGLIGIBLE, Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
@@ -57,6 +57,21 @@ class Solution(Shown):
         return occupancy(self.cmdp, self.policy)
 
     @cached_property
+    def reach(self) -> FloatArray:
+        """The probability [H, S] of being in a state at a step: the occupancy, summed over the actions."""
+        return reach(self.cmdp, self.policy)
+
+    @cached_property
+    def used(self) -> int:
+        """How many triples of step, state and action the policy ever uses."""
+        if not isinstance(self.policy, Policy):  # a mixture, which only a stationary solution can be
+            return int((self.occupancy > NEGLIGIBLE).sum())
+        where, p = self.policy.rows
+        drawn = self.reach[where[:, 0], where[:, 1]]
+        extra = (drawn[:, None] * p > NEGLIGIBLE).sum() - (drawn > NEGLIGIBLE).sum()
+        return int((self.reach > NEGLIGIBLE).sum() + extra)
+
+    @cached_property
     def mixture(self) -> Mixture:
         """At most N + 1 deterministic policies whose mixture has the same occupancy."""
         return decompose(self.cmdp, self.policy)
@@ -69,7 +84,7 @@ class Solution(Shown):
 
     def stochastic_decisions(self) -> list[Decision]:
         """The steps and states where the policy draws its action at random: at most N of them."""
-        return self.policy.stochastic_decisions(reach=self.occupancy.sum(axis=-1))
+        return self.policy.stochastic_decisions(reach=self.reach)
 
 
 def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> Solution:

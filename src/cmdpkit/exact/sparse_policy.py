@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from cmdpkit.exact.columns import Choice
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
+from cmdpkit.model.decisions import of_rows
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -24,13 +25,12 @@ class SparsePolicy(NamedTuple):
     p: FloatArray  # [D, C], the probabilities of these actions
 
     def policy(self, cmdp: CMDP) -> Policy:
-        """The same policy, written out as pi [H, S, A]."""
-        pi = one_hot(self.choice, cmdp.A)
+        """The same policy for the user."""
         h = np.repeat(np.arange(cmdp.H), np.diff(self.first))
-        pi[h, self.s] = 0.0
-        for a, p in zip(self.a.T, self.p.T, strict=True):
-            np.add.at(pi, (h, self.s, a), p)
-        return Policy.of(cmdp, pi)
+        p = np.zeros((len(h), cmdp.A))
+        for a, share in zip(self.a.T, self.p.T, strict=True):
+            np.add.at(p, (np.arange(len(h)), a), share)
+        return Policy.fitting(cmdp, of_rows(self.choice, np.stack((h, self.s), axis=1), p), cmdp.H)
 
 
 def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> SparsePolicy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -73,14 +73,21 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = 
 
 def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
     """Write ``text`` to a file, in UTF-8, as `writing` does, and return its path."""
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        part = text[max(error.start - 20, 0) : error.end + 20]
-        raise CmdpkitError(
-            f"cannot write {path}: {quoted(part)} contains half a character, which UTF-8 cannot hold"
-        ) from None
-    return write_bytes(path, data, overwrite=overwrite)
+    return write_pieces(path, [text], overwrite=overwrite)
+
+
+def write_pieces(path: str | os.PathLike[str], pieces: Iterable[str], *, overwrite: bool = False) -> Path:
+    """Write pieces of text one after the other, so that a large file is never in memory as a whole."""
+    with writing(path, overwrite=overwrite) as file:
+        for text in pieces:
+            try:
+                file.write(text.encode())
+            except UnicodeEncodeError as error:
+                part = text[max(error.start - 20, 0) : error.end + 20]
+                raise CmdpkitError(
+                    f"cannot write {path}: {quoted(part)} contains half a character, which UTF-8 cannot hold"
+                ) from None
+    return Path(path)
 
 
 def _exists(path: Path) -> CmdpkitError:

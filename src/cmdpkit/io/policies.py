@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.atomic import write_text, writing
-from cmdpkit.io.formats import csv_text, json_text, npz
+from cmdpkit.io.atomic import write_pieces, writing
+from cmdpkit.io.formats import csv_text, json_text, npz, policy_csv
 from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats.controller import python_module
 from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
-from cmdpkit.io.formats.policy_export import markdown, python_module
+from cmdpkit.io.formats.policy_export import markdown
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import Decisions, all_rows, index_type, of_rows, rows_at
+from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.rounding import warn
+from cmdpkit.model.rules import forced
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
+
+if TYPE_CHECKING:
+    from cmdpkit.exact.solver import Solution
 
 FORMAT = "cmdpkit policy"
 VERSION = 1
-HEAD = ("states", "actions")
+HEAD = ("states", "actions", "made_for")  # the last one is optional
 LENGTH = ("horizon", "stationary")  # exactly one of them
+MAX_HEAD = 1 << 30  # bytes of a line above the data, which may hold the names of all states
 COLUMNS = ("step", "state", "action", "probability")
 
 
-def read_policy(path: str | os.PathLike[str]) -> Policy:
+def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Policy:
     """The policy in a .json, .csv or .npz file.
+
+    With a model, the policy gets the model's names, is repeated at every step if it is stationary and the model is not,
+    and is refused unless it fits. A .csv file then needs no head, no column ``step`` and no column ``probability``:
+    lines of ``state,action`` are enough. States that have only one action may be left out.
 
     >>> import tempfile
     >>> policy = Policy([[[0.25, 0.75]]], ("on",), ("stay", "leave"))
@@ -51,60 +63,78 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     suffix = suffix_of(path, (".json", ".csv", ".npz"))
     with reading(path):
         if suffix == ".npz":
-            return _read_npz(path)
-        text = read_text(path)
-        return _policy_of(path, _parse_csv(path, text) if suffix == ".csv" else _parse_json(path, text))
+            policy = _read_npz(path)
+        elif suffix == ".json":
+            policy = _policy_of(path, _parse_json(path, read_text(path)))
+        else:
+            policy = _read_long_csv(path) or _policy_of(path, _parse_csv(path, read_text(path), cmdp), cmdp)
+        return policy if cmdp is None else Policy.of(cmdp, policy)
 
 
-def write_policy(policy: Policy, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true."""
+def write_policy(
+    policy: Policy | Solution, path: str | os.PathLike[str], *, model: CMDP | None = None, overwrite: bool = False
+) -> Path:
+    """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true.
+
+    With ``model``, or if a `Solution` is given, the file says for which model and bounds the policy was made.
+    """
     path = Path(path)
     suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
+    model = getattr(policy, "cmdp", model)
+    policy = getattr(policy, "policy", policy)  # of a solution
     if not isinstance(policy, Policy):
         raise CmdpkitError(
             f"write_policy writes a Policy, got {type(policy).__name__} (of a mixture, write markov(...) or its parts)"
         )
+    if model is not None:
+        policy = policy.with_model(model)
     if suffix == ".npz":
         with writing(path, overwrite=overwrite) as file:
-            npz.write(file, "policy", _head(policy), {"pi": policy.pi})
+            npz.write(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
         return path
-    dump = {".json": _dump_json, ".csv": _dump_csv, ".md": markdown, ".py": python_module}
-    return write_text(path, dump[suffix](policy), overwrite=overwrite)
+    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": markdown, ".py": python_module}
+    return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
 
 
 def _head(policy: Policy) -> dict[str, Any]:
     length: dict[str, Any] = {"stationary": True} if policy.is_stationary else {"horizon": policy.horizon}
+    made = policy.made_for
     return {
         **length,
         "states": names_entry(policy.states),
         "actions": names_entry(policy.action_names),
+        **({} if made is None else {"made_for": {**made._asdict(), "bounds": list(made.bounds)}}),
     }
 
 
-def _decisions(policy: Policy) -> Iterator[tuple[dict[str, int], Any, dict[str, float]]]:
-    """(step from 1 if there are steps, state, probability of every action taken) everywhere, reached or not."""
+def _decisions(policy: Policy) -> Iterator[dict[str, Any]]:
+    """Step from 1 if there are steps, state, and probability of every action taken: everywhere, reached or not."""
     actions = [str(a) for a in policy.action_names]
-    for h, table in enumerate(policy.pi):
+    states = names_entry(policy.states) if not isinstance(policy.states, range) else policy.states
+    for h in range(policy.shape[0]):
         step = {} if policy.is_stationary else {"step": h + 1}
-        for state, row in zip(policy.states, table.tolist(), strict=True):
-            yield step, state, {a: p for a, p in zip(actions, row, strict=True) if p > 0}
+        drawn = {int(s): p for s, p in zip(*rows_at(policy.decisions, h), strict=True)}
+        for s, a in enumerate(policy.choice[h]):
+            row = {actions[a]: 1.0}
+            if s in drawn:
+                row = {actions[i]: float(drawn[s][i]) for i in np.flatnonzero(drawn[s]).tolist()}
+            yield {**step, "state": states[s], "probabilities": row}
 
 
-def _dump_json(policy: Policy) -> str:
-    decisions = [{**step, "state": s, "probabilities": row} for step, s, row in _decisions(policy)]
-    return json_text.dump({"format": FORMAT, "version": VERSION, **_head(policy), "decisions": decisions})
+def _json_pieces(policy: Policy) -> Iterator[str]:
+    return json_text.pieces({"format": FORMAT, "version": VERSION, **_head(policy), "decisions": _decisions(policy)})
 
 
-def _dump_csv(policy: Policy) -> str:
-    rows = [(*step.values(), s, a, p) for step, s, row in _decisions(policy) for a, p in row.items()]
+def _csv_pieces(policy: Policy) -> Iterator[str]:
     columns = COLUMNS[1:] if policy.is_stationary else COLUMNS
-    return csv_text.dump({**_head(policy), "rows": len(rows)}, (), columns, rows)
+    yield csv_text.top({**_head(policy), "rows": policy_csv.count(policy)}, (), columns)
+    yield from policy_csv.lines(policy)
 
 
 def _parse_json(path: Path, text: str) -> Table:
     document = json_text.parse(path, text)
     fields = Fields(path, "policy", document)
-    fields.only(("format", "version", *HEAD, "decisions"), LENGTH)
+    fields.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
     if document["format"] != FORMAT:
         fields.fail(f"'format' is {quoted(document['format'])}, expected {quoted(FORMAT)}")
     if document["version"] != VERSION:
@@ -112,15 +142,45 @@ def _parse_json(path: Path, text: str) -> Table:
     return document
 
 
-def _parse_csv(path: Path, text: str) -> Table:
-    """The same document as in JSON, with the lines of the file."""
+def _read_long_csv(path: Path) -> Policy | None:
+    """A policy in the form in which it was written here; None for any other, which is then read as a document."""
+    with open(path, "rb") as file:
+        head = []
+        while (line := file.readline(MAX_HEAD)).lstrip(b"\xef\xbb\xbf").startswith(b"#"):
+            head.append(line)
+    try:
+        sheet = csv_text.parse(path, (b"".join(head) + line).decode("utf-8-sig"), (*LENGTH, *HEAD, "rows"), "")
+        fields = Fields(path, "head", sheet.head)
+        H = _steps(fields)
+        names = fields.names("states"), fields.names("actions")
+        rows = fields.whole("rows", 0)
+        made_for = _made_for(fields)
+    except (CmdpkitError, UnicodeDecodeError, KeyError):
+        return None
+    if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
+        return None
+    found = policy_csv.read_body(path, len(head) + 1, tuple(sheet.columns), *names, H or 1, rows)
+    return None if found is None else _named(found, H, names, made_for)
+
+
+def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
+    """The same document as in JSON, with the lines of the file; what the head leaves out is taken from the model."""
     sheet = csv_text.parse(path, text, (*LENGTH, *HEAD, "rows"), "rows")
     if sheet.constraints:
         Fields(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
+    if cmdp is not None:
+        timed = "step" in sheet.columns
+        if "horizon" not in sheet.head and "stationary" not in sheet.head:
+            sheet.head.update({"horizon": cmdp.steps} if timed else {"stationary": True})
+        sheet.head.setdefault("states", names_entry(cmdp.states))
+        sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head = Fields(path, "head", sheet.head)
-    head.only(HEAD, (*LENGTH, "rows"))
+    head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
     timed = _steps(head) is not None
-    Fields(path, "columns", sheet.columns).only(COLUMNS if timed else COLUMNS[1:])
+    columns: Sequence[str] = COLUMNS if timed else COLUMNS[1:]
+    if cmdp is not None and "probability" not in sheet.columns:
+        columns = columns[:-1]
+    Fields(path, "columns", sheet.columns).only(columns)
     decisions: dict[tuple[str, str], Table] = {}
     for row in sheet.rows:
         step = {"step": csv_text.whole(row["step"])} if timed else {}
@@ -130,13 +190,16 @@ def _parse_csv(path: Path, text: str) -> Table:
         if row["action"] in table:
             same = "step, state and action" if timed else "state and action"
             Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row["probability"], Written, comma=sheet.comma)
+        table[row["action"]] = csv_text.number(row.get("probability", "1"), Written, comma=sheet.comma)
         table.lines[row["action"]] = row.line
     return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 
 
-def _policy_of(path: Path, document: Table) -> Policy:
-    """The policy that a document describes; every step and state must be given exactly once."""
+def _policy_of(path: Path, document: Table, cmdp: CMDP | None = None) -> Policy:
+    """The policy that a document describes; every step and state must be given exactly once.
+
+    With a model, states may be left out where there is only one action.
+    """
     fields = Fields(path, "policy", document)
     steps = _steps(fields)
     H, timed = steps or 1, steps is not None
@@ -157,6 +220,10 @@ def _policy_of(path: Path, document: Table) -> Policy:
         row = decision.inner("probabilities")
         rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
         tolerances[place] = row.tolerance()
+    if cmdp is not None and len(states) == cmdp.S:
+        only = forced(cmdp)
+        for h, s in np.argwhere(np.broadcast_to(only, (H, cmdp.S)) >= 0).tolist() if len(only) in (1, H) else ():
+            rows.setdefault((h, s), {int(only[h % len(only), s]): 1.0})
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
         fields.fail(f"there is no decision{f' at step {h + 1}' * timed} in state {quoted(states[s])}")
@@ -164,7 +231,7 @@ def _policy_of(path: Path, document: Table) -> Policy:
     tolerance = np.zeros((H, len(states)))
     for place, given in rows.items():
         pi[place][list(given)] = list(given.values())
-        tolerance[place] = tolerances[place]
+        tolerance[place] = tolerances.get(place, ROW_SUM_TOLERANCE)
     sums = pi.sum(axis=-1)
     miss = np.abs(sums - 1)
     for h, s in np.argwhere(miss > tolerance).tolist():
@@ -173,7 +240,8 @@ def _policy_of(path: Path, document: Table) -> Policy:
     if rounded.any():
         pi[rounded] /= sums[rounded][:, None]
         warn(float(miss[rounded].max()), str(path))
-    return Policy(pi, states, actions, not timed)
+    policy = Policy(pi, states, actions, not timed)
+    return policy._with(made_for=_made_for(fields))
 
 
 def _steps(fields: Fields) -> int | None:
@@ -189,13 +257,46 @@ def _steps(fields: Fields) -> int | None:
     return None
 
 
+def _made_for(fields: Fields) -> MadeFor | None:
+    """What a file says about the model that its policy was made for."""
+    if "made_for" not in fields.table:
+        return None
+    made = fields.inner("made_for")
+    made.only(MadeFor._fields)
+    bounds = made.list_of("bounds", str, "texts")
+    return MadeFor(made.text("fingerprint"), made.text("criterion"), tuple(bounds))
+
+
+def _named(decisions: Decisions, H: int | None, names: tuple[Any, Any], made_for: MadeFor | None) -> Policy:
+    """Decisions with their names as a policy for H steps, or as a stationary one."""
+    choice, p = decisions.choice, decisions.p
+    where = np.stack(all_rows(decisions, len(choice))[:2], axis=1)
+    policy = Policy.of_choices(choice, (where, p), *names, is_stationary=H is None)
+    return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
+
+
+def _arrays(policy: Policy) -> npz.Arrays:
+    found = policy.decisions
+    return {"choice": found.choice, "where": np.stack(all_rows(found, len(found.choice))[:2], axis=1), "p": found.p}
+
+
 def _read_npz(path: Path) -> Policy:
     header, arrays = npz.read(path, "policy", _layout)
-    return Policy(arrays["pi"], header.names("states"), header.names("actions"), _steps(header) is None)
+    names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
+    if "pi" in arrays:
+        return Policy(arrays["pi"], *names, H is None)._with(made_for=made_for)
+    return _named(of_rows(arrays["choice"], arrays["where"], arrays["p"]), H, names, made_for)
 
 
 def _layout(header: Fields) -> dict[str, Expected]:
-    """The array of the policy that a header declares."""
-    header.only(HEAD, LENGTH)
-    sizes = _steps(header) or 1, len(header.names("states")), len(header.names("actions"))
-    return {"pi": Expected("float64", tuple((n,) for n in sizes))}
+    """The arrays of the policy that a header declares; files of version 0.1 hold the whole table."""
+    header.only(HEAD[:2], (*LENGTH, *HEAD, "draws"))
+    H, S, A = _steps(header) or 1, len(header.names("states")), len(header.names("actions"))
+    if "draws" not in header.table:
+        return {"pi": Expected("float64", ((H,), (S,), (A,)))}
+    m = header.whole("draws", 0, H * S)
+    return {
+        "choice": Expected(np.dtype(index_type(A)).name, ((1, H), (S,))),
+        "where": Expected("int64", ((m,), (2,))),
+        "p": Expected("float64", ((m,), (A,))),
+    }

@@ -38,6 +38,7 @@ from cmdpkit.model.validate import (
 )
 
 if TYPE_CHECKING:
+    from cmdpkit.model.exploring import Explored
     from cmdpkit.running.gym import CMDPEnv
 
 
@@ -61,7 +62,9 @@ class CMDP(Shown):
 
     Parameters
     ----------
-    P : array [H, S, A, S] or [S, A, S], SciPy sparse matrix [S*A, S], sequence of H of those, or `Kernel`
+    P : array [H, S, A, S] or [S, A, S]; SciPy sparse matrices, one [S*A, S] or a list of A with [S, S] each, or lists
+        of H of either; a tuple of arrays (s, a, s_next, p) or (h, s, a, s_next, p) with one entry per transition and
+        indices from 0; or a `Kernel`
     r : array [H, S, A] or [S, A], reward in any finite range
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
@@ -308,6 +311,7 @@ class CMDP(Shown):
         renormalise: bool = False,
         max_states: int = 1_000_000,
         grid: Grid | None = None,
+        progress: bool | Callable[[Explored], object] | None = None,
     ) -> CMDP:
         """A CMDP from Python functions of the state and the action, in this order.
 
@@ -332,6 +336,7 @@ class CMDP(Shown):
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
         max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
+        progress : True to write to standard error how far a long exploration has come, or a function that is told so
 
         >>> from cmdpkit import at_most
         >>> cmdp = CMDP.from_function(
@@ -349,7 +354,7 @@ class CMDP(Shown):
 
         judged = (horizon, discount, criterion)
         limits = (renormalise, max_states)
-        return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid))
+        return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid, progress))
 
     def to_gym(self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False) -> CMDPEnv:
         """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""

@@ -12,6 +12,8 @@ import numpy as np
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, readonly
+from cmdpkit.model.decisions import rows_at
+from cmdpkit.model.passes import backward, forward
 from cmdpkit.model.policy import Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 
@@ -45,17 +47,11 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
     if cmdp.criterion.stationary:
         from cmdpkit.model.stationary import stationary_values
 
-        v, w = stationary_values(cmdp, policy.pi[0])
+        v, w = stationary_values(cmdp, policy.table(0))
     else:
-        v, w = start_values(cmdp, policy.pi)
+        v, *rest = backward(cmdp, policy).tolist()
+        w = np.array(rest, dtype=float)
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
-
-
-def start_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
-    """v and w [N] of pi [H, S, A] by backward recursion; w are utilities, so "at most" costs are negative."""
-    v = float(cmdp.mu @ action_values(cmdp, cmdp.compact.r, pi)[1][0])
-    w = np.array([cmdp.mu @ action_values(cmdp, x, pi)[1][0] for x in cmdp.compact.g])
-    return v, w
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -79,8 +75,33 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     if cmdp.criterion.stationary:
         from cmdpkit.model.stationary import stationary_occupancy
 
-        return stationary_occupancy(cmdp, policy.pi[0])[None]
-    return flow(cmdp, policy.pi, np.zeros((cmdp.H, cmdp.S)), cmdp.mu)
+        return stationary_occupancy(cmdp, policy.table(0))[None]
+    return np.stack([d[:, None] * policy.table(h) for h, d in enumerate(forward(cmdp, policy))])
+
+
+def reach(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
+    """The sums over a of the occupancy, [H, S] or [1, S]; it takes a fraction of the memory."""
+    if not isinstance(policy, Policy):  # a mixture
+        total = np.zeros((cmdp.steps, cmdp.S))
+        for weight, part in zip(policy.weights, policy.policies, strict=True):
+            total += weight * reach(cmdp, part)
+        return total
+    if cmdp.criterion.stationary:
+        shares: FloatArray = occupancy(cmdp, policy).sum(axis=-1)
+        return shares
+    check_fits(cmdp, policy)
+    return forward(cmdp, policy)
+
+
+def action_uses(cmdp: CMDP, policy: Policy) -> FloatArray:
+    """How often each action is taken over the horizon, [A], in expectation."""
+    uses = np.zeros(cmdp.A)
+    for h, d in enumerate(reach(cmdp, policy)):
+        s, p = rows_at(policy.decisions, h)
+        uses += d[s] @ p
+        d[s] = 0.0
+        uses += np.bincount(policy.choice[h], weights=d, minlength=cmdp.A)
+    return uses
 
 
 def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> FloatArray:

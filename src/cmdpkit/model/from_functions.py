@@ -7,6 +7,7 @@ order in which they are reached, step by step from the start, unless the user li
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.exploring import Explored, Reporter
 from cmdpkit.model.rounding import report
 from cmdpkit.model.signatures import Function, read_function
 from cmdpkit.model.successors import Row, Successors, hashable
@@ -25,6 +27,7 @@ from cmdpkit.model.validate import numbers
 
 State = Hashable
 Action = Hashable
+BETWEEN_REPORTS = 256  # states
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Description:
     renormalise: bool
     max_states: int
     grid: Grid | None
+    progress: bool | Callable[[Explored], object] | None = None
 
     def judged(self) -> Criterion:
         """The one criterion that is given."""
@@ -63,6 +67,7 @@ def build(described: Description) -> CMDP:
     signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
     explored = _Exploration(described, signals_of, judged)
     explored.explore(initial)
+    explored.report(explored.so_far(), last=True)
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
         mu[explored.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
@@ -107,11 +112,12 @@ class _Exploration:
         self.listed = None if described.states is None else _different("states", "a state", described.states)
         self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
         self.met: list[State] = []  # states in the order in which they were reached, unless the user listed them
-        self.places: list[tuple[int, int]] = []  # every pair (state, action) for which the functions were called
-        self.sizes: list[int] = []  # number of next states in each row; every pair has one row or H rows
-        self.nexts: list[int] = []  # next state of every transition
-        self.prob: list[float] = []  # probability of every transition
-        self.values: list[list[list[float]]] = [[] for _ in self.signals]  # [signal][pair][1 or H]
+        self.states, self.taken = array("q"), array("q")  # every pair for which the functions were called
+        self.sizes = array("q")  # number of next states in each row; every pair has one row or H rows
+        self.nexts = array("q")  # next state of every transition
+        self.prob = array("d")  # probability of every transition
+        self.values = [array("d") for _ in self.signals]  # of every signal, for every pair 1 or H numbers
+        self.report = Reporter(described.progress)
 
     def explore(self, initial: Mapping[State, float]) -> None:
         """Ask about all listed states, or about those that can be met before the last step if there is one."""
@@ -131,15 +137,26 @@ class _Exploration:
         self._close(self.met[first:])
 
     def _ask(self, states: list[State]) -> None:
-        for s in states:
+        signals = list(zip(self.values, self.signals, self.steps, strict=True))
+        for n, s in enumerate(states):
+            if n % BETWEEN_REPORTS == 0:
+                self.report(self.so_far(n - len(states)))
             i = self.index[s]
             available = self.fixed or self._available(s)
             for a in available:
                 j = self.names.setdefault(a, len(self.names))
                 rows = [self.successors(s, a, h) for h in range(self.T)]
                 self._keep(i, j, s, a, rows)
-                for values, f, steps in zip(self.values, self.signals, self.steps, strict=True):
-                    values.append([_signal(f, s, a, h, rows[h % self.T]) for h in range(steps)])
+                for values, f, steps in signals:
+                    if steps == 1 and not f.on_next:
+                        x = f.call(s, a, 0)
+                        values.append(x if type(x) is float and math.isfinite(x) else _number(f, x, s, a))
+                    else:
+                        values.extend(_signal(f, s, a, h, rows[h % self.T]) for h in range(steps))
+
+    def so_far(self, waiting: int = 0) -> Explored:
+        """How far it has come, if so many states (a negative number) of those met have not been asked about."""
+        return Explored(len(self.index), len(self.index) + waiting, len(self.nexts))
 
     def _available(self, s: State) -> list[Action]:
         available = _different(f"actions({quoted(s)})", "an action", self.actions(s))  # type: ignore[operator]
@@ -149,16 +166,19 @@ class _Exploration:
 
     def _keep(self, i: int, j: int, s: State, a: Action, rows: list[Row]) -> None:
         """Keep the rows of a state and an action, one for all steps or one per step, and number new next states."""
-        self.places.append((i, j))
+        self.states.append(i)
+        self.taken.append(j)
         for row in rows:
             self.sizes.append(len(row))
-            self.prob += row.values()
-            for x in row:
-                found = self.index.get(x)
-                if found is None and self.listed is not None:
+            self.prob.extend(row.values())
+            found = list(map(self.index.get, row))
+            if None in found:
+                if self.listed is not None:
+                    x = next(x for x in row if x not in self.index)
                     where = f"step({quoted(s)}, {quoted(a)})"
                     raise CmdpkitError(f"{where} leads to {quoted(x)}, which is not among the states")
-                self.nexts.append(self._number(x) if found is None else found)
+                found = [self._number(x) if n is None else n for x, n in zip(row, found, strict=True)]
+            self.nexts.extend(found)  # type: ignore[arg-type]
 
     def _number(self, x: State) -> int:
         if len(self.index) >= self.max_states:
@@ -172,31 +192,35 @@ class _Exploration:
         for s in beyond:
             self._keep(self.index[s], 0, s, None, [{s: 1.0}] * self.T)
             for values, steps in zip(self.values, self.steps, strict=True):
-                values.append([0.0] * steps)
+                values.extend([0.0] * steps)
 
     def allowed(self) -> Any:
         """Which actions exist, [S, A]."""
         mask = np.zeros((len(self.index), len(self.names)), dtype=bool)
-        mask[tuple(np.array(self.places).T)] = True
+        mask[_numbers(self.states), _numbers(self.taken)] = True
         return mask
 
     def kernel(self) -> Kernel:
         """All transitions as a `Kernel`."""
         S, A = len(self.index), len(self.names)
-        i, j = np.array(self.places, dtype=np.int64).T[:, :, None]  # [pairs, 1], against the steps [T]
+        i, j = (_numbers(x)[:, None] for x in (self.states, self.taken))  # [pairs, 1], against the steps [T]
         rows = ((np.arange(self.T) * S + i) * A + j).reshape(-1)
-        nexts, prob = np.array(self.nexts, dtype=np.int64), np.array(self.prob)
-        return Kernel.from_entries((self.T, S, A), np.repeat(rows, self.sizes), nexts, prob)
+        nexts, prob = _numbers(self.nexts), _numbers(self.prob)
+        return Kernel.from_entries((self.T, S, A), np.repeat(rows, _numbers(self.sizes)), nexts, prob)
 
     def tables(self) -> list[FloatArray]:
         """Every signal as an array [1 or H, S, A]."""
-        i, j = np.array(self.places).T
+        i, j = _numbers(self.states), _numbers(self.taken)
         made = []
-        for values in self.values:
-            table = np.zeros((len(values[0]), len(self.index), len(self.names)))
-            table[:, i, j] = np.array(values).T
+        for values, steps in zip(self.values, self.steps, strict=True):
+            table = np.zeros((steps, len(self.index), len(self.names)))
+            table[:, i, j] = _numbers(values).reshape(-1, steps).T
             made.append(table)
         return made
+
+
+def _numbers(x: array[Any]) -> Any:
+    return np.frombuffer(x, dtype=x.typecode) if len(x) else np.zeros(0, dtype=x.typecode)
 
 
 def _check_steps(functions: list[Function], judged: Criterion) -> None:

@@ -6,14 +6,17 @@ A mixture has the same values as the Markov policy that is computed from its occ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import occupancy
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, one_hot
+from cmdpkit.model.decisions import of_rows, of_steps
+from cmdpkit.model.evaluate import occupancy, reach
+from cmdpkit.model.passes import forward
+from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import frozen, numbers
 
@@ -41,15 +44,35 @@ def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
     may divide its time between classes of states that no single policy visits in the same proportion.
     """
     _refuse_average(cmdp)
-    return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
+    if cmdp.criterion.stationary:
+        return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
+    return Policy.fitting(cmdp, of_steps(_by_step(cmdp, mixture)), cmdp.H)
 
 
 def from_occupancy(cmdp: CMDP, q: FloatArray, default: FloatArray) -> Policy:
     """pi[h, s, a] = q[h, s, a] / sum_a q[h, s, a], and default[h, s] where (h, s) is not reached."""
+    return Policy.of(cmdp, _conditional(q, default))
+
+
+def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
+    """The probabilities [S, A] of the mixture's Markov policy, one step after the other."""
+    for policy in mixture.policies:
+        check_fits(cmdp, policy)
+    shares = [forward(cmdp, policy) for policy in mixture.policies]
+    for h in range(cmdp.H):
+        q = np.zeros((cmdp.S, cmdp.A))
+        for weight, policy, d in zip(mixture.weights, mixture.policies, shares, strict=True):
+            q += weight * (d[h][:, None] * policy.table(h))
+        yield _conditional(q, mixture.policies[0].table(h))
+
+
+def _conditional(q: FloatArray, default: FloatArray) -> FloatArray:
+    """q[..., a] / sum_a q[..., a] for an occupancy q [..., A], and the default where that is not reached."""
     q = np.where(q > NEGLIGIBLE, q, 0.0)
-    reach = q.sum(axis=-1, keepdims=True)
+    reached = q.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        return Policy.of(cmdp, np.where(reach > 0, q / reach, default))
+        table: FloatArray = np.where(reached > 0, q / reached, default)
+    return table
 
 
 def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
@@ -61,16 +84,22 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     formula would give up to 2^E.
     """
     _refuse_average(cmdp)
-    rest = occupancy(cmdp, policy)
+    H = policy.shape[0]
+    where, p = policy.rows
+    drawn = where[:, 0], where[:, 1]
+    here = reach(cmdp, policy)
+    rest = here.copy()  # [H, S], what is left of the decisions that take one action,
+    rest_drawn = here[drawn][:, None] * p  # [m, A], and of those that draw
+    choice, fallback = policy.choice.copy(), policy.choice[drawn]
     left = 1.0
-    fallback = policy.pi.argmax(axis=-1)
     policies: list[Policy] = []
     weights: list[float] = []
     while left > NEGLIGIBLE:
-        used = rest > NEGLIGIBLE * left
-        choice = np.where(used.any(axis=-1), rest.argmax(axis=-1), fallback)
-        part = Policy.of(cmdp, one_hot(choice, cmdp.A))
-        q = occupancy(cmdp, part)
+        used = (rest_drawn > NEGLIGIBLE * left).any(axis=1)
+        choice[drawn] = np.where(used, rest_drawn.argmax(axis=1), fallback)
+        part = Policy.fitting(cmdp, of_rows(choice, where[:0], p[:0]), H)
+        rest[drawn] = rest_drawn[np.arange(len(where)), choice[drawn]]
+        q = reach(cmdp, part)
         reached = q > NEGLIGIBLE
         share = min(left, float((rest[reached] / q[reached]).min()))
         if share <= NEGLIGIBLE:  # the rest is due to rounding
@@ -78,6 +107,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
         policies.append(part)
         weights.append(share)
         rest = np.maximum(rest - share * q, 0.0)
+        rest_drawn[np.arange(len(where)), choice[drawn]] = rest[drawn]
         left -= share
     return Mixture(tuple(policies), np.array(weights) / sum(weights))
 

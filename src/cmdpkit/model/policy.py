@@ -7,23 +7,29 @@ What a policy is worth is computed in `evaluate`; a draw among several policies 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import Decisions, all_rows, draw, of_rows, of_table, rows_at, same, table_at
+from cmdpkit.model.decisions import one_hot as one_hot
+from cmdpkit.model.fits import check_fits as check_fits
+from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
-from cmdpkit.model.validate import Name, frozen, index_of, names_of, numbers
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
+KEPT = 1 << 20  # entries up to which the table pi is kept once it was asked for
 
 
 class Decision(NamedTuple):
@@ -34,55 +40,147 @@ class Decision(NamedTuple):
     probabilities: Mapping[Name, float]  # by the name of the action
 
 
-@dataclass(frozen=True, eq=False)
+class MadeFor(NamedTuple):
+    """The model that a policy was made for, as files name it."""
+
+    fingerprint: str  # of the model, its bounds included
+    criterion: str  # such as "H=6" or "discount=0.95"
+    bounds: tuple[str, ...]  # such as "cost ≤ 0.5"
+
+
 class Policy(Shown):
-    """A Markov policy, as a table of probabilities that is checked and cannot be changed.
+    """A Markov policy, checked and never changed.
+
+    It is stored as one action for each step and state, and the few decisions that draw (`choice` and `rows`); `pi`
+    writes it out as a table of probabilities.
 
     Parameters
     ----------
     pi : array [H, S, A]; every pi[h, s] is a distribution over the actions
     states, action_names : names; by default 1, 2, 3, ...
+    is_stationary : whether pi [1, S, A] has one decision per state, for as long as it takes
 
     >>> Policy.deterministic([[0, 1], [1, 1]], A=2).pi.tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
     """
 
-    pi: FloatArray  # [H, S, A]; [1, S, A] if stationary
-    states: Sequence[Name] = ()
-    action_names: Sequence[Name] = ()
-    is_stationary: bool = False  # one decision per state, for as long as it takes
+    states: Sequence[Name]
+    action_names: Sequence[Name]
+    is_stationary: bool
+    decisions: Decisions  # the form that compiled code reads
+    shape: tuple[int, int, int]  # (H, S, A), with H = 1 if stationary
+    made_for: MadeFor | None = None  # the model that it was made for, where that is known
 
-    def __post_init__(self) -> None:
-        pi = numbers("pi", self.pi)
-        if pi.ndim != 3 or 0 in pi.shape:
-            raise CmdpkitError(f"pi has shape {pi.shape}, expected (H, S, A)")
-        bad = np.argwhere(~np.isfinite(pi) | (pi < 0))
-        if len(bad):
-            h, s, a = bad[0]
-            raise CmdpkitError(f"pi[h={h}, s={s}, a={a}] is {pi[h, s, a]}, expected a probability")
-        wrong = np.argwhere(np.abs(pi.sum(axis=-1) - 1) > ROW_SUM_TOLERANCE)
-        if len(wrong):
-            h, s = wrong[0]
-            raise CmdpkitError(
-                f"pi[h={h}, s={s}] sums to {pi[h, s].sum():.12g}, expected 1 within {ROW_SUM_TOLERANCE:g}"
-            )
-        T, S, A = pi.shape
-        if self.is_stationary and T != 1:
-            raise CmdpkitError(f"pi has {T} steps, expected one decision per state: the policy is stationary")
-        object.__setattr__(self, "pi", frozen(pi))
-        object.__setattr__(self, "states", names_of("states", self.states or None, S))
-        object.__setattr__(self, "action_names", names_of("action_names", self.action_names or None, A))
+    def __init__(
+        self,
+        pi: ArrayLike,
+        states: Sequence[Name] = (),
+        action_names: Sequence[Name] = (),
+        is_stationary: bool = False,
+    ) -> None:
+        table = numbers("pi", pi, copy=False)
+        if table.ndim != 3 or 0 in table.shape:
+            raise CmdpkitError(f"pi has shape {table.shape}, expected (H, S, A)")
+        self._set(of_table(table), len(table), states, action_names, is_stationary)
+
+    def _set(
+        self, decisions: Decisions, H: int, states: Sequence[Name], actions: Sequence[Name], is_stationary: bool
+    ) -> None:
+        if is_stationary and H != 1:
+            raise CmdpkitError(f"pi has {H} steps, expected one decision per state: the policy is stationary")
+        S, A = decisions.choice.shape[1], decisions.p.shape[1]
+        vars(self).update(
+            states=names_of("states", states or None, S),
+            action_names=names_of("action_names", actions or None, A),
+            is_stationary=bool(is_stationary),
+            decisions=decisions,
+            shape=(H, S, A),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Policy cannot be changed; {quoted(name)} stays as it is")
+
+    # -- ways to make one ------------------------------------------------------------------------------------
 
     @classmethod
-    def of(cls, cmdp: CMDP, pi: ArrayLike) -> Policy:
-        """A policy that carries the model's names and uses only actions the model has."""
+    def of(cls, cmdp: CMDP, rule: Any) -> Policy:
+        """A policy for a model, from whatever says what to do; it carries the model's names and uses only its actions.
+
+        Parameters
+        ----------
+        cmdp : the model
+        rule : probabilities [H, S, A] or [S, A]; indices of actions [S] or [H, S], from 0; names of actions in an array
+            of one of these two shapes; a mapping {state: action}; a function of the state, or of the state and ``h``
+            (or ``step``, ``t``, ``time``), which is the step, counted from 0; the path of a file, see `read_policy`; or
+            a policy. In mappings and functions an action is its name, or {action: probability}.
+
+        What does not depend on the step holds at every step. Where a state has only one action, a mapping may leave it
+        out, and a function is not asked.
+
+        >>> import cmdpkit as ck
+        >>> P = np.full((3, 2, 3), 1 / 3)
+        >>> cmdp = ck.CMDP(P, np.zeros((3, 2)), horizon=9, action_names=["buy", "wait"])
+        >>> Policy.of(cmdp, lambda s: "buy" if s > 1 else {"buy": 0.5, "wait": 0.5})
+        Policy(H=9, S=3, A=2, stochastic decisions: 9)
+        >>> Policy.of(cmdp, ["wait", "buy", "buy"]) == Policy.of(cmdp, {1: "wait", 2: "buy", 3: "buy"})
+        True
+        """
+        if isinstance(rule, (str, os.PathLike)):
+            from cmdpkit.io.policies import read_policy
+
+            return read_policy(rule, cmdp)
+        if isinstance(rule, Policy):
+            repeats = rule.is_stationary and not cmdp.criterion.stationary
+            policy = rule.repeated(cmdp.H) if repeats else rule
+            check_fits(cmdp, policy)
+            return policy._with(states=cmdp.states, action_names=cmdp.action_names)
+        from cmdpkit.model.rules import decisions_of
+
+        return cls.fitting(cmdp, *decisions_of(cmdp, rule))
+
+    @classmethod
+    def of_choices(
+        cls,
+        choice: ArrayLike,
+        rows: tuple[ArrayLike, ArrayLike],
+        states: Sequence[Name] = (),
+        action_names: Sequence[Name] = (),
+        is_stationary: bool = False,
+    ) -> Policy:
+        """A policy that is deterministic nearly everywhere, in the memory that such a policy needs.
+
+        Parameters
+        ----------
+        choice : array [H, S] of action indices
+        rows : where the policy draws: an array [m, 2] with step and state, from 0, and their probabilities [m, A]. For
+            a policy that never draws, the second has the shape (0, A).
+
+        >>> policy = Policy.of_choices([[0, 1], [1, 1]], ([[0, 1]], [[0.25, 0.75]]))
+        >>> policy.pi.tolist()
+        [[[1.0, 0.0], [0.25, 0.75]], [[0.0, 1.0], [0.0, 1.0]]]
+        """
+        chosen, p = np.asarray(choice), np.atleast_2d(numbers("rows", rows[1], copy=False))
+        where = np.asarray(rows[0]).reshape(-1, 2)
+        if chosen.ndim != 2 or 0 in chosen.shape or chosen.dtype.kind not in "iu":
+            raise CmdpkitError(f"choice is {chosen.dtype} of shape {chosen.shape}, expected action indices (H, S)")
+        if p.ndim != 2 or len(p) != len(where) or (len(where) and where.dtype.kind not in "iu"):
+            raise CmdpkitError(
+                f"rows are {where.dtype} of shape {where.shape} and numbers of shape {p.shape}, expected whole numbers "
+                "(m, 2) and probabilities (m, A)"
+            )
+        made = object.__new__(cls)
+        made._set(of_rows(chosen, where.astype(np.int64), p), len(chosen), states, action_names, is_stationary)
+        return made
+
+    @classmethod
+    def fitting(cls, cmdp: CMDP, decisions: Decisions, H: int) -> Policy:
+        """Decisions for H steps as a policy of a model, whose names they get; refused unless they fit."""
+        made = object.__new__(cls)
         stationary = cmdp.criterion.stationary
-        pi = numbers("pi", pi)
-        if stationary and pi.ndim == 2:
-            pi = pi[None]
-        policy = cls(pi, cmdp.states, cmdp.action_names, stationary)
-        check_fits(cmdp, policy)
-        return policy
+        made._set(decisions, H, (), (), stationary)
+        check_fits(cmdp, made)
+        vars(made).update(states=cmdp.states, action_names=cmdp.action_names)
+        return made
 
     @classmethod
     def stationary(cls, pi: ArrayLike, states: Sequence[Name] = (), action_names: Sequence[Name] = ()) -> Policy:
@@ -91,41 +189,99 @@ class Policy(Shown):
         >>> Policy.stationary([[0.25, 0.75]]).probabilities(state=1)
         {1: 0.25, 2: 0.75}
         """
-        table = numbers("pi", pi)
+        table = numbers("pi", pi, copy=False)
         if table.ndim != 2:
             raise CmdpkitError(f"pi has shape {table.shape}, expected (S, A)")
         return cls(table[None], states, action_names, True)
 
     def repeated(self, H: int) -> Policy:
-        """A stationary policy as one for H steps that decides the same at each of them."""
+        """A stationary policy as one for H steps that decides the same at each of them; it takes no more memory."""
         if not self.is_stationary:
             raise CmdpkitError(f"this policy is for {self.horizon} steps, expected a stationary one")
-        return Policy(np.broadcast_to(self.pi, (H, *self.pi.shape[1:])), self.states, self.action_names)
+        if not is_int(H) or H < 1:
+            raise CmdpkitError(f"H is {quoted(H)}, expected a whole number of steps, at least 1")
+        return self._with(is_stationary=False, shape=(int(H), *self.shape[1:]))
+
+    def with_model(self, cmdp: CMDP) -> Policy:
+        """The same policy, which says in `made_for`, and in its files, that it was made for this model."""
+        check_fits(cmdp, self)
+        bounds = tuple(str(c) for c in cmdp.constraints)
+        return self._with(made_for=MadeFor(cmdp.fingerprint(), str(cmdp.criterion), bounds))
+
+    def _with(self, **changed: Any) -> Policy:
+        made = object.__new__(Policy)
+        vars(made).update({key: x for key, x in vars(self).items() if key != "_pi"}, **changed)
+        return made
 
     @classmethod
     def deterministic(cls, choice: ArrayLike, A: int) -> Policy:
         """The policy that takes the action with index choice[h, s], of A actions."""
-        chosen = numbers("choice", choice)
-        if chosen.ndim != 2 or not np.isin(chosen, np.arange(A)).all():
+        given = np.asarray(choice)
+        chosen = given if given.dtype.kind in "iu" else numbers("choice", choice)
+        whole = chosen.astype(np.int64, copy=False)
+        if chosen.ndim != 2 or not ((chosen >= 0) & (chosen < A) & (whole == chosen)).all():
             raise CmdpkitError(f"choice must be an array (H, S) of action indices in 0..{A - 1}")
-        return cls(one_hot(chosen, A))
+        return cls.of_choices(whole, ([], np.zeros((0, A))))
 
     @classmethod
     def uniform(cls, cmdp: CMDP) -> Policy:
         """Every action that exists, equally likely."""
-        allowed = cmdp.actions.astype(float)
-        return cls.of(cmdp, allowed / allowed.sum(axis=-1, keepdims=True))
+        allowed = cmdp.compact.allowed.astype(float)
+        return cls.fitting(cmdp, of_table(allowed / allowed.sum(axis=-1, keepdims=True)), cmdp.steps)
+
+    # -- what it decides -------------------------------------------------------------------------------------
+
+    @property
+    def pi(self) -> FloatArray:
+        """The probabilities [H, S, A], written out and read-only; of a large policy they are made anew every time."""
+        return self._pi if np.prod(self.shape, dtype=float) <= KEPT else self._written_out()
+
+    @cached_property
+    def _pi(self) -> FloatArray:
+        return self._written_out()
+
+    def _written_out(self) -> FloatArray:
+        T = len(self.decisions.choice)
+        table = np.stack([table_at(self.decisions, h) for h in range(T)])
+        written: FloatArray = frozen(table if len(table) == self.shape[0] else np.broadcast_to(table, self.shape))
+        return written
+
+    @property
+    def choice(self) -> NDArray[Any]:
+        """The index of the action taken, [H, S]; the likeliest one where the policy draws."""
+        return np.broadcast_to(self.decisions.choice, self.shape[:2])
+
+    @property
+    def rows(self) -> tuple[IntArray, FloatArray]:
+        """Where the policy draws, [m, 2] with step and state from 0, and with which probabilities, [m, A]."""
+        h, s, p = all_rows(self.decisions, self.shape[0])
+        return np.stack((h, s), axis=1).astype(np.int64), p
 
     @property
     def horizon(self) -> int:
         """How many steps the policy covers; stationary policies have no such attribute."""
         if self.is_stationary:
             raise AttributeError("this policy has no horizon: it is stationary")
-        return len(self.pi)
+        return self.shape[0]
+
+    def table(self, h: int) -> FloatArray:
+        """The probabilities [S, A] at one step, which counts from 0."""
+        return table_at(self.decisions, h)
+
+    def row(self, h: int, s: int) -> FloatArray:
+        """The probabilities [A] at one step in one state, both from 0."""
+        states, p = rows_at(self.decisions, h)
+        i = int(np.searchsorted(states, s))
+        if i < len(states) and states[i] == s:
+            drawn: FloatArray = p[i]
+            return drawn
+        sure: FloatArray = np.zeros(self.shape[2])
+        sure[self.decisions.choice[h % len(self.decisions.choice), s]] = 1.0
+        return sure
 
     def probabilities(self, step: int | None = None, state: Name = "") -> dict[Name, float]:
         """Actions with a positive probability at ``step`` (from 1) in a state, by name; no step if stationary."""
-        row = self.pi[self._position(step), index_of("state", self.states, state)]
+        row = self.row(self._position(step), self._state(state))
         return {self.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
 
     def _position(self, step: int | None) -> int:
@@ -138,6 +294,10 @@ class Policy(Shown):
             raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
         return int(step) - 1
 
+    @cached_property
+    def _state(self) -> Positions:
+        return Positions("state", self.states)
+
     def act(self, step: int | None = None, state: Name = "", rng: np.random.Generator | None = None) -> Name:
         """Draw an action at ``step`` (from 1) in a state, by name; a stationary policy takes ``state`` and ``rng``."""
         if rng is None:
@@ -145,26 +305,66 @@ class Policy(Shown):
         row = self.probabilities(step, state)
         return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
 
+    def act_many(
+        self, steps: ArrayLike | None = None, states: Any = (), rng: np.random.Generator | None = None
+    ) -> NDArray[Any]:
+        """Draw actions for many steps (from 1) and states at once, by name, as an array.
+
+        ``steps`` is one step for all or one for each state. A stationary policy takes ``states`` and ``rng``.
+
+        >>> policy = Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order"))
+        >>> policy.act_many(1, ["high", "low", "high"], np.random.default_rng(0)).tolist()
+        ['order', 'wait', 'order']
+        """
+        if rng is None:
+            raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
+        s = self._state.many(states)
+        h = np.broadcast_to(self._positions(steps), s.shape)
+        names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng)]
+        return names
+
+    def _positions(self, steps: ArrayLike | None) -> IntArray:
+        """Where the decisions of many steps stand in pi."""
+        if self.is_stationary or steps is None:
+            self._position(None if steps is None else int(np.asarray(steps).flat[0]))
+            return np.zeros((), dtype=np.int64)
+        given = np.asarray(steps)
+        outside = given[(given < 1) | (given > self.horizon)] if given.dtype.kind in "iu" else given.reshape(-1)[:1]
+        if len(outside):
+            self._position(outside[0])
+        return given.astype(np.int64) - 1
+
+    @cached_property
+    def _action_array(self) -> NDArray[Any]:
+        whole = all(is_int(name) for name in self.action_names)
+        array = np.empty(self.shape[2], dtype=np.int64 if whole else object)
+        for a, name in enumerate(self.action_names):
+            array[a] = name
+        return array
+
     def stochastic_decisions(self, reach: FloatArray | None = None) -> list[Decision]:
         """Every (step, state) with more than one possible action; with ``reach`` [H, S], only those ever reached.
 
         The step of a stationary policy's decisions is None.
         """
-        several = (self.pi > NEGLIGIBLE).sum(axis=-1) > 1
+        h, s, p = all_rows(self.decisions, self.shape[0])
+        several = (p > NEGLIGIBLE).sum(axis=-1) > 1
         if reach is not None:
-            several &= reach > NEGLIGIBLE
+            several &= reach[h, s] > NEGLIGIBLE
         found = []
-        for h, s in np.argwhere(several):
-            used = np.flatnonzero(self.pi[h, s] > NEGLIGIBLE)
-            row = {self.action_names[int(a)]: float(self.pi[h, s, a]) for a in used}
-            found.append(Decision(None if self.is_stationary else int(h) + 1, self.states[int(s)], row))
+        for i in np.flatnonzero(several).tolist():
+            row = {self.action_names[int(a)]: float(p[i, a]) for a in np.flatnonzero(p[i] > NEGLIGIBLE)}
+            found.append(Decision(None if self.is_stationary else int(h[i]) + 1, self.states[int(s[i])], row))
         return found
+
+    # -- for people ------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Policy)
-            and np.array_equal(self.pi, other.pi)
+            and self.shape == other.shape
             and self.is_stationary == other.is_stationary
+            and same(self.decisions, other.decisions)
             and list(self.states) == list(other.states)
             and list(self.action_names) == list(other.action_names)
         )
@@ -178,47 +378,7 @@ class Policy(Shown):
         return policy_map(self)
 
     def __repr__(self) -> str:
-        H, S, A = self.pi.shape
+        H, S, A = self.shape
         length = "stationary" if self.is_stationary else f"H={H}"
-        return f"Policy({length}, S={S}, A={A}, stochastic decisions: {len(self.stochastic_decisions())})"
-
-
-def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
-    """pi [H, S, A] of the deterministic policy choice [H, S]."""
-    hot: FloatArray = (choice[..., None] == np.arange(A)).astype(float)
-    return hot
-
-
-def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
-    """Refuse a policy whose names differ from the model's; default names fit every model."""
-    if own == range(1, len(own) + 1) or own is model or len(own) != len(model):
-        return  # a wrong size is reported by the shape
-    for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
-        if mine != theirs:
-            raise CmdpkitError(f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}")
-
-
-def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
-    """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
-    pi = policy.pi if isinstance(policy, Policy) else policy
-    if isinstance(policy, Policy) and policy.is_stationary != cmdp.criterion.stationary:
-        has, needs = ("stationary", "one for every step: policy.repeated(H)")
-        if cmdp.criterion.stationary:
-            has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
-        raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
-    if pi.shape != (cmdp.steps, cmdp.S, cmdp.A):
-        sizes = (cmdp.steps, cmdp.S, cmdp.A)
-        raise CmdpkitError(f"the policy has shape {pi.shape}, the model (H, S, A) = {sizes}")
-    if isinstance(policy, Policy):
-        _check_names("state", policy.states, cmdp.states)
-        _check_names("action", policy.action_names, cmdp.action_names)
-    if cmdp.compact.allowed.all():
-        return
-    outside = np.argwhere((pi > 0) & ~cmdp.actions)
-    if len(outside):
-        h, s, a = (int(i) for i in outside[0])
-        at = "" if cmdp.criterion.stationary else f" at step {h + 1}"
-        raise CmdpkitError(
-            f"the policy gives action {cmdp.action_names[a]!r} probability {pi[h, s, a]}{at} in state "
-            f"{cmdp.states[s]!r}, where it does not exist"
-        )
+        several = int(((self.decisions.p > NEGLIGIBLE).sum(axis=-1) > 1).sum()) * H // len(self.decisions.choice)
+        return f"Policy({length}, S={S}, A={A}, stochastic decisions: {several})"

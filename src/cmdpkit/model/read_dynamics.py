@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.read_sparse import is_entries, is_sparse, read_entries, read_sparse
 from cmdpkit.model.rounding import corrected_start, tolerance_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray, Kernel
 from cmdpkit.model.validate import is_int, numbers
@@ -18,10 +19,10 @@ def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
     if isinstance(P, Kernel):
         P.check_structure()
         kernel, tolerance = P, ROW_SUM_TOLERANCE
-    elif hasattr(P, "tocoo") or (isinstance(P, (list, tuple)) and P and hasattr(P[0], "tocoo")):
-        matrices = [P] if hasattr(P, "tocoo") else list(P)
-        kernel = Kernel.from_matrices(matrices, S, A)
-        tolerance = max(tolerance_of(m.dtype) for m in matrices)
+    elif is_sparse(P):
+        kernel, tolerance = read_sparse(P, S, A)
+    elif is_entries(P):
+        kernel, tolerance = read_entries(P, S, A)
     else:
         dense = numbers("P", P)
         if dense.ndim not in (3, 4):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.assemble import assembled
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -60,14 +61,7 @@ class Kernel:
         if len(successors) and not (successors.min() >= 0 and successors.max() < S):
             worst = successors.min() if successors.min() < 0 else successors.max()
             raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
-        order = np.lexsort((successors, rows))
-        rows, successors, prob = rows[order], successors[order], np.asarray(prob, dtype=float)[order]
-        first = np.ones(len(rows), dtype=bool)
-        first[1:] = (np.diff(rows) != 0) | (np.diff(successors) != 0)
-        starts = np.flatnonzero(first)
-        prob = np.add.reduceat(prob, starts) if len(starts) else prob
-        starts, prob = starts[prob != 0], prob[prob != 0]
-        return cls(T, S, A, _indptr(rows[starts], T * S * A), successors[starts].astype(np.int32), prob)
+        return cls(T, S, A, *assembled(T * S * A, rows, successors, np.asarray(prob, dtype=float)))
 
     @classmethod
     def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
@@ -116,7 +110,7 @@ class Kernel:
     def masked(self, allowed: BoolArray) -> Kernel:
         """The same kernel with empty rows for actions that `allowed` [1 or H, S, A] excludes at all steps of a row."""
         needed = self._needed(allowed)
-        if needed.all():
+        if not np.diff(self.indptr)[~needed.reshape(-1)].any():
             return self
         rows = self.rows
         keep = needed.reshape(-1)[rows]
@@ -149,7 +143,10 @@ class Kernel:
         if len(outside):
             i = outside[0]
             raise CmdpkitError(f"kernel: successors[{i}] is {self.successors[i]}, expected a state in 0..{self.S - 1}")
-        falling = np.flatnonzero((np.diff(self.rows) == 0) & (np.diff(self.successors) <= 0))
+        rising = np.diff(self.successors) > 0
+        starts = self.indptr[1:-1]
+        rising[starts[(starts > 0) & (starts < entries)] - 1] = True  # the first of a row may be smaller
+        falling = np.flatnonzero(~rising)
         if len(falling):
             raise CmdpkitError(
                 f"kernel: successors[{falling[0] + 1}] does not exceed the one before it in the same row"

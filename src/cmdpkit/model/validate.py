@@ -19,13 +19,13 @@ MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results ca
 MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rounded too much
 
 
-def numbers(what: str, x: Any) -> FloatArray:
-    """A fresh float array, or an error that names `what`."""
+def numbers(what: str, x: Any, *, copy: bool = True) -> FloatArray:
+    """A float array, or an error that names `what`; without ``copy`` it may be the one given."""
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "biufO":  # texts, dates and complex numbers would be converted silently
             raise CmdpkitError(f"got an array of {array.dtype}")
-        return np.array(array, dtype=float)
+        return np.array(array, dtype=float) if copy else np.asarray(array, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
         raise CmdpkitError(f"{what} must be an array of numbers: {error}") from None
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import table_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.study import Study
@@ -73,19 +74,20 @@ def _(policy: Policy) -> RenderableType:
     title = Text(f"{length}, {counted(S, 'state')}, {counted(A, 'action')}.")
     if S > MOST_ROWS:
         return Group(title, Text("It is too large to print; cmdpkit.write_policy writes it to a file.", style=QUIET))
-    runs = runs_of_equal([step.tobytes() for step in policy.pi])
-    shown = runs[:MOST_COLUMNS]
+    stored = len(policy.decisions.choice)  # 1 if all steps have the same decisions
+    runs = runs_of_equal([table_at(policy.decisions, h).tobytes() for h in range(stored)])
+    shown = [range(policy.shape[0])] if stored == 1 else runs[:MOST_COLUMNS]
     heads = ["action"] if policy.is_stationary else [heading(run) for run in shown]
     table = plain_table("state", *heads)
     for s, name in enumerate(policy.states):
         table.add_row(Text(label(name)), *(_decision(policy, run[0], s) for run in shown))
-    left = len(policy.pi) - sum(map(len, shown))
+    left = policy.shape[0] - sum(map(len, shown))
     below = [Text(f"… and {left} more steps", style=QUIET)] if left else []
     return Group(title, EMPTY_LINE, table, *below)
 
 
 def _decision(policy: Policy, h: int, s: int) -> Text:
-    row = policy.pi[h, s]
+    row = table_at(policy.decisions, h)[s]
     used = {policy.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
     return Text(odds(used), style=DRAWN) if len(used) > 1 else Text(label(next(iter(used))))
 

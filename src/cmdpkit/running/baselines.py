@@ -16,7 +16,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture, markov
-from cmdpkit.model.policy import Policy, one_hot
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
 from cmdpkit.running.worlds import World
@@ -58,7 +58,7 @@ def safest(cmdp: CMDP) -> Policy:
     pool = Pool(cmdp)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
     _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
-    parts = [(w, Policy(one_hot(c.choice, cmdp.A))) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
+    parts = [(w, Policy.deterministic(c.choice, cmdp.A)) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
     return markov(cmdp, Mixture(tuple(policy for _, policy in parts), np.array([w for w, _ in parts]) / weights.sum()))
 
 

@@ -14,7 +14,7 @@ from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.evaluate import Values, evaluate, occupancy
+from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.policy import Decision, Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import Meter, Tally
@@ -128,8 +128,7 @@ class ModelWorld:
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values, and the stochastic decisions that are ever reached."""
-        reach = occupancy(self.cmdp, policy).sum(axis=-1)
-        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Not available and never called, because the values of a policy are computed exactly here."""

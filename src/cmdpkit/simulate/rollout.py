@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream, generator, uniform
 from cmdpkit.simulate.simulator import HALF, LOW, Simulator, reset, step
@@ -25,7 +26,7 @@ class Rollout(NamedTuple):
 
     reward: FloatArray  # [n], total reward of each episode
     utilities: FloatArray  # [N, n], total utilities of each episode
-    visits: IntArray  # [H, S, A], over all episodes
+    visits: IntArray | None  # [H, S, A], over all episodes; None if they were not asked for
 
 
 class Counts(NamedTuple):
@@ -36,42 +37,44 @@ class Counts(NamedTuple):
     visits: IntArray  # [H, S, A]
 
 
-def episodes(sim: Simulator, pi: FloatArray, rng: Stream, n: int) -> Rollout:
-    """n episodes of the policy pi [H, S, A], step by step.
+def episodes(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *, visits: bool = True) -> Rollout:
+    """n episodes of a policy, or of its table pi [H, S, A], step by step.
+
+    Without ``visits`` nothing of size [H, S, A] is made, which matters for large models.
 
     >>> from cmdpkit import Policy, envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/grid")
-    >>> played = episodes(Simulator.of(cmdp), Policy.uniform(cmdp).pi, stream(1), 1000)
+    >>> played = episodes(Simulator.of(cmdp), Policy.uniform(cmdp), stream(1), 1000)
     >>> played.reward.shape, int(played.visits.sum())
     ((1000,), 6000)
     """
-    pi = _checked(sim, pi)
+    played = _checked(sim, policy)
     totals = np.zeros((sim.outcomes.shape[1], n))
-    visits = np.zeros(pi.shape, dtype=np.int64)
-    _play(sim, np.cumsum(pi, axis=-1), rng, totals, visits)
-    return Rollout(totals[0], totals[1:], visits)
+    counted = np.zeros(played.shape if visits else (0, 0, 0), dtype=np.int64)
+    decisions = played.decisions
+    _play(sim, decisions._replace(p=np.cumsum(decisions.p, axis=1)), rng, totals, counted)
+    return Rollout(totals[0], totals[1:], counted if visits else None)
 
 
-def counts(sim: Simulator, pi: FloatArray, rng: Stream, n: int) -> Counts:
-    """Visits and total returns of n independent episodes of the policy pi [H, S, A].
+def counts(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int) -> Counts:
+    """Visits and total returns of n independent episodes of a policy, or of its table pi [H, S, A].
 
     >>> from cmdpkit import Policy, envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> played = counts(Simulator.of(cmdp), Policy.uniform(cmdp).pi, stream(1), 10**9)
+    >>> played = counts(Simulator.of(cmdp), Policy.uniform(cmdp), stream(1), 10**9)
     >>> int(played.visits.sum()), round(played.reward / 10**9, 3)
     (3000000000, 1.275)
     """
-    pi = _checked(sim, pi)
-    H, S, A = pi.shape
+    played = _checked(sim, policy)
+    H, S, A = played.shape
     draw = generator(rng)
     visits = np.zeros((H, S * A), dtype=np.int64)
-    chances = _shares(pi)
     starts = len(sim.start)
     here = _split(draw, np.array([n]), np.array([0]), np.array([starts]), sim.start_share, sim.start, S)
     for h in range(H):
-        visits[h] = _split_evenly(draw, here, chances[h]).reshape(-1)
+        visits[h] = _split_evenly(draw, here, _shares(played.table(h))).reshape(-1)
         if h + 1 == H:
             break
         used = np.flatnonzero(visits[h])
@@ -140,24 +143,47 @@ def _earned(sim: Simulator, draw: np.random.Generator, visits: IntArray) -> Floa
     return earned
 
 
-def _checked(sim: Simulator, pi: FloatArray) -> FloatArray:
+def _checked(sim: Simulator, policy: Policy | FloatArray) -> Policy:
     shape = (int(sim.H), int(sim.S), int(sim.A))
-    if np.shape(pi) != shape:
-        raise CmdpkitError(f"the policy has shape {np.shape(pi)}, the simulator (H, S, A) = {shape}")
-    return np.ascontiguousarray(pi, dtype=float)
+    given = policy.shape if isinstance(policy, Policy) else np.shape(policy)
+    if given != shape or (isinstance(policy, Policy) and policy.is_stationary and shape[0] > 1):
+        raise CmdpkitError(f"the policy has shape {given}, the simulator (H, S, A) = {shape}")
+    return policy if isinstance(policy, Policy) else Policy(policy)
 
 
 @compiled
-def _play(sim, cdf, rng, totals, visits):  # type: ignore[no-untyped-def]
-    """Episodes of the policy with cumulative probabilities cdf [H, S, A], one per column of totals [1+N, n]."""
+def _play(sim, decisions, rng, totals, visits):  # type: ignore[no-untyped-def]
+    """Episodes of a policy, one per column of totals [1+N, n]; decisions.p holds cumulative probabilities here.
+
+    Every step takes one random number for the action, whether the decision draws or not.
+    """
     for k in range(totals.shape[1]):
         s = reset(sim, rng)
         for h in range(sim.H):
-            u = uniform(rng) * cdf[h, s, -1]
-            a = 0
-            while cdf[h, s, a] <= u:
-                a += 1
-            visits[h, s, a] += 1
+            a = _action(decisions, h, s, uniform(rng))
+            if len(visits) > 0:
+                visits[h, s, a] += 1
             s, x = step(sim, h, s, a, rng)
             for n in range(len(totals)):
                 totals[n, k] += sim.outcomes[x, n]
+
+
+@inlined
+def _action(decisions, h, s, u):  # type: ignore[no-untyped-def]
+    """The action at step h in state s for a number u in [0, 1)."""
+    t = h % len(decisions.choice)
+    low, high = decisions.first[t], decisions.first[t + 1]
+    last = high
+    while low < high:  # the first row of this step whose state is not below s
+        middle = (low + high) // 2
+        if decisions.s[middle] < s:
+            low = middle + 1
+        else:
+            high = middle
+    if low == last or decisions.s[low] != s:
+        return np.int64(decisions.choice[t, s])
+    a = 0
+    u *= decisions.p[low, -1]
+    while decisions.p[low, a] <= u:
+        a += 1
+    return a

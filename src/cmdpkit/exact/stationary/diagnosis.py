@@ -135,8 +135,8 @@ def stationary_separations(solution: StationarySolution) -> list[Separation]:
     goal = np.append(solution.value, cmdp.rho)
     rows = []
     for _, s, a in np.argwhere(solution.occupancy > NEGLIGIBLE):
-        pi = solution.policy.policies[0].pi if isinstance(solution.policy, Mixture) else solution.policy.pi
-        place = (None, cmdp.states[int(s)], cmdp.action_names[int(a)], float(pi[0, s, a]))
+        first = solution.policy.policies[0] if isinstance(solution.policy, Mixture) else solution.policy
+        place = (None, cmdp.states[int(s)], cmdp.action_names[int(a)], float(first.row(0, int(s))[a]))
         mask = cmdp.actions[0].copy()
         mask[s, a] = False
         if not mask[s].any():

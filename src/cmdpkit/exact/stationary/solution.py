@@ -65,7 +65,7 @@ class StationarySolution(Solution):
         """Where the policy has to draw; the policies of a mixture are deterministic."""
         if isinstance(self.policy, Mixture):
             return []
-        return self.policy.stochastic_decisions(reach=self.occupancy.sum(axis=-1))
+        return self.policy.stochastic_decisions(reach=self.reach)
 
     @cached_property
     def bias(self) -> FloatArray:
@@ -75,7 +75,7 @@ class StationarySolution(Solution):
         """
         if isinstance(self.policy, Mixture):
             raise CmdpkitError("a mixture of policies has no relative values of its own; ask for those of a part")
-        return _bias(self.cmdp, self.policy.pi[0])
+        return _bias(self.cmdp, self.policy.table(0))
 
 
 def solve_stationary(cmdp: CMDP, bridge: float | None = None) -> StationarySolution:

@@ -187,16 +187,22 @@ def dump(
     rows: Iterable[Sequence[str | float | None]],
 ) -> str:
     """The text of a sheet; numbers with as many digits as they need, None as an empty cell."""
+    return "".join((top(head, constraints, columns), *(",".join(cell(x) for x in row) + "\n" for row in rows)))
+
+
+def top(head: Mapping[str, Any], constraints: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """The lines above the data: the head and the names of the columns."""
     lines = [f"# {key} = {toml_text.value(x)}" for key, x in head.items()]
     for c in constraints:
         name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_text.value(c["name"])
         per_step = _PER_STEP if c.get("per_step") else ""
         lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}{per_step}")
-    lines += [",".join(_cell(x) for x in row) for row in (columns, *rows)]
+    lines.append(",".join(cell(x) for x in columns))
     return "\n".join(lines) + "\n"
 
 
-def _cell(x: str | float | None) -> str:
+def cell(x: str | float | None) -> str:
+    """One value as CSV writes it, in quotes where it needs them."""
     if x is None:
         return ""
     text = x if isinstance(x, str) else repr(x)

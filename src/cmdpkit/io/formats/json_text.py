@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from json import decoder, scanner
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,22 @@ class _Decoder(json.JSONDecoder):
 
 def dump(tables: Mapping[str, Any]) -> str:
     """An object with one line per key, and one line per entry where a value is a list of objects."""
-    lines = []
+    return "".join(pieces(tables))
+
+
+def pieces(tables: Mapping[str, Any]) -> Iterator[str]:
+    """The same text bit by bit; a value may also be an iterator of objects, of which there is at least one."""
+    before = "{\n"
     for name, content in tables.items():
-        if isinstance(content, list) and content and isinstance(content[0], dict):
-            text = "[\n" + ",\n".join(f"    {_line(x)}" for x in content) + "\n  ]"
+        yield f"{before}  {_line(name)}: "
+        before = ",\n"
+        if isinstance(content, Iterator) or (isinstance(content, list) and content and isinstance(content[0], dict)):
+            for i, x in enumerate(content):
+                yield f"{',' if i else '['}\n    {_line(x)}"
+            yield "\n  ]"
         else:
-            text = _line(content)
-        lines.append(f"  {_line(name)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+            yield _line(content)
+    yield "\n}\n"
 
 
 def _line(x: Any) -> str:

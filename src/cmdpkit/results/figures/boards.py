@@ -9,7 +9,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.evaluate import reach
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.figures.style import BLACK, CHANCE, GREY, PALE, canvas, plain_axis, styled
@@ -43,14 +43,14 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
     are drawn. Without a horizon there is one board, because the policy does the same at every step.
     """
     grid = _grid(cmdp)
-    reach = occupancy(cmdp, policy).sum(axis=-1)
+    there = reach(cmdp, policy)
     figure, axes = _boards(cmdp, grid, _steps(cmdp, steps))
     arrows = grid.arrows or tuple(label(name) for name in cmdp.action_names)
     for axis, h in axes:
         _cells(axis, grid)
         for s, (row, column) in enumerate(grid.cells):
-            if reach[h, s] > NEGLIGIBLE:
-                _decision(axis, row, column, arrows, policy.pi[h, s])
+            if there[h, s] > NEGLIGIBLE:
+                _decision(axis, row, column, arrows, policy.row(h, s))
     return figure
 
 
@@ -61,14 +61,14 @@ def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = Non
     Without a horizon there is one board: the share of time in every cell, or the expected number of visits.
     """
     grid = _grid(cmdp)
-    reach = occupancy(cmdp, policy).sum(axis=-1)
+    there = reach(cmdp, policy)
     shown = _steps(cmdp, steps)
     figure, axes = _boards(cmdp, grid, shown)
-    top = float(reach[shown].max())
+    top = float(there[shown].max())
     for axis, h in axes:
         heat = np.full((grid.rows, grid.columns), np.nan)
         for s, (row, column) in enumerate(grid.cells):
-            heat[row, column] = reach[h, s]
+            heat[row, column] = there[h, s]
         axis.imshow(np.ma.masked_invalid(heat), cmap=HEAT, vmin=0, vmax=top)
         _cells(axis, grid, face="none")
         _odds_in_cells(axis, heat, top)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Solution
+from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.figures.boards import policy_boards
@@ -39,14 +40,17 @@ def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
     """
     from matplotlib.colors import ListedColormap
 
-    H, S, A = policy.pi.shape
+    H, S, A = policy.shape
     if H * S > MOST_CELLS:
         raise CmdpkitError(
             f"a map of {H:,} steps and {S:,} states is too large to read; draw a part of it, or write the policy to a "
             "file with cmdpkit.write_policy"
         )
-    action = policy.pi.argmax(axis=-1).astype(float).T
-    draws = (policy.pi > NEGLIGIBLE).sum(axis=-1).T > 1
+    action = np.broadcast_to(policy.decisions.choice, (H, S)).astype(float).T
+    h, s, p = all_rows(policy.decisions, H)
+    several = (p > NEGLIGIBLE).sum(axis=-1) > 1
+    draws = np.zeros((S, H), dtype=bool)
+    draws[s[several], h[several]] = True
     if reach is not None:
         action[reach.T <= NEGLIGIBLE] = np.nan
         draws &= reach.T > NEGLIGIBLE
@@ -55,8 +59,8 @@ def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
     figure, axes = canvas(1, 1, (min(3 + 0.22 * H, 12.0), min(1.5 + 0.22 * S, 12.0)))
     axis = axes[0][0]
     axis.imshow(action, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=A - 0.5, interpolation="nearest")
-    for s, h in np.argwhere(draws):
-        axis.plot(h, s, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
+    for state, step in np.argwhere(draws):
+        axis.plot(step, state, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
     _name_axes(axis, policy)
     for a in used:  # lines without points, for the legend
         axis.plot([], [], "s", markersize=8, color=colours[a], label=label(policy.action_names[a]))
@@ -68,7 +72,7 @@ def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
 
 def _name_axes(axis: Axes, policy: Policy) -> None:
     """Steps below, counted from 1, and as many names of states as there is room for."""
-    H, S = policy.pi.shape[:2]
+    H, S, _ = policy.shape
     axis.grid(False)
     every = -(-S // MOST_NAMES)
     axis.set_yticks(range(0, S, every), [label(policy.states[s]) for s in range(0, S, every)])

@@ -11,7 +11,7 @@ import numpy as np
 from cmdpkit.exact.solver import Solution, solve
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.evaluate import reach
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
@@ -97,7 +97,7 @@ def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str,
 
 def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[tuple[str, str]]:
     """What the card of a problem says: names, and what stands beside them."""
-    H, S, A = first.policy.pi.shape
+    H, S, A = first.policy.shape
     facts = [("size", f"{H:,} steps, {S:,} states, {A:,} actions")]
     facts.append(("optimal value", "unknown" if first.optimum is None else number(first.optimum)))
     for n, c in enumerate(first.constraints):
@@ -160,7 +160,7 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
                 "seed": record.run.seed,
                 "key": record.run.key,
                 "policy": _policy(record.policy)
-                if i < detail.policies and record.policy.pi[..., 0].size <= MOST_PAIRS
+                if i < detail.policies and record.policy.choice.size <= MOST_PAIRS
                 else None,
                 "reach": _reach(cmdp, record.policy) if i < detail.policies else None,
             }
@@ -191,7 +191,7 @@ def _rounded(x: FloatArray) -> list[float | int]:
 
 def _policy(policy: Policy) -> list[list[Any]]:
     """[H][S]: the index of the action taken, or pairs of action and probability where several are."""
-    return [[_choice(row) for row in step] for step in policy.pi]
+    return [[_choice(row) for row in policy.table(h)] for h in range(policy.shape[0])]
 
 
 def _choice(row: FloatArray) -> int | list[tuple[int, float]]:
@@ -203,7 +203,7 @@ def _reach(cmdp: CMDP | None, policy: Policy) -> list[str] | None:
     """[H]: for every state 1 if the policy reaches it at that step and 0 if not."""
     if cmdp is None:
         return None
-    return ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in occupancy(cmdp, policy).sum(axis=-1)]
+    return ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
 
 
 def _listed(value: Any) -> Any:

@@ -16,7 +16,6 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separation_table, tradeoff_table
 from cmdpkit.results.tables import Column, Table, each
 from cmdpkit.results.text import stationary
@@ -126,7 +125,7 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     Where a state has one action only, there is nothing to tell apart, and its row is only counted.
     """
     if rows is None:
-        used = int((found.occupancy > NEGLIGIBLE).sum())
+        used = found.used
         skipped = f"The optimum uses {used:,} actions; what each is worth takes long to find out (--separation)."
         return Group(EMPTY_LINE, Text(skipped, style=QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))

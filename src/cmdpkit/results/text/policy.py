@@ -17,6 +17,7 @@ from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
+from cmdpkit.model.evaluate import action_uses
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
@@ -32,7 +33,7 @@ Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
 def view(solution: Solution, width: int = 100) -> RenderableType:
     """The optimal policy, drawn as well as its size allows on ``width`` columns."""
     cmdp = solution.cmdp
-    reached = solution.occupancy.sum(axis=-1) > NEGLIGIBLE
+    reached = solution.reach > NEGLIGIBLE
     if cmdp.grid is not None and cmdp.grid.rows <= MOST_ROWS:
         boards = _boards(solution, cmdp.grid, reached)
         if max(_width(board) for board in boards) <= width:
@@ -51,7 +52,7 @@ def _width(renderable: RenderableType) -> int:
 
 def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> tuple[str, ...]:
     """What the policy may do at (h, s)."""
-    return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.pi[h, s] > NEGLIGIBLE))
+    return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.row(h, s) > NEGLIGIBLE))
 
 
 def runs_of_equal(pictures: Sequence[Hashable]) -> list[list[int]]:
@@ -69,7 +70,7 @@ def heading(run: Sequence[int]) -> str:
 
 def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[RenderableType]:
     """One picture per step; neighbouring steps that look the same share one."""
-    H, S, _ = solution.policy.pi.shape
+    H, S, _ = solution.policy.shape
     pictures = [
         tuple(_cell(solution, grid, h, s) if reached[h, s] else _empty(grid, s) for s in range(S)) for h in range(H)
     ]
@@ -89,7 +90,7 @@ def _cell(solution: Solution, grid: Grid, h: int, s: int) -> Cell:
     """A cell that is reached: its mark, the arrows, and how likely each is if there are several."""
     arrows = grid.arrows or tuple(label(a) for a in solution.cmdp.action_names)
     actions = _actions(solution, arrows, h, s)
-    row = solution.policy.pi[h, s]
+    row = solution.policy.row(h, s)
     odds = "  ".join(f"{arrow} {percent(float(p))}" for arrow, p in zip(arrows, row, strict=True) if p > NEGLIGIBLE)
     line = f"{label(solution.cmdp.states[s])}: {odds}" if len(actions) > 1 else ""
     return grid.marks.get(s, ""), actions, line
@@ -156,7 +157,7 @@ def _left_out(solution: Solution, listed: Sequence[int]) -> list[str]:
 def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     """How often each action is taken, for policies too large to print."""
     cmdp = solution.cmdp
-    uses = solution.occupancy.sum(axis=(0, 1))
+    uses = action_uses(cmdp, solution.policy)
     table = plain_table("action", right("uses per episode"), right("share"))
     for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
         table.add_row(Text(label(cmdp.action_names[int(a)])), f"{uses[a]:.4f}", f"{100 * uses[a] / cmdp.H:.1f} %")

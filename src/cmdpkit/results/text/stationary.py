@@ -78,7 +78,7 @@ def policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
         return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
     table = plain_table("state", "action", right(time))
     for s in range(cmdp.S):
-        used = np.flatnonzero(policy.pi[0, s] > NEGLIGIBLE)
+        used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)
         names = " / ".join(label(cmdp.action_names[int(a)]) for a in used)
         table.add_row(
             Text(label(cmdp.states[s])),

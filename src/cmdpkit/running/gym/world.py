@@ -17,7 +17,7 @@ from cmdpkit.learners import Episodic, Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
-from cmdpkit.model.evaluate import Values, evaluate, occupancy
+from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.policy import Decision, Policy, check_fits
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask
@@ -147,10 +147,8 @@ class GymWorld:
     def table(self, policy: Policy) -> FloatArray:
         """pi [H, S+1, A] of a policy for the environment's observations; in the extra state there is one action."""
         S, shape = self.problem.states.size, self.allowed.shape
-        if policy.pi.shape != (shape[0], S, shape[2]):
-            raise CmdpkitError(
-                f"the policy has shape {policy.pi.shape}, expected (H, S, A) = {(shape[0], S, shape[2])}"
-            )
+        if policy.shape != (shape[0], S, shape[2]):
+            raise CmdpkitError(f"the policy has shape {policy.shape}, expected (H, S, A) = {(shape[0], S, shape[2])}")
         if self.cmdp is not None:
             check_fits(self.cmdp, policy)
         pi = self.allowed.astype(float)
@@ -161,8 +159,7 @@ class GymWorld:
         """Exact values of a policy and the stochastic decisions that it reaches; None without a model."""
         if self.cmdp is None:
             return None
-        reach = occupancy(self.cmdp, policy).sum(axis=-1)
-        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach)
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Totals [1+N, n] of n episodes of a policy, in the user's units and sense; they are not counted."""

@@ -1,0 +1,253 @@
+"""Policies for other machines to run: a Python module that needs nothing but Python.
+
+The module holds the index of the action for every state, once for each sequence of steps with equal decisions, as
+compressed bytes, and the few decisions that draw as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator, Sequence
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.io.formats.policy_export import phases_of
+from cmdpkit.model.decisions import rows_at
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.validate import Name
+
+WIDTH = 100  # characters in a line of packed bytes
+CODES = {1: "B", 2: "H", 4: "I"}  # array type codes by the number of bytes
+
+
+def python_module(policy: Policy) -> Iterator[str]:
+    """The source of a module with ``act``, ``act_many`` and ``probabilities``; names become literals.
+
+    Each takes a step and a state, or for a stationary policy the state alone.
+    """
+    H, S, A = policy.shape
+    size = 1 if A <= 1 << 8 else 2 if A <= 1 << 16 else 4
+    made = policy.made_for
+    head, middle, tail = _MODULE.substitute(
+        _STATIONARY if policy.is_stationary else {key: Template(x).substitute(H=H) for key, x in _TIMED.items()},
+        S=S,
+        A=A,
+        states=_names(policy.states),
+        actions=_names(policy.action_names),
+        code=CODES[size],
+        model="None" if made is None else repr({**made._asdict(), "bounds": list(made.bounds)}),
+    ).split("# ----\n")
+    yield head
+    phases = phases_of(policy)
+    for first, _ in phases:
+        yield f"    ({first},\n"
+        yield from _packed(policy.choice[first - 1], size)
+        yield "    ),\n"
+    yield middle
+    for i, (first, _) in enumerate(phases):
+        for s, row in zip(*rows_at(policy.decisions, first - 1), strict=True):
+            used = tuple((a, float(row[a])) for a in np.flatnonzero(row).tolist())
+            yield f"    ({i}, {s}): {used!r},\n"
+    yield tail
+
+
+def _packed(choice: Any, size: int) -> Iterator[str]:
+    """The indices as lines of text: little-endian, compressed, base 64."""
+    data = np.ascontiguousarray(choice, dtype=f"<u{size}").tobytes()
+    text = base64.b64encode(zlib.compress(data, 6)).decode()
+    for i in range(0, len(text), WIDTH):
+        yield f'        "{text[i : i + WIDTH]}"\n'
+
+
+def _names(names: Sequence[Name]) -> str:
+    if isinstance(names, range):
+        return repr(names)
+    return f"({', '.join(_literal(name) for name in names)},)"
+
+
+def _literal(name: Any) -> str:
+    """Python source of a name; what is more than text, numbers and tuples of them becomes its text."""
+    if type(name) is tuple:
+        return f"({''.join(f'{_literal(x)}, ' for x in name)})"
+    return repr(name) if type(name) in (str, int, bool, type(None)) else repr(str(name))
+
+
+# What differs between policies with steps and without.
+_TIMED = {
+    "kind": "A policy for $H steps, ",
+    "step": "step, ",
+    "steps": "steps, ",
+    "STEP": "STEP ",
+    "counting": "Steps count from 1. ",
+    "horizon": "HORIZON = $H\n",
+    "until": "From a step on, until the next entry, for",
+    "place": "at a step (from 1) in a state",
+    "given": "a step (from 1) and a state",
+    "each": "many states, at one step or at one step for each, ",
+    "phase": """    if step not in range(1, HORIZON + 1):
+        raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
+    phase = bisect.bisect(_FIRST, step) - 1
+""",
+    "phases": """    steps = np.asarray(steps)
+    if steps.dtype.kind not in "iu" or ((steps < 1) | (steps > HORIZON)).any():
+        raise ValueError(f"steps are {steps!r}, expected whole numbers from 1 to {HORIZON}")
+    phase = np.searchsorted(_FIRST, steps, side="right") - 1
+""",
+    "wrong": "len(arguments) != 2 or not arguments[0].isdecimal()",
+    "arguments": "int(arguments[0]), arguments[1]",
+}
+_STATIONARY = {
+    "kind": "A stationary policy for ",
+    "step": "",
+    "steps": "",
+    "STEP": "",
+    "counting": "",
+    "horizon": "",
+    "until": "For",
+    "place": "in a state",
+    "given": "a state",
+    "each": "many states ",
+    "phase": "    phase = 0\n",
+    "phases": "    phase = 0\n",
+    "wrong": "len(arguments) != 1",
+    "arguments": "arguments[0]",
+}
+
+_MODULE = Template('''\
+"""${kind}$S states and $A actions, exported by cmdpkit. It needs nothing but Python 3.
+
+Use it as a module, act(${step}state) and probabilities(${step}state), or as a program, which prints an action:
+
+    python THIS_FILE ${STEP}STATE
+
+${counting}Where the policy randomises, every call draws anew. Only act_many(${steps}states, rng) needs NumPy.
+"""
+
+import base64
+import bisect
+import functools
+import random
+import sys
+import zlib
+from array import array
+
+${horizon}STATES = $states
+ACTIONS = $actions
+MODEL = $model  # what the policy was made for, if that is known
+
+# $until every state the position of its action in ACTIONS: bytes, compressed, in base 64.
+PHASES = (
+# ----
+)
+# Where several actions are possible, (position in PHASES, position in STATES): the actions and their probabilities.
+DRAWS = {
+# ----
+}
+
+
+def _unpacked(text):
+    table = array("$code", zlib.decompress(base64.b64decode(text)))
+    if sys.byteorder == "big":
+        table.byteswap()
+    return table
+
+
+_FIRST = [first for first, _ in PHASES]
+_CHOICE = [_unpacked(text) for _, text in PHASES]
+_POSITION = {}  # of a state, by its text and by itself; default names, which count from 1, need no table
+if not isinstance(STATES, range):
+    _POSITION.update((str(name), i) for i, name in enumerate(STATES))
+    _POSITION.update((name, i) for i, name in enumerate(STATES))
+
+
+def _position(state):
+    text = str(state)
+    if isinstance(STATES, range) and text.isdecimal() and int(text) in STATES:
+        return int(text) - 1
+    if text not in _POSITION:
+        raise ValueError(f"unknown state {state!r}; there are {len(STATES)}, the first is {STATES[0]!r}")
+    return _POSITION[text]
+
+
+def probabilities(${step}state):
+    """The actions possible $place, each with its probability."""
+${phase}    s = _position(state)
+    return {ACTIONS[a]: p for a, p in DRAWS.get((phase, s)) or ((_CHOICE[phase][s], 1.0),)}
+
+
+def act(${step}state, rng=random):
+    """An action for $given, drawn with rng.random()."""
+    row = probabilities(${step}state)
+    left = rng.random() * sum(row.values())
+    for action, p in row.items():
+        left -= p
+        if left < 0:
+            break
+    return action
+
+
+def act_many(${steps}states, rng):
+    """An array of actions for ${each}drawn with rng, a random generator of NumPy."""
+    import numpy as np
+
+    choice, places, cdf, names = _tables()
+${phases}    s = _positions(states)
+    place = np.broadcast_to(phase * len(STATES), s.shape) + s
+    a = choice[place]
+    if len(places):
+        row = np.minimum(np.searchsorted(places, place), len(places) - 1)
+        drawn = np.flatnonzero(places[row] == place)
+        odds = cdf[row[drawn]]
+        a[drawn] = (odds <= rng.random(len(drawn))[:, None] * odds[:, -1:]).sum(axis=1)
+    return names[a]
+
+
+def _positions(states):
+    import numpy as np
+
+    if isinstance(STATES, range):
+        given = np.asarray(states)
+        if given.dtype.kind in "iu" and given.size and 1 <= given.min() and given.max() <= len(STATES):
+            return given.astype(np.int64) - 1
+    listed = states.tolist() if hasattr(states, "tolist") else list(states)
+    try:
+        return np.fromiter(map(_POSITION.__getitem__, listed), dtype=np.int64, count=len(listed))
+    except (KeyError, TypeError):
+        return np.array([_position(state) for state in listed], dtype=np.int64)
+
+
+@functools.cache
+def _tables():
+    import numpy as np
+
+    choice = np.concatenate([np.frombuffer(table, dtype=table.typecode) for table in _CHOICE])
+    places = np.array([phase * len(STATES) + s for phase, s in DRAWS], dtype=np.int64)
+    p = np.zeros((len(DRAWS), len(ACTIONS)))
+    for i, row in enumerate(DRAWS.values()):
+        for a, share in row:
+            p[i, a] = share
+    names = np.empty(len(ACTIONS), dtype=object)
+    for a, name in enumerate(ACTIONS):
+        names[a] = name
+    return choice, places, p.cumsum(axis=1), names
+
+
+def main(arguments):
+    """Print an action for ${STEP}STATE; the exit code."""
+    if $wrong:
+        print("usage: python THIS_FILE ${STEP}STATE", file=sys.stderr)
+        return 2
+    try:
+        print(act($arguments))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+''')

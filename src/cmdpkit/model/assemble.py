@@ -1,0 +1,77 @@
+"""Sparse rows from entries in any order, in compiled passes whose time grows with the number of entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.model.compiled import njit
+
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
+
+
+def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
+    """Where each of n_rows rows begins [n_rows + 1], next states rising within a row, and their probabilities.
+
+    Entries (row, next state, probability) that have row and next state in common are added up in the given order, and
+    zeros are left out. Rows and next states must lie within their ranges, which is for the caller to check.
+    """
+    begins = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n_rows)))).astype(np.int64)
+    s, p = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
+    _deal(rows, successors, prob, begins[:-1].copy(), s, p)
+    n = _tidy(begins, s, p)
+    return begins, s[:n].copy() if n < len(s) else s, p[:n].copy() if n < len(p) else p
+
+
+@njit(cache=True, nogil=True)
+def _deal(rows, successors, prob, place, s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Deal the entries out to their rows; `place` says where the next entry of each row goes."""
+    for i in range(len(rows)):
+        at = place[rows[i]]
+        place[rows[i]] = at + 1
+        s[at] = successors[i]
+        p[at] = prob[i]
+
+
+@njit(cache=True, nogil=True)
+def _tidy(begins, s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Sort each row, add up what is there twice, drop zeros, close the gaps; returns how many entries are left."""
+    kept = 0
+    last = 0
+    for row in range(len(begins) - 1):
+        first, last = last, begins[row + 1]
+        _sort(s[first:last], p[first:last])
+        i = first
+        while i < last:
+            total, state = p[i], s[i]
+            i += 1
+            while i < last and s[i] == state:
+                total += p[i]
+                i += 1
+            if total != 0.0:
+                s[kept], p[kept] = state, total
+                kept += 1
+        begins[row + 1] = kept
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _sort(s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Sort the entries of one row by their states; those of the same state keep their order."""
+    rising = True
+    for i in range(1, len(s)):
+        rising = rising and s[i - 1] <= s[i]
+    if rising:
+        return
+    if len(s) > 64:  # sorting by insertion would take too long
+        order = np.argsort(s, kind="mergesort")
+        s[:], p[:] = s[order], p[order]
+        return
+    for i in range(1, len(s)):
+        state, x, j = s[i], p[i], i
+        while j > 0 and s[j - 1] > state:
+            s[j], p[j] = s[j - 1], p[j - 1]
+            j -= 1
+        s[j], p[j] = state, x

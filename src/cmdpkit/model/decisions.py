@@ -1,0 +1,211 @@
+"""How a policy is stored: one action per step and state, and the few decisions that draw among several.
+
+An optimal policy of a model with N constraints draws in at most N places. Written as probabilities pi [H, S, A] it is
+nearly all zeros; as `Decisions` it takes two bytes per step and state. Decisions that are the same at every step are
+stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import frozen
+
+BLOCK = 1 << 22  # numbers that are looked at together; so many need little memory beside the policy itself
+
+
+class Decisions(NamedTuple):
+    """A policy in the form that compiled code reads. All arrays are read-only.
+
+    T is 1 if all steps have the same decisions, and H otherwise: index with h % T. A decision that takes one action
+    with probability exactly 1 is in `choice` alone. Every other one has a row of `p`, and the likeliest of its actions
+    is in `choice`.
+    """
+
+    choice: Any  # [T, S], int16 or int32: the index of the action
+    first: Any  # [T + 1] int64: rows first[t] .. first[t+1] - 1 of the arrays below belong to step t
+    s: Any  # [m] int32: the state of each row, rising within a step
+    p: Any  # [m, A]: the probability of each action
+
+
+def of_table(pi: FloatArray) -> Decisions:
+    """The decisions of pi [T, S, A]; CmdpkitError unless every pi[h, s] is a distribution."""
+    T, S, A = pi.shape
+    choice = np.empty((T, S), dtype=index_type(A))
+    places, rows = [np.zeros(0, dtype=np.int64)], [np.zeros((0, A))]
+    for h, block in _blocks(pi):
+        x = block.reshape(-1, A)
+        _check(x, h, S)
+        best = x.argmax(axis=1)
+        choice[h : h + len(block)] = best.reshape(-1, S)
+        drawn = np.flatnonzero(~_sure(x, best))
+        places.append(drawn + h * S)
+        rows.append(x[drawn])
+    return _stored(choice, np.concatenate(places), np.concatenate(rows))
+
+
+def of_rows(choice: Any, where: Any, p: FloatArray) -> Decisions:
+    """The decisions choice [T, S], except at where [m, 2] (step and state, from 0), which draw by p [m, A]."""
+    (T, S), A = choice.shape, p.shape[1]
+    outside: NDArray[Any] = np.argwhere((choice < 0) | (choice >= A))
+    if len(outside):
+        h, s = outside[0]
+        raise CmdpkitError(f"choice[h={h}, s={s}] is {choice[h, s]}, expected the index of an action in 0..{A - 1}")
+    outside = np.flatnonzero(((where < 0) | (where >= (T, S))).any(axis=1))
+    if len(outside):
+        raise CmdpkitError(
+            f"rows: where[{outside[0]}] is {where[outside[0]].tolist()}, expected a step in 0..{T - 1} and a state in "
+            f"0..{S - 1}"
+        )
+    place = where[:, 0] * np.int64(S) + where[:, 1]
+    order = np.argsort(place, kind="stable")
+    place, p = place[order], p[order]
+    twice = np.flatnonzero(np.diff(place) == 0)
+    if len(twice):
+        raise CmdpkitError(f"rows: where lists {where[order[twice[0]]].tolist()} twice, expected every place once")
+    _check(p, None, S, place)
+    choice = choice.astype(index_type(A))  # a copy
+    best = p.argmax(axis=1)
+    choice.reshape(-1)[place] = best
+    drawn = ~_sure(p, best)
+    return _stored(choice, place[drawn], p[drawn])
+
+
+def of_steps(tables: Iterable[FloatArray]) -> Decisions:
+    """The decisions of tables [S, A], one for each step, of which no two are needed at the same time."""
+    parts = [of_table(table[None]) for table in tables]
+    first = np.concatenate(([0], np.cumsum([len(part.s) for part in parts])))
+    choice = np.concatenate([part.choice for part in parts])
+    s, p = np.concatenate([part.s for part in parts]), np.concatenate([part.p for part in parts])
+    return Decisions(frozen(choice), frozen(first.astype(np.int64)), frozen(s), frozen(p))
+
+
+def index_type(A: int) -> type[np.int16] | type[np.int32]:
+    """The smallest type that the index of one of A actions fits in."""
+    return np.int32 if A > 1 << 15 else np.int16
+
+
+def rows_at(decisions: Decisions, h: int) -> tuple[Any, Any]:
+    """The states [k] that draw at step h, and their probabilities [k, A]."""
+    t = h % len(decisions.choice)
+    rows = slice(int(decisions.first[t]), int(decisions.first[t + 1]))
+    return decisions.s[rows], decisions.p[rows]
+
+
+def table_at(decisions: Decisions, h: int) -> FloatArray:
+    """The probabilities [S, A] at step h, written out."""
+    choice = decisions.choice[h % len(decisions.choice)]
+    table = np.zeros((len(choice), decisions.p.shape[1]))
+    table[np.arange(len(choice)), choice] = 1.0
+    s, p = rows_at(decisions, h)
+    table[s] = p
+    return table
+
+
+def all_rows(decisions: Decisions, H: int) -> tuple[IntArray, Any, Any]:
+    """Step [m], state [m] and probabilities [m, A] of the decisions that draw, at all of H steps."""
+    T = len(decisions.choice)
+    h = np.repeat(np.arange(T), np.diff(decisions.first))
+    if T == H:
+        return h, decisions.s, decisions.p
+    m = len(decisions.s)
+    return np.repeat(np.arange(H), m), np.tile(decisions.s, H), np.tile(decisions.p, (H, 1))
+
+
+def one_hot(choice: NDArray[Any], A: int) -> FloatArray:
+    """pi [H, S, A] of the deterministic policy choice [H, S]."""
+    hot: FloatArray = (choice[..., None] == np.arange(A)).astype(float)
+    return hot
+
+
+def forbidden(decisions: Decisions, allowed: BoolArray) -> tuple[int, int, int] | None:
+    """Step, state and action of the first positive probability of an action that `allowed` [1 or H, S, A] excludes."""
+    T, S = decisions.choice.shape
+    H = max(T, len(allowed))
+    found = []
+    for h, mask in _blocks(np.broadcast_to(allowed, (H, *allowed.shape[1:]))):
+        steps = np.arange(h, h + len(mask))
+        a = decisions.choice[steps % T]
+        exists = mask[(steps - h)[:, None], np.arange(S), a]
+        if not exists.all():
+            i, s = np.argwhere(~exists)[0]
+            found.append((h + int(i), int(s), int(a[i, s])))
+            break
+    h_row, s_row, p = all_rows(decisions, H)
+    wrong = np.argwhere((p > 0) & ~allowed[h_row % len(allowed), s_row])
+    if len(wrong):
+        i, a = (int(x) for x in wrong[0])
+        found.append((int(h_row[i]), int(s_row[i]), a))
+    return min(found, default=None)
+
+
+def same(one: Decisions, other: Decisions) -> bool:
+    """Whether both decide the same at every step."""
+    if len(one.choice) == len(other.choice):
+        return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+    for h in range(max(len(one.choice), len(other.choice))):
+        choices = (x.choice[h % len(x.choice)] for x in (one, other))
+        pairs = zip(rows_at(one, h), rows_at(other, h), strict=True)
+        if not np.array_equal(*choices) or not all(np.array_equal(x, y) for x, y in pairs):
+            return False
+    return True
+
+
+def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generator) -> NDArray[Any]:
+    """Actions [n] for steps h [n] and states s [n], both from 0; random numbers are taken only where it draws."""
+    T, S = decisions.choice.shape
+    place = (h % T) * np.int64(S) + s
+    a: NDArray[Any] = decisions.choice.reshape(-1)[place]
+    m = len(decisions.s)
+    if m:
+        rows = np.repeat(np.arange(T) * np.int64(S), np.diff(decisions.first)) + decisions.s
+        row = np.minimum(np.searchsorted(rows, place), m - 1)
+        drawn = np.flatnonzero(rows[row] == place)
+        cdf = np.cumsum(decisions.p[row[drawn]], axis=1)
+        a[drawn] = (cdf <= rng.random(len(drawn))[:, None] * cdf[:, -1:]).sum(axis=1)
+    return a
+
+
+def _blocks(pi: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Several steps of an array [T, S, A] at a time, and which is the first of them."""
+    together = max(1, BLOCK // (pi.shape[1] * pi.shape[2]))
+    for h in range(0, len(pi), together):
+        yield h, pi[h : h + together]
+
+
+def _sure(rows: FloatArray, best: NDArray[np.intp]) -> BoolArray:
+    """Which rows [n, A] take one action, the best, with probability exactly 1."""
+    sure: BoolArray = (rows[np.arange(len(rows)), best] == 1.0) & (np.count_nonzero(rows, axis=1) == 1)
+    return sure
+
+
+def _check(rows: FloatArray, h: int | None, S: int, place: IntArray | None = None) -> None:
+    """Raise CmdpkitError unless rows [n, A] are distributions; they begin at step h, or are those of `place` [n]."""
+
+    def name(i: int) -> str:
+        t, s = divmod(int(place[i]) if place is not None else i + (h or 0) * S, S)
+        return f"h={t}, s={s}"
+
+    with np.errstate(invalid="ignore"):
+        bad = np.flatnonzero(~(np.isfinite(rows) & (rows >= 0)).all(axis=1))
+        if len(bad):
+            a = int(np.flatnonzero(~(np.isfinite(rows[bad[0]]) & (rows[bad[0]] >= 0)))[0])
+            raise CmdpkitError(f"pi[{name(bad[0])}, a={a}] is {rows[bad[0], a]}, expected a probability")
+    sums = rows.sum(axis=-1)
+    wrong = np.flatnonzero(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
+    if len(wrong):
+        total = f"{sums[wrong[0]]:.12g}"
+        raise CmdpkitError(f"pi[{name(wrong[0])}] sums to {total}, expected 1 within {ROW_SUM_TOLERANCE:g}")
+
+
+def _stored(choice: NDArray[Any], place: IntArray, p: FloatArray) -> Decisions:
+    """Decisions whose rows p [m, A] are at the rising places h * S + s."""
+    T, S = choice.shape
+    first = np.searchsorted(place, np.arange(T + 1) * np.int64(S)).astype(np.int64)
+    return Decisions(frozen(choice), frozen(first), frozen((place % S).astype(np.int32)), frozen(p))

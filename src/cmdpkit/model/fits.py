@@ -1,0 +1,56 @@
+"""Whether a policy fits a model: sizes, names, and only actions that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import forbidden
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import Name
+
+if TYPE_CHECKING:
+    from cmdpkit.model.policy import Policy  # which itself needs `check_fits` from here
+
+
+def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
+    """Refuse a policy whose names differ from the model's; default names fit every model."""
+    if own == range(1, len(own) + 1) or own is model or len(own) != len(model):
+        return  # a wrong size is reported by the shape
+    for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
+        if mine != theirs and str(mine) != str(theirs):  # files hold the text of a name
+            raise CmdpkitError(f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}")
+
+
+def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
+    """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
+    if not isinstance(policy, np.ndarray) and policy.is_stationary != cmdp.criterion.stationary:
+        has, needs = ("stationary", "one for every step: policy.repeated(H)")
+        if cmdp.criterion.stationary:
+            has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
+        raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
+    if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
+        sizes = (cmdp.steps, cmdp.S, cmdp.A)
+        raise CmdpkitError(f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}")
+    if not isinstance(policy, np.ndarray):
+        _check_names("state", policy.states, cmdp.states)
+        _check_names("action", policy.action_names, cmdp.action_names)
+    if cmdp.compact.allowed.all():
+        return
+    if isinstance(policy, np.ndarray):
+        outside = np.argwhere((policy > 0) & ~cmdp.actions)
+        found = (int(outside[0, 0]), int(outside[0, 1]), int(outside[0, 2])) if len(outside) else None
+    else:
+        found = forbidden(policy.decisions, cmdp.compact.allowed)
+    if found is not None:
+        h, s, a = found
+        at = "" if cmdp.criterion.stationary else f" at step {h + 1}"
+        p = policy[h, s, a] if isinstance(policy, np.ndarray) else policy.row(h, s)[a]
+        raise CmdpkitError(
+            f"the policy gives action {cmdp.action_names[a]!r} probability {p}{at} in state {cmdp.states[s]!r}, where "
+            "it does not exist"
+        )
