@@ -129,7 +129,7 @@ def test_a_master_that_the_lp_solver_gives_up_on_is_solved_exactly(monkeypatch):
 
 
 def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypatch):
-    def loose(cmdp, drawn, rho, units):
+    def loose(induction, drawn, rho, units):
         return drawn._replace(choice=np.zeros_like(drawn.choice), first=0 * drawn.first, s=drawn.s[:0])
 
     monkeypatch.setattr("cmdpkit.exact.solver.purify", loose)
