@@ -118,10 +118,11 @@ def report_large(S: int, N: int = 1, A: int = 5, H: int = 20, successors: int = 
     cpu = time.process_time()
     solution = ck.solve(cmdp, "columns", progress=lambda at: rounds.append(at.number))
     cpu = time.process_time() - cpu
+    draws = len(solution.policy.stochastic_decisions())
     print(
-        f"S={S:,} A={A} H={H}, {cmdp.kernel.nonzeros:,} nonzeros, N={N}: {solution.seconds:.2f} s (CPU "
-        f"{cpu:.2f} s), {rounds[-1]} rounds, peak memory {_peak():.2f} GB ({before:.2f} GB before solving), relative gap "
-        f"{solution.gap / abs(solution.value):.1e}, stochastic decisions: {len(solution.policy.stochastic_decisions())}",
+        f"S={S:,} A={A} H={H}, {cmdp.kernel.nonzeros:,} nonzeros, N={N}: {solution.seconds:.2f} s (CPU {cpu:.2f} s), "
+        f"{rounds[-1]} rounds, peak memory {_peak():.2f} GB ({before:.2f} GB before solving), relative gap "
+        f"{solution.gap / abs(solution.value):.1e}, stochastic decisions: {draws}",
         flush=True,
     )
     if details:
