@@ -17,6 +17,8 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 
+TWO = np.uint64(2)
+
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 
@@ -137,11 +139,14 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
     for h in range(last, first - 1, -1):
         now, then = X[h % 2], X[(h + 1) % 2]
         begin = np.uint64((h % T) * S * A)
+        at = (np.uint64(h % len(signals.r)), np.uint64(h % max(1, signals.g.shape[1])))
         for s in range(np.uint64(low), np.uint64(high)):
             a = np.uint64(choice[h, s])
             row = begin + s * np.uint64(A) + a
-            for n in range(signals_count):
-                now[s, n] = _action_value(rows, row, signals, n, h, s, a, then)
+            for n in range(ZERO, signals_count - ONE, TWO):  # two at a time: the row is read once for both
+                now[s, n], now[s, n + ONE] = _two_values(rows, row, signals, n, at, s, a, then)
+            if signals_count % TWO == ONE:
+                now[s, signals_count - ONE] = _action_value(rows, row, signals, signals_count - ONE, at, s, a, then)
         for d in range(draws.first[h], draws.first[h + 1]):
             if not low <= draws.s[d] < high:
                 continue
@@ -150,7 +155,7 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
                 total = 0.0
                 for j in range(draws.p.shape[1]):
                     a = np.uint64(draws.a[d, j])
-                    value = _action_value(rows, begin + s * np.uint64(A) + a, signals, n, h, s, a, then)
+                    value = _action_value(rows, begin + s * np.uint64(A) + a, signals, n, at, s, a, then)
                     action_values[d, j, n] = value
                     if draws.p[d, j] > 0.0:
                         total += draws.p[d, j] * value
@@ -158,15 +163,29 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
 
 
 @inlined
-def _action_value(rows, row, signals, n, h, s, a, then):  # type: ignore[no-untyped-def]
-    """What signal n (0 is the reward) adds up to from step h on if action a is taken in state s.
+def _action_value(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+    """What signal n (0 is the reward) adds up to from a step on if action a is taken in state s.
 
     The values `then` after the last step are 0, so adding them changes nothing.
     """
-    if n == ZERO:
-        value = signals.r[h % len(signals.r), s, a]
-    else:
-        value = signals.g[n - ONE, h % signals.g.shape[1], s, a]
+    value = _signal(signals, n, at, s, a)
     for i in range(rows.indptr[row], rows.indptr[row + ONE]):
         value += rows.prob[i] * then[rows.successors[i], n]
     return value
+
+
+@inlined
+def _two_values(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+    """The same for the signals n and n + 1."""
+    value, other = _signal(signals, n, at, s, a), _signal(signals, n + ONE, at, s, a)
+    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
+        p, s_next = rows.prob[i], rows.successors[i]
+        value += p * then[s_next, n]
+        other += p * then[s_next, n + ONE]
+    return value, other
+
+
+@inlined
+def _signal(signals, n, at, s, a):  # type: ignore[no-untyped-def]
+    """What signal n (0 is the reward) collects; `at` is where the step is found in r and in g."""
+    return signals.r[at[0], s, a] if n == ZERO else signals.g[n - ONE, at[1], s, a]
