@@ -1,25 +1,41 @@
-"""Exact solving: column generation against the best HiGHS run that ends at a vertex, and how far it scales."""
+"""Exact solving: column generation against the best HiGHS run that ends at a vertex, and how far it scales.
+
+Large models are solved in a process of their own, so that the peak memory is theirs. Besides seconds on the clock, the
+seconds of processor time (CPU) are printed: on a machine that does other work too, they are what can be compared.
+"""
 
 from __future__ import annotations
 
+import _thread
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 
 import highspy
 import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.occupancy_lp import build_lp
+from cmdpkit.model.compiled import njit
+
+READINGS = 5  # of all arrays, of which the fastest counts
 
 
 def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck.CMDP:
     """Random successors; bounds halfway between what the reward optimum has by itself and the best compromise."""
     rng = np.random.default_rng(seed)
-    rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)
-    kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, rng.dirichlet(np.ones(successors), S * A).reshape(-1))
+    if S * A * successors <= 1_000_000:
+        rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)
+        prob = rng.dirichlet(np.ones(successors), S * A).reshape(-1)
+        kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, prob)
+    else:
+        kernel = large_kernel(rng, S, A, successors)
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
     pool = Pool(cmdp)
     _, free = pool.price(1.0, np.zeros(N))
@@ -29,8 +45,36 @@ def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0)
     return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, rho, strict=True)})
 
 
+def large_kernel(rng: np.random.Generator, S: int, A: int, successors: int) -> ck.Kernel:
+    """Random rows with different successors, made without copies of arrays that fill the memory."""
+    nexts = rng.integers(0, S, (S * A, successors), dtype=np.int32)
+    nexts.sort(axis=1)
+    while len(twice := np.flatnonzero((np.diff(nexts, axis=1) == 0).any(axis=1))):
+        nexts[twice] = np.sort(rng.integers(0, S, (len(twice), successors), dtype=np.int32), axis=1)
+    prob = rng.standard_exponential((S * A, successors))
+    prob /= prob.sum(axis=1, keepdims=True)
+    indptr = np.arange(S * A + 1, dtype=np.int64) * successors
+    return ck.Kernel(1, S, A, indptr, nexts.reshape(-1), prob.reshape(-1))
+
+
+def queue(H: int, places: int = 63) -> ck.CMDP:
+    """Jobs arrive one at a time, and faster service takes more power; on average two may wait."""
+    rates, power = np.array([0.0, 0.3, 0.5, 0.7, 0.9]), np.array([0.0, 0.2, 0.5, 1.1, 2.0])
+    P, cost, waiting = np.zeros((places, 5, places)), np.zeros((places, 5)), np.zeros((places, 5))
+    for s in range(places):
+        arrival, service = 0.4 * (s < places - 1), rates * (s > 0)
+        P[s, :, min(s + 1, places - 1)] += arrival * (1 - service)
+        P[s, :, max(s - 1, 0)] += service * (1 - arrival)
+        P[s, :, s] += arrival * service + (1 - arrival) * (1 - service)
+        cost[s], waiting[s] = power * (s > 0), s
+    return ck.CMDP(P, -cost, constraints=[ck.at_most("backlog", 2.0 * H, waiting)], horizon=H)
+
+
+# -- against HiGHS -----------------------------------------------------------------------------------------------------
+
+
 def highs_seconds(cmdp: ck.CMDP, solver: str, limit: float) -> tuple[float, float]:
-    """Run time (model building excluded) and objective of one HiGHS method that ends at a vertex."""
+    """Processor time (model building excluded) and objective of one HiGHS method that ends at a vertex."""
     units = Pool(cmdp).units
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
@@ -38,42 +82,138 @@ def highs_seconds(cmdp: ck.CMDP, solver: str, limit: float) -> tuple[float, floa
     highs.setOptionValue("run_crossover", "on")
     highs.setOptionValue("time_limit", limit)
     highs.passModel(build_lp(cmdp, cmdp.rho, units, np.flatnonzero(cmdp.actions.reshape(-1))))
-    began = time.perf_counter()
+    began = time.process_time()
     highs.run()
     done = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return (time.perf_counter() - began if done else np.inf), highs.getObjectiveValue() * units[0]
+    return (time.process_time() - began if done else np.inf), highs.getObjectiveValue() * units[0]
 
 
 def compare(N: int) -> dict[str, float]:
     cmdp = sparse_model(500, 5, 20, 5, N)
-    ours = min((ck.solve(cmdp, "columns") for _ in range(5)), key=lambda s: s.seconds)
+    ours, seconds = ck.solve(cmdp, "columns"), fastest(lambda: ck.solve(cmdp, "columns"), 20)
     ipm, objective = highs_seconds(cmdp, "ipm", 600.0)
     simplex, _ = highs_seconds(cmdp, "simplex", 2 * ipm)
     best = min(ipm, simplex)
-    shown = f"{simplex:.2f} s" if np.isfinite(simplex) else f"> {2 * ipm:.0f} s (stopped)"
+    shown = f"{simplex:.2f} s" if np.isfinite(simplex) else "stopped at twice that time"
     print(
-        f"S=500 A=5 H=20, 5 successors, N={N}: columns {1000 * ours.seconds:.1f} ms, HiGHS interior point + crossover "
-        f"{ipm:.2f} s, simplex {shown}; ratio {best / ours.seconds:.0f}x, objectives differ by "
+        f"S=500 A=5 H=20, 5 successors, N={N}, CPU: columns {1000 * seconds:.1f} ms, HiGHS interior point + crossover "
+        f"{ipm:.2f} s, simplex {shown}; ratio {best / seconds:.0f}x, objectives differ by "
         f"{abs(ours.value - objective):.1e}, relative gap {ours.gap / ours.value:.1e}",
         flush=True,
     )
-    return {f"time of HiGHS over ours, exact optimum, N={N}": best / ours.seconds}
+    return {f"time of HiGHS over ours, exact optimum, N={N}": best / seconds}
 
 
-def large(S: int) -> None:
-    """In a process of its own, so that the peak memory is this model's."""
-    code = f"from bench.solver import report_large; report_large({S})"
-    subprocess.run([sys.executable, "-c", code], check=True)
+# -- large models, each in a process of its own ------------------------------------------------------------------------
 
 
-def report_large(S: int) -> None:
-    ck.solve(sparse_model(10, 5, 20, 5, 1))  # compile
-    cmdp = sparse_model(S, 5, 20, 5, 1)
-    solution = ck.solve(cmdp, "columns")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def apart(call: str) -> None:
+    """Call a function of this module in another process, which prints what it finds."""
+    subprocess.run([sys.executable, "-c", f"from bench import solver; solver.{call}"], check=True)
+
+
+def report_large(S: int, N: int = 1, A: int = 5, H: int = 20, successors: int = 5, details: bool = False) -> None:
+    ck.solve(sparse_model(10, A, H, min(successors, 5), N))  # compile
+    cmdp = sparse_model(S, A, H, successors, N)
+    before, rounds = _peak(), [0]
+    cpu = time.process_time()
+    solution = ck.solve(cmdp, "columns", progress=lambda at: rounds.append(at.number))
+    cpu = time.process_time() - cpu
+    draws = len(solution.policy.stochastic_decisions())
     print(
-        f"S={S:,} A=5 H=20, {cmdp.kernel.nonzeros:,} nonzeros, N=1: {solution.seconds:.2f} s, peak memory "
-        f"{peak / 1e6:.2f} GB, relative gap {solution.gap / solution.value:.1e}",
+        f"S={S:,} A={A} H={H}, {cmdp.kernel.nonzeros:,} nonzeros, N={N}: {solution.seconds:.2f} s (CPU {cpu:.2f} s), "
+        f"{rounds[-1]} rounds, peak memory {_peak():.2f} GB ({before:.2f} GB before solving), relative gap "
+        f"{solution.gap / abs(solution.value):.1e}, stochastic decisions: {draws}",
+        flush=True,
+    )
+    if details:
+        report_threads(cmdp, solution)
+        report_reading(cmdp)
+        report_interrupted(cmdp, solution.seconds / 2)
+
+
+def _peak() -> float:
+    """The largest memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def report_threads(cmdp: ck.CMDP, reference: ck.Solution) -> None:
+    """Seconds with one thread and with two, and whether the answers are the same to the last bit."""
+    solutions = {threads: ck.solve(cmdp, "columns", threads=threads) for threads in (1, 2, 4)}
+    same = all(
+        s.policy == reference.policy and (s.value, s.gap) == (reference.value, reference.gap)
+        for s in solutions.values()
+    )
+    one, two = solutions[1].seconds, solutions[2].seconds
+    print(
+        f"  one thread {one:.2f} s, two {two:.2f} s: {one / two:.2f} times as fast; with 1, 2 and 4 threads the bits "
+        f"are {'the same' if same else 'DIFFERENT'}",
+        flush=True,
+    )
+
+
+@njit
+def _read(indptr, successors, prob, objective):
+    """Add up everything that a backward induction reads, once."""
+    total, count = 0.0, 0
+    for i in range(len(prob)):
+        total += prob[i]
+        count += successors[i]
+    for i in range(len(indptr)):
+        count += indptr[i]
+    for x in objective.flat:
+        total += x
+    return total + count
+
+
+def fastest(run: Callable[[], object], times: int = READINGS) -> float:
+    """The processor time of the fastest of several runs, after a first one that does not count."""
+    run()
+    seconds = []
+    for _ in range(times):
+        began = time.process_time()
+        run()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
+
+
+def report_reading(cmdp: ck.CMDP) -> None:
+    """Nanoseconds per nonzero and step of an induction on one thread, beside reading its arrays once."""
+    c, induction = cmdp.compact, Induction(cmdp, threads=1)
+    objective, choice = c.r + c.g[0], induction.choices()
+    work = cmdp.kernel.nonzeros * (cmdp.H - 1) * 1e-9  # nothing follows the last step
+    choose = fastest(lambda: induction.choose(objective, choice)) / work
+    evaluate = fastest(lambda: induction.evaluate(choice)) / work
+    read = fastest(lambda: _read(c.indptr, c.successors, c.prob, objective)) / (cmdp.kernel.nonzeros * 1e-9)
+    print(
+        f"  one thread, per nonzero and step: choosing {choose:.2f} ns, evaluating {evaluate:.2f} ns, reading all "
+        f"arrays once {read:.2f} ns: {(choose + evaluate) / read:.1f} times reading",
+        flush=True,
+    )
+
+
+def report_interrupted(cmdp: ck.CMDP, after: float) -> None:
+    """What Ctrl-C leaves when it comes after so many seconds."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background commands deaf to Ctrl-C
+    began = time.perf_counter()
+    threading.Timer(after, _thread.interrupt_main).start()
+    solution = ck.solve(cmdp, "columns")
+    missed = float((cmdp.rho - cmdp.signs * solution.utilities - solution.tolerance).max())
+    print(
+        f"  Ctrl-C after {after:.1f} s: ended after {time.perf_counter() - began:.1f} s, {solution.ended}, bounds "
+        f"{'met' if missed <= 0 else 'MISSED'}, relative gap {solution.gap / abs(solution.value):.1e}",
+        flush=True,
+    )
+
+
+def report_queue(H: int) -> None:
+    ck.solve(queue(10))
+    cmdp = queue(H)
+    cpu = time.process_time()
+    solution = ck.solve(cmdp)
+    print(
+        f"queue of 63 states, 5 actions, H={H:,}: {solution.seconds:.2f} s (CPU {time.process_time() - cpu:.2f} "
+        f"s), relative gap {solution.gap / abs(solution.value):.1e}",
         flush=True,
     )
 
@@ -81,6 +221,10 @@ def report_large(S: int) -> None:
 def main() -> dict[str, float]:
     ck.solve(sparse_model(10, 2, 3, 2, 1))  # compile
     ratios = compare(1) | compare(3)
-    large(20_000)
-    large(200_000)
+    apart("report_queue(1_000)")
+    apart("report_queue(5_000)")
+    apart("report_large(5_000, N=8)")
+    apart("report_large(20_000)")
+    apart("report_large(200_000, details=True)")
+    apart("report_large(2_000_000)")
     return ratios

@@ -53,7 +53,8 @@ def answer(*arguments: str) -> Any:
 def test_solve_json_has_the_promised_keys_and_the_numbers_of_the_papers_synthetic_instance() -> None:
     found = answer("solve", "paper/synthetic")
     assert list(found) == [
-        "env", "method", "value", "utilities", "shadow_prices", "gap", "constraints", "stochastic_decisions", "seconds",
+        "env", "method", "value", "utilities", "shadow_prices", "gap", "ended", "constraints", "stochastic_decisions",
+        "seconds",
     ]  # fmt: skip
     assert found["env"] == "paper/synthetic"
     assert found["value"] == pytest.approx(1.573063, abs=1e-6)

@@ -129,7 +129,7 @@ def test_a_master_that_the_lp_solver_gives_up_on_is_solved_exactly(monkeypatch):
 
 
 def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypatch):
-    def loose(cmdp, drawn, rho, units):
+    def loose(induction, drawn, rho, units):
         return drawn._replace(choice=np.zeros_like(drawn.choice), first=0 * drawn.first, s=drawn.s[:0])
 
     monkeypatch.setattr("cmdpkit.exact.solver.purify", loose)
@@ -141,7 +141,7 @@ def test_when_the_lp_solver_gives_up_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr("cmdpkit.exact.occupancy_lp.run", lambda highs: "Unknown")
     with pytest.raises(ck.CmdpkitError, match='method="columns" does not depend on it'):
         ck.solve(unreachable(7.5), "lp")
-    monkeypatch.setattr(_Candidate, "good", lambda self, pool: False)
+    monkeypatch.setattr(_Candidate, "good", lambda self, pool, relative_gap=0.0: False)
     assert ck.solve(unreachable(7.5)).value == pytest.approx(5.0), "as a safety net it may fail"
 
 

@@ -200,3 +200,39 @@ def test_the_library_raises_keyboardinterrupt_and_leaves_no_thread_behind(tmp_pa
     )
     assert result.stderr == "" and result.stdout.startswith("raised ")
     assert 1 <= len(list((tmp_path / "out").glob("*.run.npz"))) <= 2
+
+
+# The signal comes in the second round of the search, from the process to itself.
+SECOND_ROUND = """
+import os, signal
+from cmdpkit.exact.progress import Watch
+usual = Watch.enough
+def enough(self, value, gap):
+    done = usual(self, value, gap)
+    if self._rounds == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+    return done
+Watch.enough = enough
+"""
+
+
+def test_an_interrupted_solve_shows_and_saves_the_best_policy_found_so_far(tmp_path):
+    saved = tmp_path / "best.json"
+    process = started("solve", "treatment", "--save-policy", str(saved), before=SECOND_ROUND)
+    output, errors = process.communicate(timeout=STARTS)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert output.startswith("treatment: interrupted, the best value found is ")
+    assert "The search was interrupted: no policy within the bounds is better by more than" in " ".join(output.split())
+    cmdp = ck.load("treatment")
+    best, kept = ck.solve(cmdp), ck.evaluate(cmdp, ck.read_policy(saved))
+    assert kept.v < best.value - 0.01, "two rounds do not find the optimum"
+    assert (kept.w <= np.array([c.bound for c in cmdp.constraints]) + best.tolerance).all()
+
+
+def test_a_solve_that_is_interrupted_before_it_knows_a_policy_says_so():
+    at_once = "import os, signal\nfrom cmdpkit.exact.columns import Pool\nusual = Pool.thresholds\n"
+    at_once += "Pool.thresholds = lambda *x: (os.kill(os.getpid(), signal.SIGINT), usual(*x))[1]\n"
+    process = started("solve", "treatment", before=at_once)
+    output, errors = process.communicate(timeout=STARTS)
+    assert process.returncode == 130
+    assert (output, errors) == ("", "interrupted: no policy that meets all bounds had been found yet\n")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact.sparse_policy import blend, read_off, totals
+from cmdpkit.exact.induction import Induction
+from cmdpkit.exact.sparse_policy import blend, read_off
 from cmdpkit.exact.vertex import purify
 from instances import tiny, with_rho
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.compiled
 
 def vertex_of(cmdp: ck.CMDP, policy: ck.Policy) -> ck.Policy:
     start = read_off(ck.occupancy(cmdp, policy), policy.pi.argmax(axis=-1).astype(np.int16))
-    return purify(cmdp, start, cmdp.rho, np.ones(cmdp.N)).policy(cmdp)
+    return purify(Induction(cmdp), start, cmdp.rho, np.ones(cmdp.N)).policy(cmdp)
 
 
 def extras(cmdp: ck.CMDP, policy: ck.Policy) -> int:
@@ -84,5 +85,6 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
         mixture = ck.Mixture(tuple(ck.Policy.deterministic(x, cmdp.A) for x in choices), weights)
         assert ck.occupancy(cmdp, drawn.policy(cmdp)) == pytest.approx(ck.occupancy(cmdp, mixture), abs=1e-14)
         exact = ck.evaluate(cmdp, mixture)
-        assert totals(cmdp, drawn) == pytest.approx([exact.v, *exact.w], abs=1e-13)
-        assert totals(cmdp, drawn)[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"
+        totals = Induction(cmdp).evaluate(drawn.choice, drawn.draws)
+        assert totals == pytest.approx([exact.v, *exact.w], abs=1e-13)
+        assert totals[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"

@@ -98,6 +98,10 @@ Discount = Annotated[
 Average = Annotated[
     bool, typer.Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="How many threads to use for a large model with a horizon; all cores unless given."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 

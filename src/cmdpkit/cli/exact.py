@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from cmdpkit.cli.app import (
     PolicyFormat,
     Renormalise,
     Tables,
+    Threads,
     app,
     bounds_of,
     constraints_of,
@@ -24,10 +26,12 @@ from cmdpkit.cli.app import (
     policy_file,
     vacant,
 )
-from cmdpkit.cli.terminal import busy, console, say, say_json, say_tables
+from cmdpkit.cli.terminal import busy, console, interruptible, say, say_json, say_tables
+from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
+    from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
 
 MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
@@ -66,6 +70,7 @@ def check(
     ] = False,
     discount: Discount = None,
     average: Average = False,
+    threads: Threads = None,
     renormalise: Renormalise = False,
     table: Tables = None,
     as_json: Json = False,
@@ -83,10 +88,10 @@ def check(
 
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("checking"):
-        found = ck.diagnose(cmdp, separation=False)
+        found = ck.diagnose(cmdp, separation=False, threads=threads)
     if not as_json and table is None:  # at once: what follows may take a while
         say(show.diagnosis(model, cmdp, found))
-    separated = _separated(found, separation)
+    separated = _separated(found, separation, threads)
     if as_json:
         say_json(data.diagnosis(model, cmdp, found, separated))
     elif table is not None:
@@ -118,6 +123,11 @@ def solve(
     ] = None,
     discount: Discount = None,
     average: Average = False,
+    threads: Threads = None,
+    gap: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Stop when the policy is proved this close to the optimum (0.001 for 0.1 %)."),
+    ] = None,
     force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
@@ -126,6 +136,8 @@ def solve(
     """The exact optimum, the price of every bound, and the proof.
 
     Shows the policy too: as a board, a table or a summary, and where it draws.
+
+    After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
     Ends with exit code 3 if no policy meets all bounds.
     """
@@ -137,8 +149,11 @@ def solve(
     changed = bounds_of(bound or [])
     vacant(save_policy, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
-    with busy("solving"):
-        found = ck.solve(cmdp, method)
+    with interruptible(), busy("solving") as sign:
+        show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
+        if show_round and sys.stderr.isatty():
+            show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
+        found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
     if save_policy is not None:
         ck.write_policy(found.policy, save_policy, overwrite=force)
     if as_json:
@@ -147,6 +162,8 @@ def solve(
         say_tables([constraint_table(found)], table)
     else:
         say(show.solution(model, found, console().width))
+    if not found.complete:
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))
@@ -166,6 +183,7 @@ def tradeoff(
         Path | None, typer.Option(metavar="FILE", help="Draw value and price too (.png, .pdf or .svg).")
     ] = None,
     force: Force = False,
+    threads: Threads = None,
     renormalise: Renormalise = False,
     table: Tables = None,
     as_json: Json = False,
@@ -180,7 +198,7 @@ def tradeoff(
     vacant(plot, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("solving"):
-        found = ck.tradeoff(cmdp, name, points, low=low, high=high)
+        found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
         save(found.plot(cmdp.constraints[cmdp.constraint_index(name)].bound), plot)
     if as_json:
@@ -279,7 +297,7 @@ def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
     return cmdp.with_criterion(discount=discount, criterion="average" if average else None)
 
 
-def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
+def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Separation] | None:
     """What every action of the optimum is worth, or None where finding out would take long."""
     from cmdpkit.exact.diagnosis import separations
 
@@ -291,7 +309,7 @@ def _separated(found: Diagnosis, always: bool) -> list[Separation] | None:
     if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
         return None
     with busy(f"separating {used:,} actions"):
-        return separations(found.solution)
+        return separations(found.solution, threads)
 
 
 def _wrote(path: Path, as_json: bool) -> None:

@@ -36,8 +36,8 @@ class Verbs(TyperGroup):
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
             raise
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
+        except KeyboardInterrupt as stop:
+            typer.echo(": ".join(["interrupted", *map(str, stop.args)]), err=True)
             raise typer.Exit(INTERRUPTED) from None
         except (CmdpkitError, OSError, MemoryError) as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
@@ -63,11 +63,11 @@ def _warnings_as_notes() -> Iterator[None]:
 
 
 @contextmanager
-def resumable(folder: Path | None) -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, so that runs save themselves; then say what is kept and how to go on.
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, for work that has something to keep.
 
-    Scripts of a shell start background commands deaf to Ctrl-C. Runs that save themselves listen all the same, so that
-    ``kill -INT`` always works.
+    Scripts of a shell start background commands deaf to Ctrl-C. Such work listens all the same, so that ``kill -INT``
+    always works.
     """
     before = signal.getsignal(signal.SIGINT)
     listens = threading.current_thread() is threading.main_thread()
@@ -75,15 +75,23 @@ def resumable(folder: Path | None) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
+    finally:
+        if listens:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def resumable(folder: Path | None) -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, so that runs save themselves; then say what is kept and how to go on."""
+    try:
+        with interruptible():
+            yield
     except KeyboardInterrupt:
         kept = "nothing is kept, as no folder was given with --out"
         if folder is not None:
             kept = f"what is done is kept in {folder}. Continue with\n  {shlex.join(['cmdpkit', *sys.argv[1:]])}"
         typer.echo(f"interrupted: {kept}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        if listens:
-            signal.signal(signal.SIGINT, before)
 
 
 def console() -> Console:

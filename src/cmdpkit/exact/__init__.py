@@ -4,14 +4,16 @@ A `CMDP` enters; a `Solution`, a `Diagnosis` or a `Tradeoff` leaves, or `Infeasi
 random numbers or touches files, and models are never changed. In the order of the imports:
 
     highs, rational   linear programs: in HiGHS, and small ones in exact arithmetic
+    steps, induction  backward induction on sparse rows, on several threads
     units             what policies can collect: units, tolerances, rounding errors
     master, columns   column generation over deterministic policies
     sparse_policy, vertex   policies with few stochastic decisions, and how to find one among the optimal policies
     occupancy_lp      the full linear program
+    progress          what a long solve reports, and when it may end early
     infeasible        what to tell the user if no policy meets all bounds
     solver            `solve`, which puts all of these together
     ranges, diagnosis, tradeoff   how far bounds can be moved, and what each of them costs
 
-Other rooms import `solve`, `diagnose`, `tradeoff` and their results; `Columns` and `Pool` for planning of their own;
-`highs` for linear programs of their own.
+Other rooms import `solve_fully` (`solve`, which catches Ctrl-C, is for users), `diagnose`, `tradeoff` and what they
+return; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.
 """

@@ -16,23 +16,25 @@ may choose them together with the policy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.induction import Choice as Choice
+from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.master import Master, hull
-from cmdpkit.exact.units import FEASIBLE, Units, units_of
+from cmdpkit.exact.steps import Threads
+from cmdpkit.exact.units import FEASIBLE, Units, survey
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
-
-Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled totals
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
 MAX_ROUNDS = 10_000  # of column generation
+MIN_AVERAGED = 3  # constraints from which on averaged prices save rounds
+MAX_GAP_LEFT = 0.9  # a round at averaged prices that leaves a larger share of the gap than this has failed
 
 
 class Column(NamedTuple):
@@ -42,17 +44,22 @@ class Column(NamedTuple):
     v: float  # expected total reward
     w: FloatArray  # [N], expected total utilities
     weights: FloatArray  # [1 + N], of reward and utilities in the objective for which this policy is best
+    objective: float  # expected total of that objective, per weight / unit in the user's units
 
 
 class Optimum(NamedTuple):
     """The best mixture of all policies, as the master LP found it; numbers are scaled."""
 
     weights: FloatArray  # [pool], the share of each column in the mixture
-    lam: FloatArray  # [N], multipliers of the thresholds
     value: float  # of the mixture
     bound: float  # no mixture that meets the thresholds has a larger value
-    greedy: Choice  # the policy that is best for r + lam . g in every state
+    proof: Column  # the policy that is best for r + lam . g in every state; its objective proves the bound
     rho: FloatArray  # [N], the thresholds that the mixture meets
+
+    @property
+    def lam(self) -> FloatArray:
+        """Multipliers of the thresholds, [N]."""
+        return self.proof.weights[1:]
 
 
 class Columns(ABC):
@@ -75,6 +82,7 @@ class Columns(ABC):
         self.offsets = np.zeros(1 + self.N)
         self.noise = np.zeros(1 + self.N)  # the rounding error that scaled totals may have
         self.columns: list[Column] = []
+        self.so_far: Optimum | None = None  # the best that `maximise` had found at the end of its last round
         steps = max(len(r), g.shape[1] if len(g) else 1)
         self._objective = np.zeros((steps, S, A))
         self._master: Master | None = None
@@ -104,7 +112,7 @@ class Columns(ABC):
         per_unit = weights / self.units
         total, choice, values = self.greedy(per_unit)
         values = (values - self.offsets) / self.units
-        return total - float(per_unit @ self.offsets), Column(choice, float(values[0]), values[1:], weights)
+        return total - float(per_unit @ self.offsets), Column(choice, float(values[0]), values[1:], weights, total)
 
     def greedy(self, weights: FloatArray) -> tuple[float, Choice, FloatArray]:
         """The largest weights . (v, w) in the user's units, the policy that has it, and its v, w [1 + N]."""
@@ -122,23 +130,51 @@ class Columns(ABC):
         scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
         return scaled
 
-    def maximise(self, rho: FloatArray) -> Optimum:
-        """The optimum under thresholds rho (scaled); the pool must hold a feasible mixture (`reach` sees to that)."""
+    def maximise(self, rho: FloatArray, enough: Callable[[Optimum], bool] | None = None) -> Optimum:
+        """The optimum under thresholds rho (scaled); the pool must hold a feasible mixture (`reach` sees to that).
+
+        After every round, what was found so far is kept in ``so_far``, and ``enough`` is asked whether that will do.
+        """
+        self.so_far = None
         if not self.columns:
             self.price(1.0, np.zeros(self.N))
-        exactly = False
+        exactly, failed, failures, gap = False, False, 0, np.inf
         for _ in range(MAX_ROUNDS):
             weights, lam, value = self._solve_master(rho, exactly)
-            total, column = self.price(1.0, lam)
-            bound = total - float(lam @ rho)
-            converged = bound - value <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ lam)
-            if not (converged or self._known(column)):
-                continue
-            self.columns.pop()
-            if converged or exactly or self.N < 2 or bound - value <= self.max_unexplained_gap:
+            average = self.N >= MIN_AVERAGED and not failed and failures <= self.N
+            prices = self._averaged(weights, lam) if average else lam
+            total, column = self.price(1.0, prices)
+            best = Optimum(weights, value, total - float(prices @ rho), column, rho)
+            if self.so_far is not None and self.so_far.bound < best.bound:
+                best = best._replace(bound=self.so_far.bound, proof=self.so_far.proof)
+            self.so_far = best
+            left, gap = gap, best.bound - value
+            converged = gap <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ best.lam)
+            if (enough is not None and enough(best)) or converged:
                 break
-            exactly = True
-        return Optimum(weights, lam, value, bound, column.choice, rho)
+            known = self._known(column)
+            if known:
+                self.columns.pop()
+            if known and prices is lam:  # the master LP was not exact, or this is as exact as floating point gets
+                if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
+                    break
+                exactly = True
+            failed = prices is not lam and (known or gap > MAX_GAP_LEFT * left)
+            failures += failed
+        return best
+
+    def _averaged(self, weights: FloatArray, lam: FloatArray) -> FloatArray:
+        """Prices to try next, [N]: halfway between those of the master, lam, and those its mixture was found at.
+
+        The prices of the master jump while few policies are known. With several constraints this takes many rounds; the
+        average of the prices at which the policies of the mixture were found lies closer to the optimal ones. After a
+        failure, one round is done at the prices of the master, and after N + 1 failures all of them.
+        """
+        mixed = [(weights[j], self.columns[j].weights) for j in np.flatnonzero(weights)]
+        if not all(w[0] > 0 for _, w in mixed):
+            return lam
+        mean: FloatArray = sum(share * w[1:] / w[0] for share, w in mixed)
+        return (lam + mean) / 2
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
         """Maximise t with w_n >= rho_n + t per_n for all n: how far all bounds can be exceeded at once.
@@ -148,9 +184,12 @@ class Columns(ABC):
         """
         N = self.N
         if N == 1:
-            _, column = self.price(0.0, np.ones(1))
-            y = 1.0 / per
-            return float((column.w[0] - rho[0]) / per[0]), np.eye(1, len(self.columns), len(self.columns) - 1)[0], y
+            most = [j for j, column in enumerate(self.columns) if column.weights[0] == 0.0]
+            if not most:
+                self.price(0.0, np.ones(1))
+            j = most[0] if most else len(self.columns) - 1
+            t = float((self.columns[j].w[0] - rho[0]) / per[0])
+            return t, np.eye(1, len(self.columns), j)[0], 1.0 / per
         if not self.columns:
             self.price(1.0, np.zeros(N))
         t, weights, y, exactly = -np.inf, np.zeros(0), np.full(N, 1.0 / N) / per, False
@@ -194,16 +233,31 @@ class Pool(Columns):
 
     max_unexplained_gap = CONVERGED_GAP
 
-    def __init__(self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2) -> None:
+    def __init__(
+        self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2, threads: Threads = None
+    ) -> None:
         super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
         self.cmdp, self.band = cmdp, band
-        self.ranges = units_of(cmdp) if ranges is None else ranges
-        self.units, self.offsets = self.ranges.unit, self.ranges.worst
-        self.noise = self.ranges.rounding / (2 * self.units)
+        self.induction = Induction(cmdp, threads)
+        extremes: list[Choice] = []
+        if ranges is None:
+            ranges, extremes = survey(self.induction)
+        self.ranges = ranges
+        self.units, self.offsets = ranges.unit, ranges.worst
+        self.noise = ranges.rounding / (2 * self.units)
+        for k, choice in enumerate(extremes):  # the policies that collect the most of one signal are the first columns
+            v, *w = (self.induction.evaluate(choice) - self.offsets) / self.units
+            weights = np.eye(1, 1 + self.N, k)[0]
+            self.columns.append(Column(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k])))
 
     def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        m = self.cmdp.compact
-        _greedy(m.indptr, m.successors, m.prob, objective, m.r, m.g, m.allowed, m.mu, choice, totals)
+        totals[0] = self.induction.choose(objective, choice)
+        totals[1:] = self.induction.evaluate(choice)
+
+    def bound(self, proof: Column, rho: FloatArray) -> float:
+        """An upper bound on the value under thresholds rho, in the user's units, from a column with a weight of 1."""
+        per_unit = proof.weights / self.units
+        return float((proof.objective - per_unit[1:] @ rho) / per_unit[0])
 
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
         """rho (scaled) if some policy meets it; None if none does, not even up to the tolerance.
@@ -227,6 +281,12 @@ class Pool(Columns):
         """The optimal value in the user's units."""
         return float(best.value * self.units[0] + self.offsets[0])
 
+    def proved(self, best: Optimum) -> float:
+        """By how much the optimal value can exceed that of ``best``, with rounding included, in the user's units."""
+        lam = best.lam * self.units[0] / self.units[1:]
+        rounding = self.ranges.gap_rounding(lam, best.rho * self.units[1:] + self.offsets[1:])
+        return float(max(0.0, best.bound - best.value) * self.units[0]) + rounding
+
     def slack(self, rho: FloatArray) -> float:
         """max over mixtures of min_n (w_n - rho_n), with thresholds rho and the answer in the user's units."""
         smallest = float(self.units[1:].min())
@@ -236,58 +296,3 @@ class Pool(Columns):
 def _unit(x: FloatArray, H: int) -> float:
     largest = float(np.abs(x).max(initial=0.0))
     return H * largest if largest > 0 else 1.0
-
-
-@njit(cache=True, nogil=True)
-def _greedy(  # type: ignore[no-untyped-def]
-    indptr, successors, prob, objective, r, g, allowed, mu, choice, totals
-):
-    """Backward induction on `objective`; fills choice [H, S] and totals = (objective, reward, utilities) at the start.
-
-    The values of reward and utilities under the greedy choice are carried along, so no second pass is needed.
-    """
-    H, S = choice.shape
-    A = allowed.shape[2]
-    N = len(g)
-    T = (len(indptr) - 1) // (S * A)
-    V = np.zeros(S)
-    V_next = np.zeros(S)
-    X = np.zeros((S, 1 + N))
-    X_next = np.zeros((S, 1 + N))
-    for h in range(H - 1, -1, -1):
-        V, V_next = V_next, V
-        X, X_next = X_next, X
-        ho, hr, ha = h % len(objective), h % len(r), h % len(allowed)
-        hg = h % g.shape[1] if N > 0 else 0
-        for s in range(S):
-            best = -1
-            best_value = -np.inf
-            for a in range(A):
-                if not allowed[ha, s, a]:
-                    continue
-                value = objective[ho, s, a]
-                if h < H - 1:
-                    row = ((h % T) * S + s) * A + a
-                    for i in range(indptr[row], indptr[row + 1]):
-                        value += prob[i] * V_next[successors[i]]
-                if value > best_value:
-                    best_value = value
-                    best = a
-            choice[h, s] = best
-            V[s] = best_value
-            X[s, 0] = r[hr, s, best]
-            for n in range(N):
-                X[s, 1 + n] = g[n, hg, s, best]
-            if h < H - 1:
-                row = ((h % T) * S + s) * A + best
-                for i in range(indptr[row], indptr[row + 1]):
-                    p = prob[i]
-                    s_next = successors[i]
-                    for n in range(1 + N):
-                        X[s, n] += p * X_next[s_next, n]
-    totals[:] = 0.0
-    for s in range(S):
-        if mu[s] > 0.0:
-            totals[0] += mu[s] * V[s]
-            for n in range(1 + N):
-                totals[1 + n] += mu[s] * X[s, n]

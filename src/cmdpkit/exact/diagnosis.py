@@ -10,7 +10,8 @@ import numpy as np
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range, ranges_of, stacked
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
+from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.policy import NEGLIGIBLE
@@ -54,7 +55,7 @@ class Diagnosis:
         return tuple(c.name for c, b in zip(self.solution.cmdp.constraints, self.solution.binds, strict=True) if b)
 
 
-def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
+def diagnose(cmdp: CMDP, *, separation: bool = True, threads: Threads = None) -> Diagnosis:
     """Feasible range of every bound, Slater slack, prices, and how much each action of the optimum matters.
 
     Parameters
@@ -62,6 +63,7 @@ def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
     cmdp : the model, feasible or not
     separation : whether to find out what each action of the optimum is worth. This solves the problem twice more for
         every action that the optimum uses; switch it off for large models.
+    threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
     -------
@@ -75,23 +77,30 @@ def diagnose(cmdp: CMDP, *, separation: bool = True) -> Diagnosis:
     if cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.diagnosis import diagnose_stationary
 
+        need_horizon(cmdp, threads=threads)
         return diagnose_stationary(cmdp, separation=separation)
     solution, infeasible = None, None
     try:
-        solution = solve(cmdp)
+        solution = solve_fully(cmdp, threads=threads)
     except Infeasible as error:
         infeasible = error
-    rows = tuple(separations(solution)) if separation and solution is not None else ()
+    rows = tuple(separations(solution, threads)) if separation and solution is not None else ()
     return Diagnosis(
-        int(reachable(cmdp).sum()), cmdp.H * cmdp.S, slater_slack(cmdp), ranges_of(cmdp), solution, infeasible, rows
+        int(reachable(cmdp).sum()),
+        cmdp.H * cmdp.S,
+        slater_slack(cmdp, threads),
+        ranges_of(cmdp, threads),
+        solution,
+        infeasible,
+        rows,
     )
 
 
-def slater_slack(cmdp: CMDP) -> float:
+def slater_slack(cmdp: CMDP, threads: Threads = None) -> float:
     """max over policies of min_n (w_n - rho_n), in the user's units; infinite without constraints."""
     if cmdp.N == 0:
         return float("inf")
-    return Pool(cmdp).slack(cmdp.rho)
+    return Pool(cmdp, threads=threads).slack(cmdp.rho)
 
 
 def reachable(cmdp: CMDP) -> BoolArray:
@@ -107,7 +116,7 @@ def reachable(cmdp: CMDP) -> BoolArray:
     return reach
 
 
-def separations(solution: Solution) -> list[Separation]:
+def separations(solution: Solution, threads: Threads = None) -> list[Separation]:
     """For every action the optimum uses, what forbidding it costs; policies that avoid it start the search."""
     if solution.cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.diagnosis import stationary_separations
@@ -115,25 +124,28 @@ def separations(solution: Solution) -> list[Separation]:
 
         return stationary_separations(cast(StationarySolution, solution))
     cmdp, q = solution.cmdp, solution.occupancy
-    pool = Pool(cmdp)
+    pool = Pool(cmdp, threads=threads)
     pool.optimum(pool.scaled(cmdp.rho))
     everything = cmdp.reformulated(
         g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
         constraints=(at_least("\0value", solution.value), *(at_least(f"\0{n}", x) for n, x in enumerate(cmdp.rho))),
     )
-    return [_separation(solution, pool, everything, int(h), int(s), int(a)) for h, s, a in np.argwhere(q > NEGLIGIBLE)]
+    used = np.argwhere(q > NEGLIGIBLE).tolist()
+    return [_separation(solution, pool, everything, (h, s, a), threads) for h, s, a in used]
 
 
-def _separation(solution: Solution, pool: Pool, everything: CMDP, h: int, s: int, a: int) -> Separation:
-    cmdp = solution.cmdp
+def _separation(
+    solution: Solution, pool: Pool, everything: CMDP, used: tuple[int, int, int], threads: Threads
+) -> Separation:
+    cmdp, (h, s, a) = solution.cmdp, used
     place = (h + 1, cmdp.states[s], cmdp.action_names[a], float(solution.policy.row(h, s)[a]))
     mask = cmdp.actions.copy()
     mask[h, s, a] = False
     if not mask[h, s].any():
         return Separation(*place, np.inf, np.inf)
-    smaller = Pool(cmdp.restrict(mask), pool.ranges)
+    smaller = Pool(cmdp.restrict(mask), pool.ranges, threads=threads)
     smaller.columns = [c for c in pool.columns if c.choice[h, s] != a]
     best = smaller.optimum(smaller.scaled(cmdp.rho))
     loss = np.inf if best is None else max(0.0, solution.value - smaller.value(best))
-    both = Pool(everything.restrict(mask), pool.ranges.of([-1, *range(cmdp.N)]))
+    both = Pool(everything.restrict(mask), pool.ranges.of([-1, *range(cmdp.N)]), threads=threads)
     return Separation(*place, loss, max(0.0, -both.slack(everything.rho)))

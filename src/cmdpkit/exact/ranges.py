@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve, solve_in
+from cmdpkit.exact.progress import Watch
+from cmdpkit.exact.solver import solve_fully, solve_in
+from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE, units_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
@@ -32,38 +33,40 @@ class Range(NamedTuple):
     best_alone: float  # a stricter bound than this cannot be met at all
 
 
-def ranges_of(cmdp: CMDP) -> tuple[Range, ...]:
+def ranges_of(cmdp: CMDP, threads: Threads = None) -> tuple[Range, ...]:
     """One range per constraint."""
-    alone = units_of(cmdp)
-    return tuple(_range(cmdp, n, float(alone.worst[1 + n]), float(alone.best[1 + n])) for n in range(cmdp.N))
+    alone = units_of(cmdp, threads)
+    return tuple(_range(cmdp, n, float(alone.worst[1 + n]), float(alone.best[1 + n]), threads) for n in range(cmdp.N))
 
 
-def _range(cmdp: CMDP, n: int, least: float, largest: float) -> Range:
+def _range(cmdp: CMDP, n: int, least: float, largest: float, threads: Threads) -> Range:
     """The range of constraint n, whose utility has totals from `least` to `largest`."""
     c = cmdp.constraints[n]
     worst, best = c.sign * least + 0.0, c.sign * largest + 0.0
     try:
-        free, last = indifferent(cmdp, n), strictest(cmdp, n) if cmdp.N > 1 else best
+        free = indifferent(cmdp, n, threads)
+        last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
     except Infeasible:  # the other bounds already exclude each other
         free, last = worst, best
     return Range(c.name, c.sense, c.bound, worst, free, last, best)
 
 
-def strictest(cmdp: CMDP, n: int) -> float:
+def strictest(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n under the other bounds."""
     others = tuple(m for m in range(cmdp.N) if m != n)
-    return float(cmdp.constraints[n].sign * solve(_objective(cmdp, cmdp.compact.g[n], others)).value + 0.0)
+    best = solve_fully(_objective(cmdp, cmdp.compact.g[n], others), threads=threads)
+    return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 
-def indifferent(cmdp: CMDP, n: int) -> float:
+def indifferent(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n among the policies that are optimal without bound n."""
     others = [m for m in range(cmdp.N) if m != n]
     free = _objective(cmdp, cmdp.compact.r, tuple(others))
-    value = solve(free).value
+    value = solve_fully(free, threads=threads).value
     signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
     bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
     tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
-    best = solve_in(Pool(tied, band=REACHED_BOUND_BAND), tied, "auto", time.perf_counter())
+    best = solve_in(Pool(tied, band=REACHED_BOUND_BAND, threads=threads), tied, "auto", Watch())
     return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 

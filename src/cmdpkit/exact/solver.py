@@ -3,15 +3,15 @@
 `solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap. The gap is the
 Lagrangian bound max_pi v + lam . (w - rho), computed by backward induction, less the exact value of the policy, plus
 the largest error that rounding can have caused in both. No solution is returned whose evaluated totals miss a bound by
-more than its tolerance.
+more than its tolerance. A search that is ended early, by `gap` or by Ctrl-C, still returns an extreme point with a
+proved gap.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.occupancy_lp import occupancy_lp
-from cmdpkit.exact.sparse_policy import SparsePolicy, blend, read_off, totals
+from cmdpkit.exact.progress import Report, Watch
+from cmdpkit.exact.sparse_policy import SparsePolicy, blend, read_off
+from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy, reach
@@ -50,6 +52,12 @@ class Solution(Shown):
     binds: BoolArray  # [N], whether the bound has a price above 0
     method: str  # "columns" or "lp", whichever found the policy
     seconds: float  # how long solving took
+    ended: Literal["optimal", "gap", "interrupted"] = "optimal"  # or as close as was asked for, or by Ctrl-C
+
+    @property
+    def complete(self) -> bool:
+        """False if Ctrl-C ended the search: then policy and gap are the best that had been found."""
+        return self.ended != "interrupted"
 
     @cached_property
     def occupancy(self) -> FloatArray:
@@ -87,7 +95,15 @@ class Solution(Shown):
         return self.policy.stochastic_decisions(reach=self.reach)
 
 
-def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> Solution:
+def solve(
+    cmdp: CMDP,
+    method: str = "auto",
+    *,
+    bridge: float | None = None,
+    threads: Threads = None,
+    gap: float | None = None,
+    progress: Report | bool = False,
+) -> Solution:
     """The optimal policy of a known model.
 
     Parameters
@@ -97,12 +113,18 @@ def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> S
         or "auto" (column generation, and the LP as well where that leaves a gap)
     bridge : for long-run averages whose optimum no single policy attains, the share of time that a policy near it may
         lose (1e-4 unless given)
+    threads : how many threads column generation uses for large models with a horizon; all cores unless given. The
+        solution does not depend on it
+    gap : stop as soon as the policy is proved to be this close to the optimum, relative to its value (0.001 for 0.1 %)
+    progress : True for a line on stderr that shows how far the solve is, or a function that is called after every round
+        of column generation with its ``number``, ``value``, proved ``gap`` and ``seconds``
 
     Returns
     -------
     The `Solution`: a policy, its value and totals, shadow prices and a proved gap; for a model without a horizon a
     `StationarySolution` with one stationary policy. `Infeasible`, a `CmdpkitError`, is raised if no policy meets all
-    bounds.
+    bounds. After Ctrl-C the best policy found so far is returned, with its proved gap and ``ended="interrupted"``. If
+    there is none yet, or after another Ctrl-C, KeyboardInterrupt is raised.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -110,37 +132,71 @@ def solve(cmdp: CMDP, method: str = "auto", *, bridge: float | None = None) -> S
     >>> print(f"{sol.value:.6f} {sol.utilities[0]:.6f} {sol.shadow_prices[0]:.6f}")
     0.500000 1.500000 1.000000
     """
-    if method not in METHODS:
-        raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
+    watch = Watch(gap, progress)
     if cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.solution import solve_stationary
 
+        _check_method(method)
         if method == "lp":
             raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
+        need_horizon(cmdp, threads=threads, gap=gap, progress=progress or None)
         return solve_stationary(cmdp, bridge)
     if bridge is not None:
         raise CmdpkitError(f"bridge is {bridge!r}, but the model has a horizon: it is for long-run averages only")
-    began = time.perf_counter()
-    return solve_in(Pool(cmdp), cmdp, method, began)
+    try:
+        return solve_fully(cmdp, method, threads=threads, watch=watch)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("no policy that meets all bounds had been found yet") from None
+    finally:
+        watch.close()
 
 
-def solve_in(pool: Pool, cmdp: CMDP, method: str, began: float) -> Solution:
-    """Solve a model with a pool of policies made for it, perhaps with other bounds; ``began`` is a clock time."""
+def need_horizon(cmdp: CMDP, **options: object) -> None:
+    """Refuse options (None if not given) that are only for models with a horizon, if the model has none."""
+    for name, given in options.items():
+        if given is not None and cmdp.criterion.stationary:
+            raise CmdpkitError(f"{name} is {given!r}, which is for models with a horizon; leave it out for this model")
+
+
+def solve_fully(cmdp: CMDP, method: str = "auto", *, threads: Threads = None, watch: Watch | None = None) -> Solution:
+    """The same as `solve` for callers that need the optimum: Ctrl-C is not caught unless there is a ``watch``."""
+    _check_method(method)
+    if cmdp.criterion.stationary:
+        return solve(cmdp, method)
+    watch_ = Watch() if watch is None else watch
+    return solve_in(Pool(cmdp, threads=threads), cmdp, method, watch_, interruptible=watch is not None)
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
+
+
+def solve_in(pool: Pool, cmdp: CMDP, method: str, watch: Watch, *, interruptible: bool = False) -> Solution:
+    """Solve a model with a pool of policies made for it, perhaps with other bounds.
+
+    With ``interruptible``, the first Ctrl-C makes the best policy found so far the answer.
+    """
     rho = pool.thresholds(pool.scaled(cmdp.rho))
     if rho is None:
         raise explain_infeasible(cmdp, pool)
     candidates: list[_Candidate] = []
+    complete = True
     if method != "lp":
-        candidates.append(_by_columns(cmdp, pool, pool.maximise(rho)))
-    if method == "lp" or (method == "auto" and not candidates[0].good(pool)):
+        found, complete = _by_columns(cmdp, pool, rho, watch, interruptible=interruptible)
+        candidates.append(found)
+    if method == "lp" or (method == "auto" and complete and not candidates[0].good(pool, watch.gap)):
         by_lp = _by_lp(cmdp, pool, rho)
         candidates += [] if by_lp is None else [by_lp]
     if not candidates:
         raise CmdpkitError('the LP solver gave up on this model; method="columns" does not depend on it')
     best = min(candidates, key=lambda x: (max(x.excess, 0.0), x.gap))
     if best.excess > 0:
-        raise _missed(cmdp, pool, best)
-    return best.solution(cmdp, pool, time.perf_counter() - began)
+        raise _missed(cmdp, pool, best) if complete else KeyboardInterrupt
+    solution = best.solution(cmdp, pool, watch.seconds)
+    if not complete:
+        return replace(solution, ended="interrupted")
+    return solution if watch.gap == 0 or best.good(pool) else replace(solution, ended="gap")
 
 
 @dataclass(frozen=True)
@@ -155,10 +211,10 @@ class _Candidate:
     excess: float  # largest shortfall beyond a bound's tolerance, in units of that tolerance; 0 or less if all are met
     method: str  # "columns" or "lp"
 
-    def good(self, pool: Pool) -> bool:
-        """Whether nothing better can be expected from another method."""
+    def good(self, pool: Pool, relative_gap: float = 0.0) -> bool:
+        """Whether the gap is as small as was asked for, or nothing better can be expected from another method."""
         size = max(abs(float(self.totals[0])), float(pool.units[0]) * 1e-3)
-        return self.excess <= 0 and self.gap <= MAX_RELATIVE_GAP * size + self.rounding
+        return self.excess <= 0 and self.gap <= max(MAX_RELATIVE_GAP, relative_gap) * size + self.rounding
 
     def solution(self, cmdp: CMDP, pool: Pool, seconds: float) -> Solution:
         """The answer for the user."""
@@ -176,11 +232,31 @@ class _Candidate:
         )
 
 
-def _by_columns(cmdp: CMDP, pool: Pool, best: Optimum) -> _Candidate:
+def _by_columns(
+    cmdp: CMDP, pool: Pool, rho: FloatArray, watch: Watch, *, interruptible: bool
+) -> tuple[_Candidate, bool]:
+    """The candidate of column generation, and whether the search for it was completed."""
+    complete = True
+    try:
+        best = pool.maximise(rho, lambda best: watch.enough(pool.value(best), pool.proved(best)))
+    except KeyboardInterrupt:
+        if not interruptible or pool.so_far is None:
+            raise
+        best, complete = pool.so_far, False
+    try:
+        return _read_off(cmdp, pool, best), complete
+    except KeyboardInterrupt:
+        if not interruptible or not complete:
+            raise
+        return _read_off(cmdp, pool, best), True  # only this was left to do, so the answer is complete all the same
+
+
+def _read_off(cmdp: CMDP, pool: Pool, best: Optimum) -> _Candidate:
+    """The policy of the best mixture."""
     used = np.flatnonzero(best.weights)
-    mixed = blend(cmdp, [pool.columns[j].choice for j in used], best.weights[used], best.greedy)
+    mixed = blend(cmdp, [pool.columns[j].choice for j in used], best.weights[used], best.proof.choice)
     lam = best.lam * pool.units[0] / pool.units[1:]
-    return _candidate(cmdp, pool, mixed, lam, best.rho, "columns")
+    return _candidate(cmdp, pool, mixed, lam, pool.bound(best.proof, cmdp.rho), best.rho, "columns")
 
 
 def _by_lp(cmdp: CMDP, pool: Pool, rho: FloatArray) -> _Candidate | None:
@@ -189,18 +265,20 @@ def _by_lp(cmdp: CMDP, pool: Pool, rho: FloatArray) -> _Candidate | None:
     if found is None:
         return None
     q, lam = found
-    _, greedy, _ = pool.greedy(np.concatenate(([1.0], lam)))
-    return _candidate(cmdp, pool, read_off(q, greedy), lam, rho, "lp")
+    total, greedy, _ = pool.greedy(np.concatenate(([1.0], lam)))
+    return _candidate(cmdp, pool, read_off(q, greedy), lam, total - float(lam @ cmdp.rho), rho, "lp")
 
 
 def _candidate(
-    cmdp: CMDP, pool: Pool, mixed: SparsePolicy, lam: FloatArray, rho: FloatArray, method: str
+    cmdp: CMDP, pool: Pool, mixed: SparsePolicy, lam: FloatArray, bound: float, rho: FloatArray, method: str
 ) -> _Candidate:
-    """An extreme point found from ``mixed``, with exact totals and gap; rho [N] are the scaled thresholds used."""
+    """An extreme point found from ``mixed``, with exact totals and gap; rho [N] are the scaled thresholds used.
+
+    ``bound`` is the Lagrangian bound at the prices lam [N], in the user's units.
+    """
     ranges = pool.ranges
-    sparse = purify(cmdp, mixed, rho * pool.units[1:] + pool.offsets[1:], pool.units[1:])
-    values = totals(cmdp, sparse)
-    bound = pool.greedy(np.concatenate(([1.0], lam)))[0] - float(lam @ cmdp.rho)
+    sparse = purify(pool.induction, mixed, rho * pool.units[1:] + pool.offsets[1:], pool.units[1:])
+    values = pool.induction.evaluate(sparse.choice, sparse.draws)
     # True totals may be lower than the computed ones by the rounding error, so that much of the tolerance is not used.
     seen = (cmdp.rho - values[1:]) - (ranges.tolerance - ranges.rounding)[1:]
     excess = float((seen / ranges.tolerance[1:]).max(initial=-np.inf))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.columns import Choice
+from cmdpkit.exact.induction import Choice, Draws
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.decisions import of_rows
@@ -23,6 +23,11 @@ class SparsePolicy(NamedTuple):
     s: IntArray  # [D], the state of each decision, rising within a step
     a: NDArray[np.int16]  # [D, C], the actions of each decision, rising; those with probability 0 do not count
     p: FloatArray  # [D, C], the probabilities of these actions
+
+    @property
+    def draws(self) -> Draws:
+        """The decisions that draw."""
+        return Draws(*self[1:])
 
     def policy(self, cmdp: CMDP) -> Policy:
         """The same policy for the user."""
@@ -56,18 +61,6 @@ def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
     first = np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64)
     p = q[h, s] / reach[h, s, None]
     return SparsePolicy(choice, first, s, np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy(), p)
-
-
-def totals(cmdp: CMDP, sparse: SparsePolicy, X: FloatArray | None = None) -> FloatArray:
-    """v and the utilities w [1 + N] from the start, by backward recursion.
-
-    X [H + 1, S, 1 + N], if given, is filled with the totals of all steps and states.
-    """
-    if X is None:
-        X = np.zeros((2, cmdp.S, 1 + cmdp.N))
-    c = cmdp.compact
-    _backward(c.indptr, c.successors, c.prob, c.r, c.g, c.allowed.shape[2], *sparse, X)
-    return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 
 @njit(cache=True, nogil=True)
@@ -119,40 +112,3 @@ def _blend(  # type: ignore[no-untyped-def]  # pragma: no cover
                 D += 1
     first[H] = D
     return D
-
-
-@njit(cache=True, nogil=True)
-def _backward(  # type: ignore[no-untyped-def]  # pragma: no cover
-    indptr, successors, prob, r, g, A, choice, first, s_draw, a_draw, p_draw, X
-):
-    """Fill X[h % len(X), s] with expected (reward, utilities) from step h on; X has room for H + 1 or 2 steps."""
-    H, S = choice.shape
-    N = len(g)
-    T = (len(indptr) - 1) // (S * A)
-    one = np.ones(1)
-    values = np.zeros(1 + N)
-    X[H % len(X)] = 0.0
-    for h in range(H - 1, -1, -1):
-        now, then = X[h % len(X)], X[(h + 1) % len(X)]
-        hr, hg = h % len(r), h % g.shape[1] if N > 0 else 0
-        draw = first[h]
-        for s in range(S):
-            actions, shares = choice[h, s : s + 1], one
-            if draw < first[h + 1] and s_draw[draw] == s:
-                actions, shares = a_draw[draw], p_draw[draw]
-                draw += 1
-            now[s] = 0.0
-            for j in range(len(actions)):
-                if shares[j] == 0.0:
-                    continue
-                a = actions[j]
-                values[0] = r[hr, s, a]
-                for n in range(N):
-                    values[1 + n] = g[n, hg, s, a]
-                if h < H - 1:
-                    row = ((h % T) * S + s) * A + a
-                    for i in range(indptr[row], indptr[row + 1]):
-                        for n in range(1 + N):
-                            values[n] += prob[i] * then[successors[i], n]
-                for n in range(1 + N):
-                    now[s, n] += shares[j] * values[n]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,10 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.ranges import indifferent, strictest
-from cmdpkit.exact.solver import Solution, solve_in
+from cmdpkit.exact.solver import Solution, need_horizon, solve_in
+from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
@@ -51,7 +52,15 @@ class Tradeoff:
         ]
 
 
-def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, high: float | None = None) -> Tradeoff:
+def tradeoff(
+    cmdp: CMDP,
+    name: str,
+    n: int = 21,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    threads: Threads = None,
+) -> Tradeoff:
     """The optimal value for ``n`` different bounds of one constraint, evenly spaced from ``low`` to ``high``.
 
     Parameters
@@ -61,6 +70,7 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
     n : how many bounds are tried
     low, high : the smallest and the largest of them. By default they go from where the bound no longer changes the
         optimum to the strictest bound that can be met together with the others.
+    threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
     -------
@@ -80,18 +90,19 @@ def tradeoff(cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, hi
     if cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.diagnosis import stationary_tradeoff
 
+        need_horizon(cmdp, threads=threads)
         return stationary_tradeoff(cmdp, name, n, low, high)
     if low is None or high is None:
-        ends = sorted((indifferent(cmdp, k), strictest(cmdp, k)))
+        ends = sorted((indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
     asked = np.linspace(low, high, n)
-    pool = Pool(cmdp, band=CURVE_END_BAND)
+    pool = Pool(cmdp, band=CURVE_END_BAND, threads=threads)
     met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
     for bound in asked:
         moved = cmdp.with_bounds(**{name: float(bound)})
         try:
-            met.append((float(bound), solve_in(pool, moved, "auto", time.perf_counter())))
+            met.append((float(bound), solve_in(pool, moved, "auto", Watch())))
         except Infeasible:
             unmet.append(float(bound))
     return Tradeoff(

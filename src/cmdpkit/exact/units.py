@@ -2,7 +2,8 @@
 
 Two backward inductions per signal give the least and the largest expected total of any policy. Numbers in states that
 no policy reaches have no influence, and a large number that is reached with a small probability counts with that
-probability. A third induction, on absolute values, bounds the rounding error of every total that is computed.
+probability. The largest total of absolute values bounds the rounding error of every total that is computed; it takes a
+third induction if the signal has both signs.
 
 The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. No
 other tolerance is used. The unit of each signal is chosen such that the tolerance is FEASIBLE in scaled totals.
@@ -14,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.exact.induction import Choice, Induction
+from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import FloatArray
 
 FEASIBLE = 1e-10  # shortfall of a utility that still counts as meeting its bound, in scaled totals
@@ -53,15 +55,26 @@ class Units(NamedTuple):
         return float(2 * self.rounding[0] + lam @ self.rounding[1:] + lam @ (share[1:] * np.abs(rho)))
 
 
-def units_of(cmdp: CMDP) -> Units:
+def units_of(cmdp: CMDP, threads: Threads = None) -> Units:
     """Ranges of all totals by backward induction, and their rounding errors by counting operations."""
-    c = cmdp.compact
-    signals = (c.r, *c.g)
-    found = np.zeros((len(signals), 3))
-    for row, x in zip(found, signals, strict=True):
-        _extremes(c.indptr, c.successors, c.prob, x, c.allowed, c.mu, cmdp.H, row)
-    worst, best, magnitude = found.T.copy()
-    return Units(worst, best, operations(cmdp) * ROUNDOFF * magnitude, magnitude)
+    return survey(Induction(cmdp, threads))[0]
+
+
+def survey(induction: Induction) -> tuple[Units, list[Choice]]:
+    """The units of a model, and for the reward and each utility a policy that collects the most of it."""
+    cmdp, unused = induction.cmdp, induction.choices()
+    found, extremes = [], []
+    for x in (cmdp.compact.r, *cmdp.compact.g):
+        extremes.append(induction.choices())
+        best = induction.choose(x, extremes[-1])
+        worst = -induction.choose(-x, unused)
+        if x.min() >= 0:
+            magnitude = best
+        else:
+            magnitude = -worst if x.max() <= 0 else induction.choose(np.abs(x), unused)
+        found.append((worst, best, magnitude))
+    worst_, best_, magnitude_ = np.array(found).T.copy()
+    return Units(worst_, best_, operations(cmdp) * ROUNDOFF * magnitude_, magnitude_), extremes
 
 
 def operations(cmdp: CMDP) -> int:
@@ -72,34 +85,3 @@ def operations(cmdp: CMDP) -> int:
     """
     width = int(np.diff(cmdp.kernel.indptr).max(initial=1))
     return cmdp.H * (width + 4) + int(np.count_nonzero(cmdp.mu)) + 4 * cmdp.N + 16
-
-
-@njit(cache=True, nogil=True)
-def _extremes(indptr, successors, prob, x, allowed, mu, H, found):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Fill found with the least and the largest total of x from the start, and the largest total of |x|."""
-    _, S, A = allowed.shape
-    T = (len(indptr) - 1) // (S * A)
-    V = np.zeros((2, S, 3))
-    for h in range(H - 1, -1, -1):
-        now, then = V[h % 2], V[(h + 1) % 2]
-        for s in range(S):
-            low, high, size = np.inf, -np.inf, 0.0
-            for a in range(A):
-                if not allowed[h % len(allowed), s, a]:
-                    continue
-                here = x[h % len(x), s, a]
-                least, most, total = here, here, abs(here)
-                if h < H - 1:
-                    row = ((h % T) * S + s) * A + a
-                    for i in range(indptr[row], indptr[row + 1]):
-                        p, s_next = prob[i], successors[i]
-                        least += p * then[s_next, 0]
-                        most += p * then[s_next, 1]
-                        total += p * then[s_next, 2]
-                low, high, size = min(low, least), max(high, most), max(size, total)
-            now[s, 0], now[s, 1], now[s, 2] = low, high, size
-    found[:] = 0.0
-    for s in range(S):
-        if mu[s] > 0.0:
-            for i in range(3):
-                found[i] += mu[s] * V[0, s, i]

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.sparse_policy import SparsePolicy, totals
+from cmdpkit.exact.induction import Induction
+from cmdpkit.exact.sparse_policy import SparsePolicy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -38,35 +39,42 @@ class Slot(NamedTuple):
     a: int
 
 
-def purify(cmdp: CMDP, sparse: SparsePolicy, rho: FloatArray, units: FloatArray) -> SparsePolicy:
+def purify(induction: Induction, sparse: SparsePolicy, rho: FloatArray, units: FloatArray) -> SparsePolicy:
     """An extreme point that still meets rho and whose value is no smaller; a policy that is one is returned as it is.
 
     rho [N] is in the user's units, and so are `units` [N], by which utilities are divided to make totals of order 1.
     """
     if not len(sparse.s):
         return sparse
-    X = np.zeros((cmdp.H + 1, cmdp.S, 1 + cmdp.N))
-    w = totals(cmdp, sparse, X)[1:]
-    walk = _Walk(cmdp, sparse, (w - rho) / units, units)
+    cmdp = induction.cmdp
+    values = np.zeros((*sparse.p.shape, 1 + cmdp.N))
+    w = induction.evaluate(sparse.choice, sparse.draws, values)[1:]
+    values[..., 1:] /= units
+    walk = _Walk(cmdp, sparse, values, (w - rho) / units)
     last = int(np.flatnonzero(np.diff(sparse.first))[-1])
     for h in range(last + 1):
         for row in range(sparse.first[h], sparse.first[h + 1]):
-            walk.meet(h, row, X[h + 1])
+            walk.meet(h, row)
         walk.advance(h)
     found = walk.policy()
-    missing = (rho - totals(cmdp, found)[1:]) / units
+    missing = (rho - _utilities(induction, found)) / units
     if missing.max(initial=0.0) > 0 and walk.correct(missing):  # correct what rounding has changed
         corrected = walk.policy()
-        if ((rho - totals(cmdp, corrected)[1:]) / units).max() < missing.max():
+        if ((rho - _utilities(induction, corrected)) / units).max() < missing.max():
             return corrected
     return found
+
+
+def _utilities(induction: Induction, sparse: SparsePolicy) -> FloatArray:
+    return induction.evaluate(sparse.choice, sparse.draws)[1:]
 
 
 class _Walk:
     """The decisions met so far that still draw, and the directions in which their probabilities can be shifted."""
 
-    def __init__(self, cmdp: CMDP, sparse: SparsePolicy, slack: FloatArray, units: FloatArray) -> None:
-        self.cmdp, self.sparse, self.slack, self.units = cmdp, sparse, slack, units
+    def __init__(self, cmdp: CMDP, sparse: SparsePolicy, values: FloatArray, slack: FloatArray) -> None:
+        self.cmdp, self.sparse, self.slack = cmdp, sparse, slack
+        self.values = values  # [D, C, 1 + N], reward and scaled utilities from each decision on, by the action taken
         self.choice = sparse.choice.copy()
         self.slots: list[Slot] = []  # every action that the decisions met so far draw
         self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
@@ -74,13 +82,13 @@ class _Walk:
         self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], how it changes reward and scaled utilities
         self.flow = cmdp.mu[None].copy()  # [1 + directions, S], state probabilities, then their changes by direction
 
-    def meet(self, h: int, row: int, X_next: FloatArray) -> None:
+    def meet(self, h: int, row: int) -> None:
         """Add a decision, given as a row of `sparse`: its actions become slots, and shifts between them directions."""
         s, shares = int(self.sparse.s[row]), self.sparse.p[row]
         used = np.flatnonzero(shares)
         shares = shares[used]
         mine = [Slot(h, s, int(a)) for a in self.sparse.a[row, used]]
-        values = {slot: self._action_value(slot, X_next) for slot in mine}
+        values = dict(zip(mine, self.values[row, used], strict=True))
         if not self.flow[0, s] > 0:  # an earlier shift made this state unreachable: it takes one action
             expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
             taken = values[Slot(h, s, int(self.choice[h, s]))]
@@ -102,16 +110,6 @@ class _Walk:
             self.effect = np.vstack((self.effect, values[slot] - values[base]))
             self.flow = np.vstack((self.flow, np.zeros(self.cmdp.S)))
             self._reduce()
-
-    def _action_value(self, slot: Slot, X_next: FloatArray) -> FloatArray:
-        """Expected reward and scaled utilities [1 + N] from this step on, if this action is taken."""
-        c, (h, s, a) = self.cmdp.compact, slot
-        value = np.array([x[h % len(x), s, a] for x in (c.r, *c.g)])
-        if h + 1 < self.cmdp.H:
-            successors, prob = self._row(slot)
-            value += prob @ X_next[successors]
-        value[1:] /= self.units
-        return value
 
     def _row(self, slot: Slot) -> tuple[NDArray[np.int32], FloatArray]:
         kernel, (h, s, a) = self.cmdp.kernel, slot

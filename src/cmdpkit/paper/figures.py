@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
@@ -41,7 +41,7 @@ def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> lis
         written.append(save(drawn, folder / f"{name}-multiplier.png"))
     cmdp = model_of(found[0].run, study.models)
     if cmdp is not None and cmdp.grid is not None:
-        written.append(_board(cmdp, solve(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
+        written.append(_board(cmdp, solve_fully(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
         for group in found:
             algo, preset = group.run.algo, group.run.preset
             if algo in DRAWN_ALGORITHMS:

@@ -49,6 +49,7 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
+        "ended": found.ended,
         "constraints": constraint_table(found).data(),
         "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
         "seconds": found.seconds,

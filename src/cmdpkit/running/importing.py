@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.io.loading import load
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate, occupancy
@@ -67,7 +67,7 @@ def import_run(
     if final is None:
         raise CmdpkitError("policy is missing: say with which policy the run ended, policy=...")
     try:
-        best: Solution | None = solve(cmdp)
+        best: Solution | None = solve_fully(cmdp)
     except Infeasible:
         best = None
     values = evaluate(cmdp, final)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
@@ -90,7 +90,7 @@ class ModelWorld:
         self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
         self.optimum: float | None = None
         try:
-            self.optimum = solve(cmdp).value
+            self.optimum = solve_fully(cmdp).value
         except Infeasible as error:
             self.notes += (f"{error}; without an optimum there is no regret",)
         self.source = Source.of(cmdp, self.optimum, noise)

@@ -18,7 +18,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.loading import build
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
@@ -109,7 +109,7 @@ def builds_are_the_same_model(one: CMDP, two: CMDP) -> None:
 def it_is_solved_or_infeasible(cmdp: CMDP) -> None:
     """The exact solver finds an optimum, or says which bounds exclude each other."""
     try:
-        solve(cmdp)
+        solve_fully(cmdp)
     except Infeasible as error:
         expect(bool(error.conflict), "It is infeasible, but no bound is named that cannot be met.")
     except CmdpkitError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
@@ -155,7 +155,7 @@ def multiplier(
     colours = _colours(groups(records))
     for row, (env, found) in zip(axes, by_env.items(), strict=True):
         cmdp = model_of(found[0].run, models)
-        prices = None if cmdp is None else solve(cmdp).shadow_prices
+        prices = None if cmdp is None else solve_fully(cmdp).shadow_prices
         constraints = found[0].records[0].constraints
         for n, (axis, constraint) in enumerate(zip(row, constraints, strict=False)):
             for group in found:

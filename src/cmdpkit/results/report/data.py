@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import reach
@@ -50,7 +50,7 @@ def _problem(
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
     small = cmdp is not None and cmdp.steps * cmdp.S <= MOST_PAIRS
-    best = solve(cmdp) if small and cmdp is not None and first.optimum is not None else None
+    best = solve_fully(cmdp) if small and cmdp is not None and first.optimum is not None else None
     return {
         "id": f"problem-{i + 1}",
         "env": first.run.problem,

@@ -21,7 +21,10 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     """Everything that is known about an optimum, on a terminal of so many columns."""
     if isinstance(found, StationarySolution):
         return stationary.solution(name, found)
-    headline = Text.assemble((label(name), "bold"), ": optimal value ", (number(found.value), "bold green"))
+    word = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}[
+        found.ended
+    ]
+    headline = Text.assemble((label(name), "bold"), f": {word} ", (number(found.value), "bold green"))
     parts: list[RenderableType] = [headline, EMPTY_LINE]
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
@@ -44,4 +47,9 @@ def stochastic(decisions: Iterable[Decision]) -> list[str]:
 
 def _proof(found: Solution) -> Text:
     method = {"columns": "column generation", "lp": "occupancy LP"}[found.method]
-    return Text(f"Proved optimal to within {found.gap:.2g} ({method}, {duration(found.seconds)}).", style=QUIET)
+    how = f"({method}, {duration(found.seconds)})"
+    if found.ended == "optimal":
+        return Text(f"Proved optimal to within {found.gap:.2g} {how}.", style=QUIET)
+    share = f" ({100 * found.gap / abs(found.value):.2g} % of this value)" if found.value else ""
+    ended = "The search was stopped when this was proved" if found.ended == "gap" else "The search was interrupted"
+    return Text(f"{ended}: no policy within the bounds is better by more than {found.gap:.2g}{share} {how}.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Episodic, Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
@@ -211,7 +211,7 @@ class GymWorld:
 
     def _optimum(self) -> float | None:
         try:
-            return None if self.cmdp is None else solve(self.cmdp).value
+            return None if self.cmdp is None else solve_fully(self.cmdp).value
         except Infeasible as error:
             self.notes += (f"{error}; without an optimum there is no regret",)
             return None

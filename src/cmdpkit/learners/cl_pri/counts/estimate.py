@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
 from cmdpkit.learners.cl_pri.counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
@@ -69,7 +69,7 @@ def best_plan(model: Model, target: FloatArray) -> Plan:
     """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
     cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, target, strict=True)})
     try:
-        found = solve(cmdp)
+        found = solve_fully(cmdp)
     except Infeasible as error:
         return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
     return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True)

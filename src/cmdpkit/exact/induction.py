@@ -1,0 +1,191 @@
+"""Backward induction on the sparse rows of a model: which policy is best, and what a policy is worth.
+
+Choosing and evaluating are separate passes. `Induction.choose` carries the values of one objective only, and
+`Induction.evaluate` reads only the rows of the actions that were chosen; together they read much less memory than one
+pass that carries the values of all signals along. This is the one place that knows how rows lie in memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.exact.steps import Steps, Threads
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, readonly
+from cmdpkit.model.transitions import FloatArray, IntArray
+
+TWO = np.uint64(2)
+
+Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
+
+
+class Rows(NamedTuple):
+    """The transitions as in `Compact`. Indices are unsigned, so that compiled code need not check for negative ones."""
+
+    indptr: NDArray[np.uint64]  # [T*S*A + 1], where each row begins in the two arrays below
+    successors: NDArray[np.uint32]  # [nonzeros], next states
+    prob: FloatArray  # [nonzeros], their probabilities
+
+
+class Signals(NamedTuple):
+    """What is collected, as in `Compact`; each array has 1 or H steps."""
+
+    r: FloatArray  # [T, S, A], reward
+    g: FloatArray  # [N, T, S, A], utilities
+
+
+class Draws(NamedTuple):
+    """The few decisions at which a policy draws among several actions."""
+
+    first: IntArray  # [H + 1], rows first[h] .. first[h+1] - 1 of the arrays below are the decisions of step h
+    s: IntArray  # [D], the state of each decision, rising within a step
+    a: NDArray[np.int16]  # [D, C], the actions of each decision, rising; those with probability 0 do not count
+    p: FloatArray  # [D, C], the probabilities of these actions
+
+
+class Induction:
+    """Backward induction in a model with a horizon, with the working memory it needs."""
+
+    def __init__(self, cmdp: CMDP, threads: Threads = None) -> None:
+        c = cmdp.compact
+        rows = Rows(c.indptr.view(np.uint64), c.successors.view(np.uint32), c.prob)
+        self.rows = Rows(*map(readonly, rows))
+        self.cmdp, self._allowed = cmdp, readonly(c.allowed)
+        self.steps = Steps(cmdp.H, cmdp.S, cmdp.kernel.nonzeros // cmdp.kernel.T, threads)
+        self._signals = Signals(readonly(c.r), readonly(c.g))
+        self._V = np.zeros((2, cmdp.S))  # values of a step and of the one after it, in turn
+        self._X = np.zeros((2, cmdp.S, 1 + cmdp.N))  # the same for the reward and the utilities of a policy
+        self._no_draws = _prepared(
+            Draws(np.zeros(cmdp.H + 1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int16), np.zeros((0, 1)))
+        )
+
+    def choices(self) -> Choice:
+        """Room for the choices of a policy."""
+        return np.zeros((self.cmdp.H, self.cmdp.S), dtype=np.int16)
+
+    def choose(self, objective: FloatArray, choice: Choice) -> float:
+        """The largest expected total of `objective` [1 or H, S, A]; fills choice with the policy that has it."""
+        objective, V = readonly(objective), self._V
+        V[self.cmdp.H % 2] = 0.0
+        self.steps.backward(
+            lambda first, last, low, high: _choose(
+                self.rows, objective, self._allowed, first, last, low, high, V, choice
+            )
+        )
+        return float(self.cmdp.mu @ V[0])
+
+    def evaluate(
+        self, choice: Choice, draws: Draws | None = None, action_values: FloatArray | None = None
+    ) -> FloatArray:
+        """Expected reward and utilities [1 + N] if choice [H, S] is followed, except where the policy draws.
+
+        ``action_values`` [D, C, 1 + N] is filled with the totals from each drawing decision on, by the action taken.
+        """
+        drawn = self._no_draws if draws is None else _prepared(draws)
+        values = np.zeros((*drawn.p.shape, self._X.shape[2])) if action_values is None else action_values
+        X = self._X
+        X[self.cmdp.H % 2] = 0.0
+        self.steps.backward(
+            lambda first, last, low, high: _evaluate(
+                self.rows, self._signals, choice, drawn, first, last, low, high, X, values
+            )
+        )
+        return np.array([self.cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
+
+
+def _prepared(draws: Draws) -> Draws:
+    """The same decisions in arrays of the types for which the code below is compiled."""
+    first, s = draws.first.astype(np.int64), draws.s.astype(np.int64)
+    return Draws(*map(readonly, (first, s, draws.a.astype(np.int16), draws.p)))
+
+
+@compiled
+def _choose(rows, objective, allowed, first, last, low, high, V, choice):  # type: ignore[no-untyped-def]
+    """Fill V and choice for the steps last .. first and the states low .. high - 1.
+
+    There are no branches on values, because the processor cannot predict them.
+    """
+    H, S = choice.shape
+    steps, _, A = objective.shape
+    T = (len(rows.indptr) - 1) // (S * A)
+    for h in range(last, first - 1, -1):
+        now, then, here, open_ = V[h % 2], V[(h + 1) % 2], objective[h % steps], allowed[h % len(allowed)]
+        row = np.uint64(((h % T) * S + low) * A)
+        for s in range(np.uint64(low), np.uint64(high)):
+            best, most = ZERO, -np.inf
+            for a in range(np.uint64(A)):
+                value = here[s, a]
+                if h < H - 1:
+                    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
+                        value += rows.prob[i] * then[rows.successors[i]]
+                row += ONE
+                better = (value > most) & open_[s, a]
+                most = value if better else most
+                best = a if better else best  # type: ignore[assignment]
+            choice[h, s] = best
+            now[s] = most
+
+
+@compiled
+def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_values):  # type: ignore[no-untyped-def]
+    """Fill X for the steps last .. first and the states low .. high - 1, and the values of the actions drawn there."""
+    S = choice.shape[1]
+    A = signals.r.shape[2]
+    T = (len(rows.indptr) - 1) // (S * A)
+    signals_count = np.uint64(X.shape[2])
+    for h in range(last, first - 1, -1):
+        now, then = X[h % 2], X[(h + 1) % 2]
+        begin = np.uint64((h % T) * S * A)
+        at = (np.uint64(h % len(signals.r)), np.uint64(h % max(1, signals.g.shape[1])))
+        for s in range(np.uint64(low), np.uint64(high)):
+            a = np.uint64(choice[h, s])
+            row = begin + s * np.uint64(A) + a
+            for n in range(ZERO, signals_count - ONE, TWO):  # two at a time: the row is read once for both
+                now[s, n], now[s, n + ONE] = _two_values(rows, row, signals, n, at, s, a, then)
+            if signals_count % TWO == ONE:
+                now[s, signals_count - ONE] = _action_value(rows, row, signals, signals_count - ONE, at, s, a, then)
+        for d in range(draws.first[h], draws.first[h + 1]):
+            if not low <= draws.s[d] < high:
+                continue
+            s = np.uint64(draws.s[d])  # type: ignore[assignment]
+            for n in range(signals_count):
+                total = 0.0
+                for j in range(draws.p.shape[1]):
+                    a = np.uint64(draws.a[d, j])
+                    value = _action_value(rows, begin + s * np.uint64(A) + a, signals, n, at, s, a, then)
+                    action_values[d, j, n] = value
+                    if draws.p[d, j] > 0.0:
+                        total += draws.p[d, j] * value
+                now[s, n] = total
+
+
+@inlined
+def _action_value(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+    """What signal n (0 is the reward) adds up to from a step on if action a is taken in state s.
+
+    The values `then` after the last step are 0, so adding them changes nothing.
+    """
+    value = _signal(signals, n, at, s, a)
+    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
+        value += rows.prob[i] * then[rows.successors[i], n]
+    return value
+
+
+@inlined
+def _two_values(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+    """The same for the signals n and n + 1."""
+    value, other = _signal(signals, n, at, s, a), _signal(signals, n + ONE, at, s, a)
+    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
+        p, s_next = rows.prob[i], rows.successors[i]
+        value += p * then[s_next, n]
+        other += p * then[s_next, n + ONE]
+    return value, other
+
+
+@inlined
+def _signal(signals, n, at, s, a):  # type: ignore[no-untyped-def]
+    """What signal n (0 is the reward) collects; `at` is where the step is found in r and in g."""
+    return signals.r[at[0], s, a] if n == ZERO else signals.g[n - ONE, at[1], s, a]
