@@ -139,7 +139,7 @@ def solve(
     with busy("solving"):
         found = ck.solve(cmdp, method)
     if save_policy is not None:
-        ck.write_policy(found.policy, save_policy, overwrite=force)
+        ck.write_policy(found, save_policy, overwrite=force)
     if as_json:
         say_json(data.solution(model, found))
     elif table is not None:

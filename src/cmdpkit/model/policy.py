@@ -22,7 +22,7 @@ from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits as check_fits
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers
+from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers, written_name
 
 NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
 KEPT = 1 << 20  # entries up to which the table pi is kept once it was asked for
@@ -361,8 +361,8 @@ class Policy:
             and self.shape == other.shape
             and self.is_stationary == other.is_stationary
             and same(self.decisions, other.decisions)
-            and list(self.states) == list(other.states)
-            and list(self.action_names) == list(other.action_names)
+            and list(map(written_name, self.states)) == list(map(written_name, other.states))
+            and list(map(written_name, self.action_names)) == list(map(written_name, other.action_names))
         )
 
     __hash__ = None  # type: ignore[assignment]

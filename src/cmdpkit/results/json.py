@@ -15,6 +15,7 @@ from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.validate import written_name
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
 
@@ -50,7 +51,7 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
         "constraints": constraint_table(found).data(),
-        "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
+        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
         "seconds": found.seconds,
     }
 
@@ -94,8 +95,8 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
 
 def _components(found: StationaryDiagnosis) -> dict[str, Any]:
     return {
-        "end_components": [list(part) for part in found.components],
-        "feasible_starts": list(found.feasible_starts),
+        "end_components": [list(map(written_name, part)) for part in found.components],
+        "feasible_starts": list(map(written_name, found.feasible_starts)),
         "feasible_starts_exact": found.starts_exact,
     }
 

@@ -11,7 +11,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.criterion import constraint_entry, criterion_entry
 from cmdpkit.io.formats.document import PER_STEP, RESERVED
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.validate import Name
+from cmdpkit.model.validate import Name, written_name
 
 Tables = dict[str, Any]
 
@@ -35,7 +35,7 @@ def tables_of(cmdp: CMDP) -> Tables:
 
 def names_entry(names: Sequence[Name]) -> Any:
     """A list of the names, or how many there are if they are the default names."""
-    return len(names) if isinstance(names, range) else list(names)
+    return len(names) if isinstance(names, range) else [written_name(name) for name in names]
 
 
 def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
@@ -56,7 +56,7 @@ def _model(cmdp: CMDP) -> Tables:
     per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
     return {
         **criterion_entry(cmdp),
-        "start": cmdp.states[reached[0]] if certain else spread,
+        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),
         **({"per_step": per_step} if per_step else {}),
@@ -76,7 +76,7 @@ def _transitions(cmdp: CMDP) -> list[Tables]:
     found: list[Tables] = []
     for s in range(cmdp.S):
         for a in range(cmdp.A):
-            head = {"state": cmdp.states[s], "action": cmdp.action_names[a]}
+            head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
             steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
             rows = [_row(cmdp, h, s, a) for h in steps]
             if len(rows) == T and all(row == rows[0] for row in rows):
