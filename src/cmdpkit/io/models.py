@@ -7,16 +7,16 @@ file, a CmdpkitError names the file, its line if it has lines, what is written t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import write_text, writing
+from cmdpkit.io.atomic import write_pieces, write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, parquet_model, toml_text
 from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.describe import Tables, tables_of
+from cmdpkit.io.formats.describe import Tables, tables_of, transitions
 from cmdpkit.io.formats.document import model_of
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import read_text, reading, suffix_of
@@ -102,8 +102,12 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
         with writing(path, overwrite=overwrite) as file:
             npz_model.write(file, cmdp)
         return path
-    dump: dict[str, Callable[[Tables], str]] = {".toml": _toml, ".json": json_text.dump, ".csv": csv_model.dump}
-    return write_text(path, dump[suffix](tables_of(cmdp)), overwrite=overwrite)
+    tables = tables_of(cmdp)
+    if suffix == ".csv":
+        return write_pieces(path, csv_model.pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
+    if suffix == ".json":
+        return write_pieces(path, json_text.pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
+    return write_text(path, _toml({**tables, "transition": list(transitions(cmdp))}), overwrite=overwrite)
 
 
 def _toml(tables: Tables) -> str:

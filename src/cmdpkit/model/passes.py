@@ -39,7 +39,8 @@ def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray
     d = np.zeros((2, cmdp.S))
     d[0] = here
     _forward(c.indptr, c.successors, c.prob, policy.decisions, h, d)
-    return d[1]
+    there: FloatArray = d[1]
+    return there
 
 
 @njit(cache=True, nogil=True)

@@ -325,9 +325,11 @@ class Policy:
             self._position(None if steps is None else int(np.asarray(steps).flat[0]))
             return np.zeros((), dtype=np.int64)
         given = np.asarray(steps)
-        outside = given[(given < 1) | (given > self.horizon)] if given.dtype.kind in "iu" else given.reshape(-1)[:1]
+        if given.dtype.kind not in "iu":
+            raise CmdpkitError(f"steps hold {given.dtype}, expected whole numbers from 1 to {self.horizon}")
+        outside = given[(given < 1) | (given > self.horizon)]
         if len(outside):
-            self._position(outside[0])
+            self._position(outside[0].item())
         return given.astype(np.int64) - 1
 
     @cached_property

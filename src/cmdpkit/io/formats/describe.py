@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ Tables = dict[str, Any]
 
 
 def tables_of(cmdp: CMDP) -> Tables:
-    """Everything that defines a model, as plain tables of texts and numbers; transitions in order of the states."""
+    """What defines a model, as plain tables of texts and numbers; `transitions` are the rest."""
     for c in cmdp.constraints:
         if c.name in RESERVED:
             raise CmdpkitError(
@@ -29,7 +29,6 @@ def tables_of(cmdp: CMDP) -> Tables:
         "model": _model(cmdp),
         **({"constraint": constraints} if constraints else {}),
         **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
-        "transition": _transitions(cmdp),
     }
 
 
@@ -69,21 +68,22 @@ def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
     return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
 
 
-def _transitions(cmdp: CMDP) -> list[Tables]:
-    """One table per state and action where nothing depends on the step, one per step where something does."""
+def transitions(cmdp: CMDP) -> Iterator[Tables]:
+    """One table per state and action where nothing depends on the step, one per step where something does.
+
+    They come in the order of the states, one at a time, because those of a large model would fill the memory.
+    """
     T = max(_steps(cmdp))
     allowed = cmdp.compact.allowed
-    found: list[Tables] = []
     for s in range(cmdp.S):
         for a in range(cmdp.A):
             head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
             steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
             rows = [_row(cmdp, h, s, a) for h in steps]
             if len(rows) == T and all(row == rows[0] for row in rows):
-                found.append({**head, **rows[0]})
+                yield {**head, **rows[0]}
             else:
-                found += [{**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True)]
-    return found
+                yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
 
 
 def _row(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
