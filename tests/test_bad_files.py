@@ -283,7 +283,7 @@ def test_broken_overrides_of_a_csv_file_are_refused(overrides, message, tmp_path
 @pytest.mark.parametrize("suffix", [".toml", ".json", ".npz"])
 def test_overrides_are_for_csv_files_only(suffix, tmp_path):
     path = write_model(valid(), tmp_path / f"model{suffix}")
-    with pytest.raises(ValueError, match=rf"model\{suffix}: horizon can be given for .csv files only"):
+    with pytest.raises(ValueError, match=rf"model\{suffix}: horizon can be given for .csv and .parquet files only"):
         read_model(path, horizon=4)
 
 

@@ -155,7 +155,7 @@ def solve(
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
         found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
     if save_policy is not None:
-        ck.write_policy(found.policy, save_policy, overwrite=force)
+        ck.write_policy(found, save_policy, overwrite=force)
     if as_json:
         say_json(data.solution(model, found))
     elif table is not None:

@@ -181,7 +181,9 @@ class Environment(_Part):
         if found is None:
             if Path(self.model).suffix not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
-            return self.name or self.model, load(folder / self.model, renormalise=self.renormalise, **params)
+            return self.name or self.model, load(
+                folder / self.model, renormalise=self.renormalise, mmap=False, **params
+            )
         if self.renormalise:
             raise CmdpkitError("renormalise is for model files; the probabilities of other models sum to 1 already")
         head, written = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cmdpkit.io.references import is_reference, referenced
 from cmdpkit.model.cmdp import CMDP
 
 
-def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> CMDP:
+def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: bool = False, **params: object) -> CMDP:
     """The model that ``source`` names.
 
     Parameters
@@ -24,11 +24,14 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **para
         function of your own that returns a CMDP, "package.module:function" or "package.module:function:n=3". An
         environment is preferred to a file of the same name, which is "./queue".
     renormalise : for files, divide every row of probabilities by its sum
+    mmap : for .npz files, leave the transitions on disk, see `read_model`
     params : parameters of the environment or function
 
     >>> load("paper/lower-bound:p=0.25", H=4)
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
     """
+    if mmap:
+        return _on_disk(os.fspath(source), renormalise, params)
     made = build(source, renormalise=renormalise, **params)
     if not isinstance(made, CMDP):
         raise CmdpkitError(
@@ -36,6 +39,15 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **para
             "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment"
         )
     return made
+
+
+def _on_disk(path: str, renormalise: bool, params: Mapping[str, object]) -> CMDP:
+    """The model in an .npz file, with its transitions left there."""
+    from cmdpkit.io.models import read_model
+
+    if parsed(path) is not None or params:
+        raise CmdpkitError(f"{quoted(path)}: mmap is for model files, which take no parameters")
+    return read_model(path, renormalise=renormalise, mmap=True)
 
 
 def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:

@@ -7,20 +7,21 @@ file, a CmdpkitError names the file, its line if it has lines, what is written t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.atomic import write_text, writing
-from cmdpkit.io.formats import csv_model, json_text, npz_model, toml_text
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_pieces, write_text, writing
+from cmdpkit.io.formats import csv_model, json_text, npz_model, parquet_model, toml_text
 from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.describe import Tables, tables_of
+from cmdpkit.io.formats.describe import Tables, tables_of, transitions
 from cmdpkit.io.formats.document import model_of
+from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
@@ -32,19 +33,23 @@ def read_model(
     horizon: int | None = None,
     start: Name | Mapping[Any, float] | None = None,
     constraints: Iterable[Constraint] | None = None,
+    discount: float | None = None,
+    criterion: str | None = None,
     renormalise: bool = False,
+    mmap: bool = False,
 ) -> CMDP:
-    """The model in a .toml, .json, .csv or .npz file.
+    """The model in a .toml, .json, .csv, .npz or .parquet file.
 
     Parameters
     ----------
     path : the file
-    horizon, start, constraints : for .csv files only, in place of what the head of the file says. ``start`` is the name
-        of a state or a mapping from names to probabilities. Constraints have no signals here: their signals are the
-        columns with their names.
+    horizon, start, constraints, discount, criterion : for .csv files, in place of what the head of the file says, and
+        for .parquet files, which have no head. ``start`` is the name of a state or a mapping from names to
+        probabilities. Constraints have no signals here: their signals are the columns with their names.
     renormalise : divide every row of probabilities by its sum, as ``renormalise = true`` in the file does. By default
         a row is divided by its sum only if the rounding of its decimals explains why that is not 1, with a
         `RoundingWarning`.
+    mmap : for .npz files, leave the transitions on disk, to be read where they are used. Rewards and signals are read.
 
     >>> import tempfile
     >>> from cmdpkit.model.constraints import at_most
@@ -65,13 +70,20 @@ def read_model(
     True
     """
     path = Path(path)
-    suffix = suffix_of(path, SUFFIXES)
-    overrides = _overrides(horizon, start, constraints)
+    suffix = suffix_of(path, (*SUFFIXES, ".parquet"))
+    if mmap and suffix != ".npz":
+        raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
+    judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
+    given = {key: x for key, x in judged.items() if x is not None}
+    if suffix == ".parquet":
+        return parquet_model.read(path, given, start, constraints, renormalise=renormalise)
+    overrides = {**given, **_overrides(start, constraints)}
     if overrides and suffix != ".csv":
-        raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for .csv files only; change the file instead")
+        only = ".csv and .parquet files only"
+        raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
     with reading(path):
         if suffix == ".npz":
-            return npz_model.read(path, renormalise=renormalise)
+            return npz_model.read(path, renormalise=renormalise, mmap=mmap)
         text = read_text(path)
         mistakes = Mistakes(path)
         if suffix == ".csv":
@@ -91,8 +103,12 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
         with writing(path, overwrite=overwrite) as file:
             npz_model.write(file, cmdp)
         return path
-    dump: dict[str, Callable[[Tables], str]] = {".toml": _toml, ".json": json_text.dump, ".csv": csv_model.dump}
-    return write_text(path, dump[suffix](tables_of(cmdp)), overwrite=overwrite)
+    tables = tables_of(cmdp)
+    if suffix == ".csv":
+        return write_pieces(path, csv_model.pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
+    if suffix == ".json":
+        return write_pieces(path, json_text.pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
+    return write_text(path, _toml({**tables, "transition": list(transitions(cmdp))}), overwrite=overwrite)
 
 
 def _toml(tables: Tables) -> str:
@@ -100,19 +116,10 @@ def _toml(tables: Tables) -> str:
     return toml_text.dump({**tables, "model": {**tables["model"], "transitions": len(tables["transition"])}})
 
 
-def _overrides(
-    horizon: int | None, start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None
-) -> dict[str, Any]:
+def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    if horizon is not None:
-        given["horizon"] = horizon
     if start is not None:
         given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else start
     if constraints is not None:
-        for c in (bounds := listed(constraints)):
-            if c.signal is not None:
-                raise CmdpkitError(
-                    f"constraint {quoted(c.name)} has a signal of its own, expected it in the column {quoted(c.name)}"
-                )
-        given["constraints"] = [constraint_entry(c) for c in bounds]
+        given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
     return given

@@ -144,18 +144,18 @@ def _parse_json(path: Path, text: str) -> Table:
 
 def _read_long_csv(path: Path) -> Policy | None:
     """A policy in the form in which it was written here; None for any other, which is then read as a document."""
-    with open(path, "rb") as file:
-        head = []
-        while (line := file.readline(MAX_HEAD)).lstrip(b"\xef\xbb\xbf").startswith(b"#"):
-            head.append(line)
+    head = []
     try:
+        with open(path, "rb") as file:
+            while (line := file.readline(MAX_HEAD)).lstrip(b"\xef\xbb\xbf").startswith(b"#"):
+                head.append(line)
         sheet = csv_text.parse(path, (b"".join(head) + line).decode("utf-8-sig"), (*LENGTH, *HEAD, "rows"), "")
         fields = Fields(path, "head", sheet.head)
         H = _steps(fields)
         names = fields.names("states"), fields.names("actions")
         rows = fields.whole("rows", 0)
         made_for = _made_for(fields)
-    except (CmdpkitError, UnicodeDecodeError, KeyError):
+    except (CmdpkitError, UnicodeDecodeError, KeyError, OSError):
         return None
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None

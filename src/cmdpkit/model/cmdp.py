@@ -8,17 +8,18 @@ algorithm sees one form only. Arrays are copied in, checked, and read-only from 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.compact import Compact as Compact
 from cmdpkit.model.constraints import Constraint, read_constraints
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.grid import Grid as Grid
+from cmdpkit.model.positions import Positions
 from cmdpkit.model.read_dynamics import read_start, read_transitions
 from cmdpkit.model.rounding import corrected_rows, report
 from cmdpkit.model.scale import Scale as Scale
@@ -30,7 +31,6 @@ from cmdpkit.model.validate import (
     action_mask,
     frozen,
     index_of,
-    masked,
     names_of,
     read_signal,
     table,
@@ -40,21 +40,6 @@ from cmdpkit.model.validate import (
 if TYPE_CHECKING:
     from cmdpkit.model.exploring import Explored
     from cmdpkit.running.gym import CMDPEnv
-
-
-class Compact(NamedTuple):
-    """The arrays that compiled code reads.
-
-    Each array has its own T, which is 1 if it does not depend on the step, and H otherwise: index it with h % T.
-    """
-
-    indptr: Any  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
-    successors: Any  # [nonzeros], possible next states
-    prob: Any  # [nonzeros], their probabilities
-    r: Any  # [T, S, A], reward
-    g: Any  # [N, T, S, A], utilities
-    allowed: Any  # [T, S, A], which actions exist
-    mu: Any  # [S], start distribution
 
 
 class CMDP(Shown):
@@ -373,17 +358,9 @@ class CMDP(Shown):
 
         The grid, numbers given for actions that do not exist, and the sign of a zero do not count.
         """
-        judged: Any = self.criterion if self.criterion.stationary else self.H
-        digest = hashlib.sha256(repr((judged, self.kernel.shape, self.constraints)).encode())
-        if any(c.per_step for c in self.constraints):
-            digest.update(repr([c.per_step for c in self.constraints]).encode())
-        for names in (self.states, self.action_names):
-            digest.update(repr(names if isinstance(names, range) else tuple(names)).encode())
-        c, rows = self.compact, self.kernel.masked(self.compact.allowed)
-        signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
-        for x in (rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0):
-            digest.update(repr((x.shape, x.dtype.str)).encode() + np.ascontiguousarray(x).tobytes())
-        return digest.hexdigest()
+        from cmdpkit.model.fingerprint import fingerprint
+
+        return fingerprint(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CMDP) and self.fingerprint() == other.fingerprint()
@@ -391,9 +368,13 @@ class CMDP(Shown):
     def __hash__(self) -> int:
         return hash(self.fingerprint())
 
+    @cached_property
+    def _state(self) -> Positions:
+        return Positions("state", self.states)
+
     def state_index(self, name: Any) -> int:
         """Index of a state by its name."""
-        return index_of("state", self.states, name)
+        return self._state(name)
 
     def action_index(self, name: Any) -> int:
         """Index of an action by its name."""

@@ -15,7 +15,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import of_rows, of_steps
 from cmdpkit.model.evaluate import occupancy, reach
-from cmdpkit.model.passes import forward
+from cmdpkit.model.passes import one_step
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import frozen, numbers
@@ -58,11 +58,12 @@ def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
     """The probabilities [S, A] of the mixture's Markov policy, one step after the other."""
     for policy in mixture.policies:
         check_fits(cmdp, policy)
-    shares = [forward(cmdp, policy) for policy in mixture.policies]
+    shares = [cmdp.mu] * len(mixture.policies)
     for h in range(cmdp.H):
         q = np.zeros((cmdp.S, cmdp.A))
         for weight, policy, d in zip(mixture.weights, mixture.policies, shares, strict=True):
-            q += weight * (d[h][:, None] * policy.table(h))
+            q += weight * (d[:, None] * policy.table(h))
+        shares = [one_step(cmdp, policy, h, d) for policy, d in zip(mixture.policies, shares, strict=True)]
         yield _conditional(q, mixture.policies[0].table(h))
 
 

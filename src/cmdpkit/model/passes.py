@@ -29,8 +29,18 @@ def forward(cmdp: CMDP, policy: Policy) -> FloatArray:
     c = cmdp.compact
     d = np.zeros((cmdp.H, cmdp.S))
     d[0] = cmdp.mu
-    _forward(c.indptr, c.successors, c.prob, policy.decisions, d)
+    _forward(c.indptr, c.successors, c.prob, policy.decisions, 0, d)
     return d
+
+
+def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray:
+    """The probabilities [S] of the states at step h + 1, from those at step h."""
+    c = cmdp.compact
+    d = np.zeros((2, cmdp.S))
+    d[0] = here
+    _forward(c.indptr, c.successors, c.prob, policy.decisions, h, d)
+    there: FloatArray = d[1]
+    return there
 
 
 @njit(cache=True, nogil=True)
@@ -69,14 +79,14 @@ def _value(indptr, successors, prob, row, signal, then):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _forward(indptr, successors, prob, decisions, d):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Fill d[h, s] from h = 1 on with the probabilities of the states, given d[0]."""
+def _forward(indptr, successors, prob, decisions, begin, d):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fill d[1], d[2], ... with the probabilities [S] of the states after step `begin`, given d[0] at that step."""
     choice, first, s_draw, p_draw = decisions
     T, S = choice.shape
     A = p_draw.shape[1]
     kernels = (len(indptr) - 1) // (S * A)
-    for h in range(len(d) - 1):
-        here, there = d[h], d[h + 1]
+    for k in range(len(d) - 1):
+        h, here, there = begin + k, d[k], d[k + 1]
         row = (h % kernels) * S * A
         draw, last = first[h % T], first[h % T + 1]
         for s in range(S):

@@ -23,7 +23,7 @@ from cmdpkit.model.fits import check_fits as check_fits
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers
+from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers, written_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -329,9 +329,11 @@ class Policy(Shown):
             self._position(None if steps is None else int(np.asarray(steps).flat[0]))
             return np.zeros((), dtype=np.int64)
         given = np.asarray(steps)
-        outside = given[(given < 1) | (given > self.horizon)] if given.dtype.kind in "iu" else given.reshape(-1)[:1]
+        if given.dtype.kind not in "iu":
+            raise CmdpkitError(f"steps hold {given.dtype}, expected whole numbers from 1 to {self.horizon}")
+        outside = given[(given < 1) | (given > self.horizon)]
         if len(outside):
-            self._position(outside[0])
+            self._position(outside[0].item())
         return given.astype(np.int64) - 1
 
     @cached_property
@@ -365,8 +367,8 @@ class Policy(Shown):
             and self.shape == other.shape
             and self.is_stationary == other.is_stationary
             and same(self.decisions, other.decisions)
-            and list(self.states) == list(other.states)
-            and list(self.action_names) == list(other.action_names)
+            and list(map(written_name, self.states)) == list(map(written_name, other.states))
+            and list(map(written_name, self.action_names)) == list(map(written_name, other.action_names))
         )
 
     __hash__ = None  # type: ignore[assignment]

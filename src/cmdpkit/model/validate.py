@@ -12,7 +12,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, InputWarning, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
-Name = str | int
+Name = str | int | tuple[Any, ...]  # what a user calls a state or an action; tuples stay tuples
 MAX_HORIZON = 1_000_000_000
 MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
 MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
@@ -115,14 +115,17 @@ def check_horizon(horizon: Any) -> None:
 
 
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
-    """Names as strings or whole numbers; the default names are 1, 2, ..., n."""
+    """Names as strings, whole numbers or tuples; the default names are 1, 2, ..., n.
+
+    Anything else becomes its text. The texts must differ, because files and tables show nothing else.
+    """
     if names is None:
         return range(1, n + 1)
     if isinstance(names, range) and names == range(1, n + 1):
         return names
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise CmdpkitError(f"{what} is {quoted(names)}, expected a list of names")
-    listed = tuple(x if isinstance(x, str) else int(x) if is_int(x) else str(x) for x in names)
+    listed = tuple(_name(x) for x in names)
     if len(listed) != n:
         raise CmdpkitError(f"{what} has {len(listed)} names, expected {n}")
     seen: set[str] = set()
@@ -133,6 +136,27 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
             raise CmdpkitError(f"{what}[{i}] is empty")
         seen.add(str(name))
     return listed
+
+
+def _name(x: Any) -> Name:
+    if isinstance(x, str):
+        return x
+    if is_int(x):
+        return int(x)
+    return x if isinstance(x, tuple) and _hashable(x) else str(x)
+
+
+def _hashable(x: tuple[Any, ...]) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+def written_name(name: Name) -> str | int:
+    """A name as files, records and --json write it: text, or a whole number."""
+    return name if isinstance(name, (str, int)) else str(name)
 
 
 def check_seed(seed: Any) -> None:

@@ -22,6 +22,7 @@ from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import written_name
 from cmdpkit.records.earlier import run_of
 from cmdpkit.records.origin import Checkout
 from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
@@ -74,6 +75,10 @@ def _checksum(document: Plain) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _odds(decision: Decision) -> list[tuple[str | int, float]]:
+    return [(written_name(a), p) for a, p in decision.probabilities.items()]
+
+
 def plain(value: Any, where: str) -> Any:
     """Nested values as JSON can hold them; other values raise a CmdpkitError that says where they are."""
     if isinstance(value, np.generic):
@@ -118,7 +123,12 @@ def body_of(record: RunRecord) -> Plain:
         "certificate": None if record.certificate is None else vars(record.certificate),
         "phases": [{"name": name, "start": start} for name, start in record.phases],
         "stochastic_decisions": [
-            {"step": d.step, "state": d.state, "probabilities": list(d.probabilities.items())} for d in record.decisions
+            {
+                "step": d.step,
+                "state": written_name(d.state),
+                "probabilities": _odds(d),
+            }
+            for d in record.decisions
         ],
         "notes": record.notes,
         "explanation": record.explanation,

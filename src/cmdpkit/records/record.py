@@ -22,6 +22,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import written_name
 from cmdpkit.records.origin import Checkout
 
 Scalar = float | int | bool | str
@@ -163,7 +164,11 @@ class RunRecord(Shown):
         out["policy_value"] = self.policy_value
         out["policy_utilities"] = None if self.policy_utilities is None else self.policy_utilities.tolist()
         out["stochastic_decisions"] = [
-            {"step": d.step, "state": d.state, "probabilities": {str(a): p for a, p in d.probabilities.items()}}
+            {
+                "step": d.step,
+                "state": written_name(d.state),
+                "probabilities": {str(a): p for a, p in d.probabilities.items()},
+            }
             for d in self.decisions
         ]
         if self.evaluation is not None:

@@ -15,8 +15,11 @@ from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.validate import Name, written_name
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
+
+MOST_LISTED = 1_000  # states in a list
 
 
 def text(answer: Any) -> str:
@@ -51,7 +54,7 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
         "gap": found.gap,
         "ended": found.ended,
         "constraints": constraint_table(found).data(),
-        "stochastic_decisions": [d._asdict() for d in found.stochastic_decisions()],
+        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
         "seconds": found.seconds,
     }
 
@@ -94,11 +97,21 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separ
 
 
 def _components(found: StationaryDiagnosis) -> dict[str, Any]:
+    """Where one can stay and start; of long lists of states only the beginning, and how many there are."""
+    listed = (*found.components, found.feasible_starts)
+    cut = f"lists of states end after {MOST_LISTED:,} names; cmdpkit.diagnose(model) has all of them"
     return {
-        "end_components": [list(part) for part in found.components],
-        "feasible_starts": list(found.feasible_starts),
+        "end_components": [_names(part) for part in found.components],
+        "end_component_sizes": [len(part) for part in found.components],
+        "feasible_starts": _names(found.feasible_starts),
+        "feasible_starts_total": len(found.feasible_starts),
         "feasible_starts_exact": found.starts_exact,
+        "left_out": cut if any(len(names) > MOST_LISTED for names in listed) else None,
     }
+
+
+def _names(names: Sequence[Name]) -> list[str | int]:
+    return [written_name(name) for name in names[:MOST_LISTED]]
 
 
 def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:

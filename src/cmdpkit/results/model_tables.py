@@ -13,6 +13,7 @@ from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.learners import Facts
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Cell, Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import label, number
 
@@ -121,8 +122,8 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
     timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
     columns: list[Column[Separation]] = [
         Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right", shown=timed),
-        Column("state", "state", "The state.", lambda r: r.state),
-        Column("action", "action", "The action that is dropped.", lambda r: r.action),
+        Column("state", "state", "The state.", lambda r: written_name(r.state)),
+        Column("action", "action", "The action that is dropped.", lambda r: written_name(r.action)),
         Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,
                "right"),
         Column("value_loss", "value lost", "By how much the optimal value falls without the action.",

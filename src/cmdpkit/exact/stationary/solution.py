@@ -19,6 +19,7 @@ from cmdpkit.model.mixture import Mixture, decompose
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import Name
 
 MISSED = 1e-8  # a bound missed by more (relative to its signal's range) is an error, not a solution
 
@@ -35,7 +36,7 @@ class StationarySolution(Solution):
     notes: tuple[str, ...] = ()
 
     @property
-    def start(self) -> dict[int | str, float]:
+    def start(self) -> dict[Name, float]:
         """The start that the optimum is for: states and their probabilities."""
         mu = self.cmdp.mu
         return {self.cmdp.states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}

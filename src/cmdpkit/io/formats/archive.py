@@ -9,6 +9,7 @@ the arrays that it asks for are read.
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from cmdpkit.errors import CmdpkitError, quoted, shown
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
 MAX_HEADER = 10_000  # bytes of the header of an array
+LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
 
 class Member(NamedTuple):
@@ -80,6 +82,37 @@ class Archive:
         with _damage(self.path), self._file.open(f"{name}.npy") as stream:
             array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
             return array
+
+    def mapped(self, name: str) -> NDArray[Any]:
+        """One array left on disk: the system reads the parts that are used, and may drop them from memory again.
+
+        Its checksum is not compared, because that would mean to read all of it.
+        """
+        info = self._file.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise CmdpkitError(
+                f"{self.path}: array {quoted(name)} is compressed, so it cannot stay on disk; read the model without "
+                "mmap, or write it again with `cmdpkit convert`, which does not compress"
+            )
+        with _damage(self.path), self._file.open(info) as stream:
+            version = npy.read_magic(stream)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = read(stream, max_header_size=MAX_HEADER)
+            begin = self._content(info) + stream.tell()
+            if 0 in shape:
+                return np.zeros(shape, dtype)
+            order: Any = "F" if fortran else "C"
+            return np.asarray(np.memmap(self.path, dtype, "r", begin, shape, order))
+
+    def _content(self, info: zipfile.ZipInfo) -> int:
+        """Where the content of a member begins in the file: after its own header, whose length that header says."""
+        with open(self.path, "rb") as file:
+            file.seek(info.header_offset)
+            header = file.read(LOCAL_HEADER)
+        if len(header) < LOCAL_HEADER or header[:4] != b"PK\x03\x04":
+            raise ValueError(f"{quoted(info.filename)} is not where the directory says")
+        name, extra = struct.unpack("<HH", header[26:30])
+        return info.header_offset + LOCAL_HEADER + int(name) + int(extra)
 
     def check(self, expected: Mapping[str, Expected], ignored: Container[str] = ()) -> None:
         """Refuse the file if an array is missing, unknown, or of another type or shape than expected."""

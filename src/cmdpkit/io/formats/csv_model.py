@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +110,17 @@ def _mean(rows: list[Table], key: str) -> float:
     return expected([row["probability"] for row in rows], [row[key] for row in rows])
 
 
-def dump(tables: Mapping[str, Any]) -> str:
-    """The text of a model given as tables (see `cmdpkit.io.formats.describe`)."""
+def pieces(tables: Mapping[str, Any], transitions: Callable[[], Iterator[Mapping[str, Any]]]) -> Iterator[str]:
+    """The text of a model, line by line; ``transitions`` is called twice, as their number comes first."""
     constraints = tables.get("constraint", [])
     names = [c["name"] for c in constraints]
-    timed = any("step" in table for table in tables["transition"])
-    rows = [row for table in tables["transition"] for row in _lines(table, names, timed)]
-    head = {**tables["model"], **{key: tables[key] for key in ("grid",) if key in tables}, "transitions": len(rows)}
-    return csv_text.dump(head, constraints, [*COLUMNS, *names, *["step"] * timed], rows)
+    timed, rows = False, 0
+    for table in transitions():
+        timed, rows = timed or "step" in table, rows + len(table["next"])
+    head = {**tables["model"], **{key: tables[key] for key in ("grid",) if key in tables}, "transitions": rows}
+    yield csv_text.top(head, constraints, [*COLUMNS, *names, *["step"] * timed])
+    for table in transitions():
+        yield "".join(csv_text.line(cells) for cells in _lines(table, names, timed))
 
 
 def _lines(table: Mapping[str, Any], constraints: list[str], timed: bool) -> Iterator[list[Any]]:

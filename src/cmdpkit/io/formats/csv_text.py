@@ -180,16 +180,6 @@ def whole(text: str) -> int | str:
     return int(text) if re.fullmatch(r"\s*\d{1,18}\s*", text, re.ASCII) else text
 
 
-def dump(
-    head: Mapping[str, Any],
-    constraints: Iterable[Mapping[str, Any]],
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str | float | None]],
-) -> str:
-    """The text of a sheet; numbers with as many digits as they need, None as an empty cell."""
-    return "".join((top(head, constraints, columns), *(",".join(cell(x) for x in row) + "\n" for row in rows)))
-
-
 def top(head: Mapping[str, Any], constraints: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """The lines above the data: the head and the names of the columns."""
     lines = [f"# {key} = {toml_text.value(x)}" for key, x in head.items()]
@@ -197,8 +187,12 @@ def top(head: Mapping[str, Any], constraints: Iterable[Mapping[str, Any]], colum
         name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_text.value(c["name"])
         per_step = _PER_STEP if c.get("per_step") else ""
         lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}{per_step}")
-    lines.append(",".join(cell(x) for x in columns))
-    return "\n".join(lines) + "\n"
+    return "".join(f"{text}\n" for text in lines) + line(columns)
+
+
+def line(cells: Iterable[str | float | None]) -> str:
+    """One line of data; numbers with as many digits as they need, None as an empty cell."""
+    return ",".join(cell(x) for x in cells) + "\n"
 
 
 def cell(x: str | float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.criterion import constraint_entry, criterion_entry
 from cmdpkit.io.formats.document import PER_STEP, RESERVED
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.validate import Name
+from cmdpkit.model.validate import Name, written_name
 
 Tables = dict[str, Any]
 
 
 def tables_of(cmdp: CMDP) -> Tables:
-    """Everything that defines a model, as plain tables of texts and numbers; transitions in order of the states."""
+    """What defines a model, as plain tables of texts and numbers; `transitions` are the rest."""
     for c in cmdp.constraints:
         if c.name in RESERVED:
             raise CmdpkitError(
@@ -29,13 +29,12 @@ def tables_of(cmdp: CMDP) -> Tables:
         "model": _model(cmdp),
         **({"constraint": constraints} if constraints else {}),
         **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
-        "transition": _transitions(cmdp),
     }
 
 
 def names_entry(names: Sequence[Name]) -> Any:
     """A list of the names, or how many there are if they are the default names."""
-    return len(names) if isinstance(names, range) else list(names)
+    return len(names) if isinstance(names, range) else [written_name(name) for name in names]
 
 
 def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
@@ -56,7 +55,7 @@ def _model(cmdp: CMDP) -> Tables:
     per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
     return {
         **criterion_entry(cmdp),
-        "start": cmdp.states[reached[0]] if certain else spread,
+        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),
         **({"per_step": per_step} if per_step else {}),
@@ -69,21 +68,22 @@ def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
     return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
 
 
-def _transitions(cmdp: CMDP) -> list[Tables]:
-    """One table per state and action where nothing depends on the step, one per step where something does."""
+def transitions(cmdp: CMDP) -> Iterator[Tables]:
+    """One table per state and action where nothing depends on the step, one per step where something does.
+
+    They come in the order of the states, one at a time, because those of a large model would fill the memory.
+    """
     T = max(_steps(cmdp))
     allowed = cmdp.compact.allowed
-    found: list[Tables] = []
     for s in range(cmdp.S):
         for a in range(cmdp.A):
-            head = {"state": cmdp.states[s], "action": cmdp.action_names[a]}
+            head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
             steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
             rows = [_row(cmdp, h, s, a) for h in steps]
             if len(rows) == T and all(row == rows[0] for row in rows):
-                found.append({**head, **rows[0]})
+                yield {**head, **rows[0]}
             else:
-                found += [{**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True)]
-    return found
+                yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
 
 
 def _row(cmdp: CMDP, h: int, s: int, a: int) -> Tables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,8 +28,10 @@ def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) 
         raise CmdpkitError(f"{half} in a name is half a character, which UTF-8 cannot hold") from None
 
 
-def read(path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected]]) -> tuple[Fields, Arrays]:
-    """Header and arrays of a file of this kind.
+def read(
+    path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected]], *, mapped: Container[str] = ()
+) -> tuple[Fields, Arrays]:
+    """Header and arrays of a file of this kind; those called in ``mapped`` stay on disk and are read when used.
 
     ``layout`` checks the header and returns the type and shape of every array that it declares. Arrays are read only if
     all of them agree with this, so reading takes no more memory than the header declares.
@@ -38,7 +40,7 @@ def read(path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected
         header = Fields(path, "header", _header(archive, kind))
         expected = layout(header)
         archive.check(expected, ignored=("header",))
-        return header, {name: archive.read(name) for name in expected}
+        return header, {name: archive.mapped(name) if name in mapped else archive.read(name) for name in expected}
 
 
 def _header(archive: Archive, kind: str) -> Table:

@@ -14,6 +14,8 @@ from cmdpkit.io.formats.source import Fields, Index
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
 
+MAPPED = ("indptr", "successors", "prob")  # what can stay on disk; a model makes tables of its own from the rest
+
 
 def write(file: BinaryIO, cmdp: CMDP) -> None:
     """Store a model."""
@@ -31,9 +33,9 @@ def write(file: BinaryIO, cmdp: CMDP) -> None:
     npz.write(file, "model", header, {"indptr": c.indptr, "successors": c.successors, "prob": c.prob, **arrays})
 
 
-def read(path: Path, *, renormalise: bool = False) -> CMDP:
-    """A model that `write` stored."""
-    header, arrays = npz.read(path, "model", _layout)
+def read(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
+    """A model that `write` stored; with ``mmap`` its transitions stay on disk."""
+    header, arrays = npz.read(path, "model", _layout, mapped=MAPPED if mmap else ())
     states, actions = header.names("states"), header.names("actions")
     S, A = len(states), len(actions)
     T = (arrays["indptr"].size - 1) // (S * A)

@@ -34,7 +34,7 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
     """The optimal policy, drawn as well as its size allows on ``width`` columns."""
     cmdp = solution.cmdp
     reached = solution.reach > NEGLIGIBLE
-    if cmdp.grid is not None and cmdp.grid.rows <= MOST_ROWS:
+    if cmdp.grid is not None and cmdp.grid.rows <= MOST_ROWS and cmdp.grid.columns <= width:
         boards = _boards(solution, cmdp.grid, reached)
         if max(_width(board) for board in boards) <= width:
             return Columns(boards, padding=(1, 2))

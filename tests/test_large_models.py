@@ -1,0 +1,233 @@
+"""Large models as people have them: matrices per action, columns of entries, files that stay on disk, Parquet."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pytest
+import scipy.sparse
+
+import cmdpkit as ck
+from cmdpkit.io.formats import npz
+from cmdpkit.model.assemble import assembled
+
+pytestmark = pytest.mark.compiled
+
+H, S, A = 3, 4, 2
+
+
+@pytest.fixture
+def dense() -> np.ndarray:
+    """Transitions [H, S, A, S], about half of them zero."""
+    rng = np.random.default_rng(1)
+    P = rng.dirichlet(np.full(S, 0.5), (H, S, A))
+    P[P < 0.1] = 0.0
+    return P / P.sum(axis=-1, keepdims=True)
+
+
+R = np.arange(S * A, dtype=float).reshape(S, A)
+
+
+def test_one_matrix_per_action_is_the_same_model_as_a_dense_array(dense):
+    P = dense[0]
+    per_action = [scipy.sparse.csr_array(P[:, a]) for a in range(A)]
+    assert ck.CMDP(per_action, R, horizon=5) == ck.CMDP(P, R, horizon=5)
+    assert ck.CMDP(tuple(scipy.sparse.coo_matrix(x) for x in per_action), R, horizon=5) == ck.CMDP(P, R, horizon=5)
+    nested = [[scipy.sparse.csr_array(dense[h, :, a]) for a in range(A)] for h in range(H)]
+    assert ck.CMDP(nested, R, horizon=H) == ck.CMDP(dense, R)
+
+
+def test_with_one_action_a_list_of_matrices_is_one_per_step(dense):
+    P = dense[:, :, :1]
+    assert ck.CMDP([scipy.sparse.csr_array(P[h, :, 0]) for h in range(H)], R[:, :1], horizon=H) == ck.CMDP(P, R[:, :1])
+
+
+def test_columns_of_entries_in_any_order_are_the_same_model(dense):
+    order = np.random.default_rng(2).permutation(np.count_nonzero(dense[0]))
+    s, a, s_next = (x[order] for x in np.nonzero(dense[0]))
+    p = dense[0][s, a, s_next]
+    assert ck.CMDP((s, a, s_next, p), R, horizon=5) == ck.CMDP(dense[0], R, horizon=5)
+    halves = tuple(np.concatenate((x, x)) for x in (s, a, s_next, p / 2))
+    assert ck.CMDP(halves, R, horizon=5) == ck.CMDP(dense[0], R, horizon=5)
+    timed = (*np.nonzero(dense), dense[np.nonzero(dense)])
+    assert ck.CMDP(timed, R, horizon=H) == ck.CMDP(dense, R)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({0: [0, 0, 9]}, r"P: s\[2\] is 9, expected an index in 0..3; indices count from 0"),
+        ({1: [0, -1, 0]}, r"P: a\[1\] is -1, expected an index in 0..1"),
+        ({2: [0, 1, 4]}, r"P: s_next\[2\] is 4, expected an index in 0..3"),
+        ({2: [0.0, 1.0, 2.0]}, r"P: s_next is an array of float64, expected indices"),
+        ({3: [0.5, 0.5]}, r"lengths: s 3, a 3, s_next 3, p 2; expected one entry in each for every transition"),
+        ({3: ["a", "b", "c"]}, r"P: p must be an array of numbers"),
+        ({3: [0.5, 0.4, 1.0]}, r"P\[s=0, a=0\] sums to 0.9, expected 1 within 1e-09"),
+    ],
+)
+def test_broken_columns_are_refused_with_place_value_and_rule(change, message):
+    columns = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [0.5, 0.5, 1.0]]
+    for i, x in change.items():
+        columns[i] = x
+    with pytest.raises(ck.CmdpkitError, match=message):
+        ck.CMDP(tuple(np.array(x) for x in columns), R, horizon=5)
+
+
+@pytest.mark.parametrize(
+    ("P", "message"),
+    [
+        (
+            [scipy.sparse.eye_array(S)] * 3,
+            r"P is 3 matrices, expected one sparse matrix \(4, 4\) for each of the 2 actions",
+        ),
+        ([[scipy.sparse.eye_array(S)]] * 3, r"P\[h=0\] is 1 matrices, expected one"),
+        ([[scipy.sparse.eye_array(S), np.eye(S)]], r"P\[h=0\]\[a=1\] is a ndarray, expected a sparse matrix \(4, 4\)"),
+        ([[scipy.sparse.eye_array(S), scipy.sparse.eye_array(3)]], r"P\[h=0\]\[a=1\] is float64 of shape \(3, 3\)"),
+    ],
+)
+def test_broken_lists_of_matrices_are_refused(P, message):
+    with pytest.raises(ck.CmdpkitError, match=message):
+        ck.CMDP(P, R, horizon=5)
+
+
+def test_entries_become_rows_as_scipy_makes_them():
+    rng = np.random.default_rng(3)
+    for n_rows, states, n in ((5, 300, 2000), (200, 7, 900), (3, 4, 0)):  # long rows, short ones, none
+        rows, nexts = rng.integers(0, n_rows, n), rng.integers(0, states, n)
+        prob = rng.integers(-2, 3, n).astype(float)  # whole numbers add up without rounding, sometimes to zero
+        expected = scipy.sparse.coo_array((prob, (rows, nexts)), shape=(n_rows, states)).tocsr()
+        expected.sum_duplicates()
+        expected.eliminate_zeros()
+        begins, s, p = assembled(n_rows, rows, nexts, prob)
+        np.testing.assert_array_equal(begins, expected.indptr)
+        np.testing.assert_array_equal(s, expected.indices)
+        np.testing.assert_array_equal(p, expected.data)
+
+
+def test_a_model_left_on_disk_is_the_same_model(tmp_path):
+    grid = ck.load("paper/grid")
+    path = ck.write_model(grid, tmp_path / "grid.npz")
+    mapped = ck.load(path, mmap=True)
+    assert mapped == grid
+    assert ck.solve(mapped).value == ck.solve(grid).value
+    for name in ("indptr", "successors", "prob"):
+        array, on_disk = getattr(mapped.kernel, name), False
+        while array is not None and not on_disk:
+            array, on_disk = array.base, isinstance(array, np.memmap)
+        assert on_disk, name
+
+
+def test_mmap_is_refused_where_it_cannot_be(tmp_path):
+    path = ck.write_model(ck.load("paper/grid"), tmp_path / "grid.npz")
+    with np.load(path) as stored:
+        np.savez_compressed(tmp_path / "small.npz", **stored)
+    assert ck.load(tmp_path / "small.npz") == ck.load(path)
+    with pytest.raises(
+        ck.CmdpkitError, match=r"array 'indptr' is compressed, so it cannot stay on disk; read .* convert"
+    ):
+        ck.load(tmp_path / "small.npz", mmap=True)
+    with pytest.raises(ck.CmdpkitError, match=r"model.toml: mmap is for .npz files; `cmdpkit convert"):
+        ck.load(ck.write_model(ck.load("paper/grid"), tmp_path / "model.toml"), mmap=True)
+    with pytest.raises(ck.CmdpkitError, match=r"'queue': mmap is for model files"):
+        ck.load("queue", mmap=True)
+
+
+def test_an_archive_with_another_beginning_is_mapped_at_the_right_place(tmp_path):
+    """Names and extra fields of a zip archive shift its content; the numbers must still be those that were written."""
+    grid = ck.load("paper/grid")
+    path = tmp_path / "shifted.npz"
+    path.write_bytes(b"#!/some/program\n" + ck.write_model(grid, tmp_path / "grid.npz").read_bytes())
+    assert ck.load(path) == grid
+    assert ck.load(path, mmap=True) == grid
+
+
+LINES = """('empty', 'rest', 'empty', 0.4, 0, 0.0), ('empty', 'rest', 'busy', 0.6, 0, 0.0),
+('busy', 'rest', 'busy', 1, 0, 1.0),
+('busy', 'serve', 'empty', 0.7, 1, 1.0), ('busy', 'serve', 'busy', 0.3, 2, 1.0)"""
+NAMES = "state, action, next_state, probability, reward, backlog"
+
+
+def parquet(path, names=NAMES, lines=LINES, select="*"):
+    duckdb.sql(f"COPY (SELECT {select} FROM (VALUES {lines}) t({names})) TO '{path}' (FORMAT parquet)")
+    return path
+
+
+def test_a_parquet_file_is_the_same_model_as_the_csv_file_with_the_same_lines(tmp_path):
+    path = parquet(tmp_path / "m.parquet")
+    text = '# states = ["busy", "empty"]\n# actions = ["rest", "serve"]\n' + NAMES.replace(" ", "")
+    rows = [
+        line.strip().strip("()").replace("'", "").replace(" ", "") for line in LINES.replace("\n", " ").split("), ")
+    ]
+    (tmp_path / "m.csv").write_text("\n".join([text, *rows]) + "\n")
+    rest = {"start": "empty", "constraints": [ck.at_most("backlog", 12)]}
+    for judged in ({"horizon": 20}, {"discount": 0.9}):
+        found = ck.read_model(path, **judged, **rest)
+        assert found == ck.read_model(tmp_path / "m.csv", **judged, **rest)
+    # Serving earns 1 or, where it fails, 2: 0.7 * 1 + 0.3 * 2 on average. An action exists where a line says so.
+    assert found.r[0].tolist() == [[0.0, pytest.approx(1.3)], [0.0, 0.0]]
+    assert found.actions[0].tolist() == [[True, True], [True, False]]
+
+
+def test_a_parquet_file_may_have_steps_and_numbers_for_names(tmp_path):
+    lines = "(1, 10, 0, 10, 1.0, 5), (1, 9, 0, 10, 1.0, 5), (2, 10, 0, 9, 1.0, 6), (2, 9, 0, 9, 1.0, 7)"
+    path = parquet(tmp_path / "m.parquet", "step, state, action, next_state, probability, reward", lines)
+    found = ck.read_model(path, horizon=2, start=10)
+    assert found.states == (9, 10)
+    assert found.r[:, :, 0].tolist() == [[5, 5], [7, 6]]
+    assert ck.solve(found).value == 11  # 10 -> 10 earns 5, then 6
+
+
+@pytest.mark.parametrize(
+    ("names", "select", "message"),
+    [
+        (NAMES.replace("backlog", "back_log"), "*", r"m.parquet: unknown column 'back_log'; did you mean 'backlog'"),
+        (NAMES, "* EXCLUDE (reward)", r"m.parquet: column 'reward' is missing"),
+        (NAMES, "* REPLACE ('x' AS reward)", r"column 'reward' holds VARCHAR, expected numbers"),
+        (
+            NAMES,
+            "* REPLACE (CASE WHEN reward = 2 THEN NULL ELSE reward END AS reward)",
+            r"'reward' is empty in 1 lines",
+        ),
+        (NAMES, "* REPLACE (0.5 * probability AS probability)", r"P\[s=0, a=0\] .*sums to 0.5, expected 1"),
+        (NAMES, "*, 0 AS step", r"'step' is below 1 in some line; steps count from 1"),
+    ],
+)
+def test_what_is_wrong_with_a_parquet_file_is_said(names, select, message, tmp_path):
+    path = parquet(tmp_path / "m.parquet", names, select=select)
+    with pytest.raises(ck.CmdpkitError, match=message):
+        ck.read_model(path, horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])
+    with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; give also start= and one of horizon="):
+        ck.read_model(path)
+    (tmp_path / "none.parquet").write_bytes(b"nothing")
+    with pytest.raises(ck.CmdpkitError, match=r"cannot read .*none.parquet"):
+        ck.read_model(tmp_path / "none.parquet", horizon=3, start="empty")
+
+
+def test_an_exploration_reports_how_far_it_came_and_ends_complete(monkeypatch, capsys):
+    monkeypatch.setattr("cmdpkit.model.exploring.EVERY", 0.0)
+    said = []
+
+    def explore(progress):
+        return ck.CMDP.from_function(
+            start=(0, 0), discount=0.9, actions=["on"], step=lambda s, a: {((s[0] + 1) % 40, (s[1] + 1) % 25): 1.0},
+            reward=lambda s, a: 1.0, progress=progress,
+        )  # fmt: skip
+
+    cmdp = explore(said.append)
+    assert len(said) > 2 and said == sorted(said)
+    assert said[-1] == (200, 200, 200)  # the two counters come back together after lcm(40, 25) steps
+    assert all(x.asked <= x.states for x in said)
+    assert cmdp.states[3] == (3, 3)  # tuples stay tuples, in the order in which they are met
+    explore(True)
+    assert "explored 200 states and 200 transitions, 0 states to go" in capsys.readouterr().err
+    explore(None)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ck.CmdpkitError, match=r"progress is 'yes', expected True, False or a function"):
+        explore("yes")
+
+
+def test_a_file_of_version_0_1_with_the_whole_table_is_still_read(tmp_path):
+    pi = np.array([[[0.25, 0.75], [1.0, 0.0]]])
+    with open(tmp_path / "old.npz", "wb") as file:
+        npz.write(file, "policy", {"horizon": 1, "states": 2, "actions": ["a", "b"]}, {"pi": pi})
+    assert ck.read_policy(tmp_path / "old.npz") == ck.Policy(pi, (), ("a", "b"))
