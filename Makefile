@@ -31,7 +31,8 @@ unit: .venv/dev
 
 # Compiled code once more with every array access checked. The cache is its own: on a warm one the switch does nothing.
 bounds: .venv/dev
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/pytest -n 2 -m compiled tests
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/pytest -n 2 -m "compiled and not long" tests
+	$(BIN)/python tests/unchecked.py build/numba-bounds
 
 docs: .venv/dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

@@ -1,7 +1,7 @@
-"""Workers of pytest that need the same compiled function at the same time: one compiles it, the others wait and load it.
+"""Workers of pytest that need the same compiled function at once: one compiles it, the others wait and load it.
 
-Without this, all of them compile it, because a compiled function is kept on disk only once it is done, and then a cold
-start takes every worker as long as it would take one.
+Without this, all of them compile it, because a compiled function is only kept on disk when it is done. With an empty
+cache, compiling takes a large part of the time of all tests.
 """
 
 from __future__ import annotations
