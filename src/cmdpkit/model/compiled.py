@@ -62,7 +62,7 @@ compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type
 inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
 # For functions that only compiled functions call. Numba then compiles no second form of them for calls from Python,
 # which takes as long as the first one. Python can call them too, and runs them uncompiled.
-embedded = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+embedded: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 
