@@ -1,6 +1,8 @@
 # Two commands set everything up on a machine that has Python 3.11+ and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Each worker begins with half of the files, so that the two seldom need the same compiled function at the same time.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint unit bounds docs bench clean
@@ -27,11 +29,12 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 unit: .venv/dev
-	$(BIN)/pytest -n 2 --cov --cov-report=term
+	$(PYTEST) --cov --cov-report=term
 
 # Compiled code once more with every array access checked. The cache is its own: on a warm one the switch does nothing.
 bounds: .venv/dev
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/pytest -n 2 -m compiled tests
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(PYTEST) -m "compiled and not long" tests
+	$(BIN)/python tests/unchecked.py build/numba-bounds
 
 docs: .venv/dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

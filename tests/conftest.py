@@ -14,6 +14,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):  # one of several processes
+        from compile_once import compile_once
+
+        compile_once()
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if chromium() is None:

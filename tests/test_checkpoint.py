@@ -158,6 +158,7 @@ def test_foreign_files_are_refused(saved, tmp_path):
         continued(tmp_path)  # a folder
 
 
+@pytest.mark.long
 def test_damage_anywhere_is_refused_or_harmless(saved):
     """Bytes of the archive that no array is read from (times, for example) may change; the result may not."""
     path, _ = saved

@@ -83,6 +83,8 @@ def test_advantages_in_the_estimated_model_are_those_of_a_policy_that_deviates_o
         np.testing.assert_allclose(found.reach[h, s] * found.effect[:, h, s, a], moved.w - start.w, atol=1e-12)
 
 
+@pytest.mark.no_cover
+@pytest.mark.long
 @pytest.mark.parametrize("stationary", [True, False])
 def test_the_error_of_a_plan_is_the_spread_of_its_prediction_over_repetitions(stationary):
     """60 memories of 300 uniform episodes: the mean of the claimed variances is within a factor of the observed one.
@@ -140,6 +142,7 @@ def test_betting_intervals_are_those_of_a_search_over_all_candidates():
     assert abs(low - min(kept)) < 5e-4 and abs(high - max(kept)) < 5e-4
 
 
+@pytest.mark.long
 def test_betting_intervals_hold_and_are_far_narrower_than_empirical_bernstein():
     """1,000 samples of 100: at level 95 % at most 77 misses have a binomial tail below 1e-4."""
     from cmdpkit.learners._certificate import empirical_bernstein
@@ -157,6 +160,7 @@ def test_betting_intervals_hold_and_are_far_narrower_than_empirical_bernstein():
     assert np.mean(widths) < 0.6 * np.mean(classic)
 
 
+@pytest.mark.long
 def test_a_world_that_depends_on_the_step_is_noticed_and_one_that_does_not_is_not():
     P = np.zeros((4, 2, 2, 2))
     P[:2, :, :, 0], P[2:, :, :, 1] = 1.0, 1.0  # two steps lead to the first state, two to the second
@@ -177,6 +181,7 @@ def test_counts_are_shared_where_the_model_is_stationary_and_only_there():
     assert WithCounts(Spec.of(envs.build("paper/synthetic"), 100)).T == 3
 
 
+@pytest.mark.long
 def test_three_thousand_episodes_suffice_for_a_good_policy_within_its_bounds():
     """Four problems, three seeds: all policies keep their bounds, lack at most 2 %, and what was realised does too."""
     for env in ("paper/synthetic", "paper/grid", "inventory", "streaming"):
@@ -206,6 +211,7 @@ def test_the_memory_is_a_choice_and_another_one_is_refused():
         ClosedLoopPRI(spec, memory="some")
 
 
+@pytest.mark.long
 def test_a_certificate_that_is_asked_for_says_that_the_bounds_are_kept():
     run = ck.learn("paper/synthetic", "cl-pri", episodes=40_000, seed=3, certified=True)
     assert run.certificate.safe == (True,) and run.policy_utilities[0] > 2

@@ -26,13 +26,13 @@ from cmdpkit.records.manifest import difference
 
 KILLS = int(os.environ.get("CMDPKIT_KILLS", "6"))  # shared among the three executors
 SEED = int(os.environ.get("CMDPKIT_CRASH_SEED", "0"))
-RUNS = 40
+RUNS = 20
 PATIENCE = 120.0  # seconds that one command may take
 TOML = """
 environments = ["paper/synthetic", "paper/grid"]
 algorithms = ["triple-q", "dual-q"]
 episodes = 60_000
-seeds = 10
+seeds = 5
 """
 # Python reads this file when it starts, in workers too: runs are saved far more often than every five seconds.
 EAGER = "import cmdpkit.running.learning\ncmdpkit.running.learning.SAVE_SECONDS = 0.02\n"
@@ -281,6 +281,8 @@ def test_dask_from_the_shell_survives_a_worker_and_resumes_after_its_scheduler(t
             elif i < rounds:
                 assert process.returncode == 1
                 assert f"lost the dask scheduler at {cluster.address}. " in errors
-                assert re.search(r"\d+ of 40 runs are finished and kept in out; the same command continues", errors)
+                assert re.search(
+                    rf"\d+ of {RUNS} runs are finished and kept in out; the same command continues", errors
+                )
     assert process.returncode == 0, errors
     bench.assert_like(reference)

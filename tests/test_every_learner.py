@@ -32,11 +32,14 @@ ALONE = (
     "a_source_of_another_size_is_refused",
 )
 PAIRS = [(p, c) for p in PROBLEMS for c in CHECKS if c not in ALONE or p == "paper/synthetic"]
+# Together these call all compiled functions of a learner, on every problem; the others call the same ones again.
+CALL_ALL = (*ALONE, "run_does_what_single_steps_do", "it_continues_from_a_saved_state")
 
 
-@pytest.mark.compiled
 @every
-@pytest.mark.parametrize(("problem", "check"), PAIRS)
+@pytest.mark.parametrize(
+    ("problem", "check"), [pytest.param(p, c, marks=[pytest.mark.compiled] * (c in CALL_ALL)) for p, c in PAIRS]
+)
 def test_it_keeps_the_promises_of_a_learner(name, problem, check):
     CHECKS[check](Case(load(name), PROBLEMS[problem](), K))
 
@@ -268,7 +271,8 @@ def test_only_compiled_functions_have_no_annotations():
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.returns is None:
-                assert {ast.unparse(x) for x in node.decorator_list} & {"compiled", "inlined"}, (path, node.name)
+                decorators = {ast.unparse(x) for x in node.decorator_list}
+                assert decorators & {"compiled", "inlined", "embedded"}, (path, node.name)
 
 
 def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_path):

@@ -143,6 +143,7 @@ def undisturbed(request):
     return request.param, learn(lake(), request.param, constraints=FALLS, episodes=EPISODES, seed=5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "kind"), KINDS, ids=[" ".join(kind) for kind in KINDS])
 def test_what_came_back_and_where_is_said_and_what_was_learned_is_kept(method, kind, undisturbed, tmp_path):
     algo, whole = undisturbed

@@ -95,6 +95,7 @@ def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     same(whole, learn("paper/synthetic", "triple-q", episodes=20_000, seed=5, checkpoint=path))
 
 
+@pytest.mark.long
 def test_a_killed_process_is_continued_to_the_same_bits(tmp_path):
     path = tmp_path / "run.npz"
     code = (
@@ -209,6 +210,7 @@ WITH_DELTA = [
 ]  # these three have no delta
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", WITH_DELTA)
 @pytest.mark.parametrize("delta", [1e-300, 5e-324, 1e-13, 0.0, 1.0, float("nan")])
 def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(algo, delta):

@@ -80,6 +80,7 @@ def test_with_infinite_data_a_planner_plays_and_hands_over_the_optimum(algo, cmd
         assert learner.multipliers * span == pytest.approx(solution.shadow_prices, abs=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algo", "changes"),
     [
@@ -121,6 +122,8 @@ def promises(algo: str, cmdp: ck.CMDP, seed: int, c: float) -> bool:
     return True
 
 
+@pytest.mark.no_cover
+@pytest.mark.long
 @pytest.mark.parametrize("algo", PLANNERS)
 def test_plans_promise_at_least_the_optimum_with_the_stated_probability(algo):
     """60 runs at delta = 0.1 with 0/1 signals; correct code fails the test with probability 1e-6.
@@ -133,6 +136,7 @@ def test_plans_promise_at_least_the_optimum_with_the_stated_probability(algo):
     assert sum(not promises(algo, cmdp, seed, 1e-6) for seed in range(runs)) > allowed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", ["opt-primal-dual", "opdop", "reload", "opt-pess-primal-dual"])
 def test_evaluations_are_optimistic_and_not_just_cut(algo):
     """Values of the policy in the estimated model with bonuses exceed the true ones, in 5 runs of theory constants."""
@@ -167,6 +171,7 @@ def test_the_lagrangian_of_opt_dual_is_optimistic():
         assert truth <= learner.scratch.found.totals[0] < (1 + lam[0]) * cmdp.H
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", SAFE)
 def test_safe_algorithms_with_theory_constants_are_never_unsafe_in_20_seeds(algo):
     cmdp = synthetic()
@@ -174,6 +179,7 @@ def test_safe_algorithms_with_theory_constants_are_never_unsafe_in_20_seeds(algo
         assert (played(make(algo, cmdp, 2000, preset="theory"), cmdp, 2000, seed).strong.violation == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", SAFE)
 def test_where_the_slack_is_large_safe_algorithms_leave_the_baseline_and_stay_safe(algo):
     """Theory constants: each of 20 runs may fail with probability 0.1, in fact none does."""
@@ -189,6 +195,7 @@ def test_where_the_slack_is_large_safe_algorithms_leave_the_baseline_and_stay_sa
         assert tally.weak.regret < 0.9 * always
 
 
+@pytest.mark.long
 def test_with_tiny_radii_the_same_algorithms_are_unsafe_so_the_tests_above_can_tell():
     cmdp = synthetic()
     for algo in SAFE:
@@ -257,6 +264,7 @@ def test_the_meter_is_shown_the_very_policy_of_every_episode(algo):
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", [x for x in MODEL_BASED if x not in SAFE])
 @pytest.mark.parametrize("N", [0, 1, 2])
 def test_a_small_problem_is_learned(algo, N):
@@ -269,6 +277,7 @@ def test_a_small_problem_is_learned(algo, N):
     assert (values.w > cmdp.rho - 0.1).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", SAFE)
 def test_safe_algorithms_hand_over_a_safe_policy(algo):
     cmdp, K = two_arms(), 20_000
@@ -279,6 +288,7 @@ def test_safe_algorithms_hand_over_a_safe_policy(algo):
     assert (values.w >= cmdp.rho).all()
 
 
+@pytest.mark.long
 def test_opt_cmdp_with_theory_constants_hands_over_a_near_optimal_policy():
     """K = 5,000 on the paper's instance, where one visit tells the signals: 20 seeds, the typical error is below 0.005.
 

@@ -18,6 +18,7 @@ from pri_instance import easy, support
 pytestmark = pytest.mark.compiled
 
 
+@pytest.mark.long
 def test_the_published_run_is_reproduced():
     """Published: regret 6.89e4 at 8e6 episodes, no violation, policy (1.561, 2.016), one stochastic decision."""
     cmdp = synthetic()
@@ -69,6 +70,7 @@ def test_the_theory_runs_on_what_is_infeasible_for_it():
     assert pi.sum(axis=-1) == pytest.approx(1.0) and not (pi[~learner.pruning.D] > 0).any()
 
 
+@pytest.mark.long
 def test_comparison_spares_one_of_two_equal_actions():
     """Every action exists twice, so there are many optima. Usage is switched off: comparison alone has to choose.
 
@@ -97,6 +99,7 @@ def test_comparison_spares_one_of_two_equal_actions():
     assert values.v == pytest.approx(ck.solve(cmdp).value, abs=0.01)
 
 
+@pytest.mark.long
 def test_votes_are_counted_until_the_majority_is_certain():
     cmdp = easy()
     changes = {"compare": True, "votes": 5, "early_stop": False, "tol_value": 0.07, "tol_utility": 0.05, "eps_rho": 0.0}
@@ -117,6 +120,7 @@ def test_pruning_that_runs_out_of_episodes_keeps_what_it_has_not_tested_and_says
     assert "2 actions not tested" in learner.warnings()[0]
 
 
+@pytest.mark.long
 def test_the_tightening_is_a_share_of_the_slack_where_none_is_given():
     # The largest utility is 1.25: slack 0.25. The estimate has 1 % of that as its standard error.
     cmdp = easy()
@@ -129,6 +133,7 @@ def test_the_tightening_is_a_share_of_the_slack_where_none_is_given():
     assert loose.explain()["tightening"] == pytest.approx([math.log(14e6 / 3) ** 2 / math.sqrt(14e6 / 3)], abs=1e-4)
 
 
+@pytest.mark.long
 def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     cmdp = easy(rho=1.5)
     learner = PRI(Spec.of(cmdp, 200_000), preset="paper")
@@ -139,6 +144,7 @@ def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     assert ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w[0] == pytest.approx(1.25, abs=0.01)
 
 
+@pytest.mark.long
 def test_two_constraints_and_none_and_a_single_surviving_policy():
     rng = np.random.default_rng(1)
     r, g = rng.random((2, 2, 3)), rng.random((2, 2, 2, 3))

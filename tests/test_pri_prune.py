@@ -81,6 +81,7 @@ def test_tests_go_from_the_least_used_action_up_and_skip_decisions_without_a_cho
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", ["triple-q", "dual-q"])
 def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
     # Of 200 other seeds none failed with either base learner, so one of three does with probability below 0.05.
@@ -100,6 +101,7 @@ def test_a_base_learner_that_counts_no_uses_is_judged_by_what_it_recommends():
     assert np.array_equal(learner.pruning.D, support(cmdp))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "action", "as_good"), [(DROP, 2, True), (DROP, 0, False), (ALONE, 0, False)])
 def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action, as_good):
     """Without action 3 nothing is lost; without action 1 the value falls by 1/7; with action 1 alone, w is 0.75 < 1.

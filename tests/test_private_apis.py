@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from cmdpkit.cli.terminal import Verbs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends.processes import without_main
-from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.compiled import compiled, embedded, inlined
 
 
 def options(decorator):
@@ -61,6 +61,21 @@ def test_numba_marks_inlined_functions_for_llvm_to_inline_always():
         return "alwaysinline" in text
 
     assert marked(**options(inlined)) and not marked(**options(compiled))
+
+
+def test_numba_compiles_embedded_functions_with_options_of_their_own():
+    """`register_jitable` hands on `_nrt=False`: even if a function with reference counts calls it, it cannot allocate.
+
+    If it does not, the parts of Triple-Q become slow: decorate them with `inlined`, and they only compile slowly.
+    """
+
+    @embedded
+    def total(n):
+        return np.zeros(n).sum()
+
+    assert total(3) == 0.0  # for Python it is the plain function
+    with pytest.raises(NumbaError):
+        njit(lambda n: total(n))(3)
 
 
 def test_the_time_limit_of_a_gymnasium_wrapper_can_be_read():

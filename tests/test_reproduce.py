@@ -1,6 +1,7 @@
 """The comparison with the paper: every published figure has its row, read where the paper read it, judged by rule."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -212,10 +213,9 @@ def test_the_numbers_on_the_terminal_are_those_of_the_rows():
     assert "The report is report.html. The figures are in figures." in " ".join(lines)
 
 
-@pytest.fixture
-def shortened(tmp_path, monkeypatch):
+def shorten(monkeypatch, folder):
     """The published lengths divided by a thousand; the numbers mean nothing then, the way there is the same."""
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(reproduce, "READ_AT", {env: k // 1000 for env, k in READ_AT.items()})
     whole = reproduce.Experiment.of
 
@@ -228,6 +228,20 @@ def shortened(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce.Experiment, "of", short)
 
 
+@pytest.fixture
+def shortened(tmp_path, monkeypatch):
+    shorten(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first_time(tmp_path_factory):
+    """What the command printed in an empty folder, and the folder with what it has written."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch, folder)
+        return CliRunner().invoke(cli.app, COMMAND), folder
+
+
 COMMAND = ["reproduce", "paper", "--quick", "--executor", "serial"]
 FIGURES = {
     *(f"paper-{env}-{what}.png" for env in ("synthetic", "grid") for what in ("regret-violation", "multiplier")),
@@ -236,9 +250,10 @@ FIGURES = {
 }
 
 
-def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(shortened, tmp_path, monkeypatch):
-    text = CliRunner().invoke(cli.app, COMMAND)
+def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(first_time, shortened, tmp_path):
+    text, written = first_time
     assert text.exit_code == 0, text.output
+    shutil.copytree(written / "runs", tmp_path / "runs")
     for word in (
         "paper/synthetic",
         "paper/grid",
@@ -268,7 +283,9 @@ def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(shor
         assert f'data-value="{row["published"]}"' in page and f'data-value="{row["measured"]}"' in page
 
 
-def test_without_matplotlib_everything_else_is_done(shortened, tmp_path, monkeypatch):
+def test_without_matplotlib_everything_else_is_done(first_time, shortened, tmp_path, monkeypatch):
+    _, written = first_time
+    shutil.copytree(written / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("figures", "report.html"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     found = CliRunner().invoke(cli.app, [*COMMAND, "--json"])
     assert found.exit_code == 0, found.output

@@ -5,6 +5,7 @@ Statistical tests run at a fixed seed; a bound of five standard errors fails a r
 """
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -69,6 +70,14 @@ def paper():
     return envs.build("paper/synthetic")
 
 
+@cache  # several tests look at the same counts, each from another side
+def counted(noise, n, repetitions):
+    """What `counts` says of n episodes of some policy on the paper's instance, again and again."""
+    cmdp, rng = envs.build("paper/synthetic"), stream(2)
+    sim, pi = Simulator.of(cmdp, noise), some_policy(cmdp)
+    return [counts(sim, pi, rng, n) for _ in range(repetitions)]
+
+
 def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
     pi = some_policy(paper)
     values = evaluate(paper, Policy(pi))
@@ -83,27 +92,30 @@ def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
     assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
 
 
+@pytest.mark.no_cover
+@pytest.mark.long
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, noise):
-    pi, n, rng = some_policy(paper), 20, stream(2)
-    sim = Simulator.of(paper, noise)
-    totals = np.array([[c.reward, *c.utilities] for c in (counts(sim, pi, rng, n) for _ in range(6000))]).T
+    pi, n = some_policy(paper), 20
+    totals = np.array([[c.reward, *c.utilities] for c in counted(noise, n, 6000)]).T
     mean, covariance = exact_moments(paper, pi, noisy=noise == "bernoulli")
     assert_moments(totals, n * mean, n * covariance)
 
 
-@pytest.mark.parametrize("n", [1, 3, 20])
-def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n):
-    pi, sim, repetitions = some_policy(paper), Simulator.of(paper), 4000
-    stepped = episodes(sim, pi, stream(3), n * repetitions).reward.reshape(repetitions, n).sum(axis=1)
-    rng = stream(4)
-    counted = np.array([counts(sim, pi, rng, n).reward for _ in range(repetitions)])
-    assert stats.ks_2samp(stepped, counted).pvalue > UNLIKELY
+@pytest.mark.no_cover
+@pytest.mark.long
+@pytest.mark.parametrize(("n", "repetitions"), [(1, 4000), (3, 4000), (20, 6000)])
+def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n, repetitions):
+    played = episodes(Simulator.of(paper), some_policy(paper), stream(3), n * repetitions)
+    stepped = played.reward.reshape(repetitions, n).sum(axis=1)
+    assert stats.ks_2samp(stepped, [c.reward for c in counted("none", n, repetitions)]).pvalue > UNLIKELY
 
 
+@pytest.mark.no_cover
+@pytest.mark.long
 def test_visits_of_counting_have_the_exact_mean_and_covariance(paper):
-    pi, n, rng, sim = some_policy(paper), 7, stream(5), Simulator.of(paper)
-    drawn = np.array([counts(sim, pi, rng, n).visits.ravel() for _ in range(3000)]).T
+    pi, n = some_policy(paper), 20
+    drawn = np.array([c.visits.ravel() for c in counted("none", n, 6000)]).T
     q = occupancy(paper, Policy(pi)).ravel()
     together = np.zeros((27, 27))  # probability that one episode uses both cells
     for p, states, actions in all_paths(paper, pi):

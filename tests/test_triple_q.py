@@ -130,6 +130,7 @@ def test_a_damped_queue_is_that_of_the_plain_implementation():
     np.testing.assert_allclose(learner.learned.queue, Z, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_a_queue_that_swings_between_two_extremes_is_damped_until_it_settles():
     """Fast always or never differs by ten: undamped, one frame pushes the price far beyond the right one.
 
@@ -199,6 +200,7 @@ for preset in ("practical", "theory", "authors"):
 """
 
 
+@pytest.mark.long
 def test_compiled_and_interpreted_python_agree_to_the_bit(monkeypatch, tmp_path):
     folder = str(Path(__file__).parent)
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
@@ -233,6 +235,7 @@ def test_an_episode_driven_from_outside_is_the_compiled_one_to_the_bit(preset):
     assert digest(inside) == digest(outside)
 
 
+@pytest.mark.long
 def test_runs_on_threads_do_not_disturb_each_other():
     cmdp = small()
     sim = Source.of(cmdp).simulator
@@ -247,6 +250,7 @@ def test_runs_on_threads_do_not_disturb_each_other():
         assert list(pool.map(one, range(4))) == alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["paper/synthetic", "paper/grid"])
 def test_the_practical_preset_violates_nothing_on_average_and_loses_little(name):
     cmdp, K = envs.build(name), 100_000
@@ -260,6 +264,7 @@ def test_the_practical_preset_violates_nothing_on_average_and_loses_little(name)
     assert np.mean([x.regret for x in tallies]) <= 0.02 * K * cmdp.H
 
 
+@pytest.mark.long
 def test_the_recommended_policy_is_nearly_optimal_and_uses_the_optimal_actions():
     cmdp = envs.build("paper/synthetic")
     learner = TripleQ(Spec.of(cmdp, 300_000))
@@ -272,6 +277,7 @@ def test_the_recommended_policy_is_nearly_optimal_and_uses_the_optimal_actions()
     assert learner.multipliers[0] == pytest.approx(0.739, abs=0.1)
 
 
+@pytest.mark.long
 def test_without_constraints_it_finds_the_unconstrained_optimum():
     cmdp = small(0)
     learner = TripleQ(Spec.of(cmdp, 100_000))
@@ -288,6 +294,7 @@ def test_usage_counts_the_last_half_to_three_quarters_of_the_run():
         assert learner.usage().sum() == cmdp.H * counted
 
 
+@pytest.mark.long
 def test_an_impossible_bound_is_noticed():
     cmdp = small(slack=-0.2)
     learner = TripleQ(Spec.of(cmdp, 100_000))
@@ -299,6 +306,7 @@ def test_an_impossible_bound_is_noticed():
     assert "may be impossible" in said
 
 
+@pytest.mark.long
 def test_a_bound_that_is_met_is_not_warned_about():
     cmdp = small()
     learner = TripleQ(Spec.of(cmdp, 100_000))

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numba import config
 from numba import njit as njit
+from numba.extending import register_jitable
 
 from cmdpkit.errors import CmdpkitError
 
@@ -59,6 +60,9 @@ def _find_cache() -> None:
 _find_cache()
 compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
+# For functions that only compiled functions call. Numba then compiles no second form of them for calls from Python,
+# which takes as long as the first one. Python can call them too, and runs them uncompiled.
+embedded: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
@@ -102,20 +102,21 @@ def play(sim, meter, learned, c, rng, out):
 @compiled
 def chosen(learned, c, h, s, rng):
     """`choose`, for calls from outside."""
-    return choose(learned, c, h, s, rng)
+    return choose(learned, c, np.uint64(h), np.uint64(s), rng)
 
 
 @compiled
 def learn(learned, c, states, actions, signals, rng):
     """What `play` does with an episode, when it was played elsewhere."""
     for h in range(c.H):
-        ahead = h + ONE < c.H
-        s_next, a_next = (states[h + ONE], actions[h + ONE]) if ahead else (states[h], actions[h])
-        update(learned, c, h, states[h], actions[h], signals, h, s_next, a_next)
+        ahead = h + ONE if h + ONE < c.H else h
+        s, a, s_next, a_next = states[h], actions[h], states[ahead], actions[ahead]
+        # As unsigned numbers, like those of `play`, so that `update` is compiled for one kind of number only.
+        update(learned, c, h, np.uint64(s), np.uint64(a), signals, h, np.uint64(s_next), np.uint64(a_next))
     end_episode(learned, c, rng)
 
 
-@inlined
+@embedded
 def choose(learned, c, h, s, rng):
     """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
     i = np.uint64(h) * c.S + np.uint64(s)
@@ -124,7 +125,7 @@ def choose(learned, c, h, s, rng):
     return learned.best[i]
 
 
-@inlined
+@embedded
 def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where a_next follows."""
     i = np.uint64(h) * c.S + np.uint64(s)
@@ -150,7 +151,7 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
         _search(learned, c, i)
 
 
-@inlined
+@embedded
 def end_episode(learned, c, rng):
     """Add up the episode's totals; at the end of a frame, move the queues."""
     for n in range(len(c.bonus)):
@@ -192,7 +193,7 @@ def _end_frame(learned, c, rng):
         _break_ties(learned, c, rng)
 
 
-@inlined
+@embedded
 def _damped(learned, c, n, short):
     """What is added to queue n after a frame that fell `short` of its bound: less where frames swing widely around it.
 
@@ -206,7 +207,7 @@ def _damped(learned, c, n, short):
     return short / max(1.0, learned.swing[n] / c.steady)
 
 
-@inlined
+@embedded
 def _lift(learned, c, share):
     """Raise all values by a share of the run's lift; what gets above the ceiling starts afresh."""
     for h in range(c.H):
@@ -220,7 +221,7 @@ def _lift(learned, c, share):
                 learned.cells[j, n] = c.fresh[h, n] if lifted > c.ceiling[h, n] else lifted
 
 
-@inlined
+@embedded
 def _count(learned, c, doubled):
     """Count the frame's visits as usage; when the number of frames has doubled, the older half is dropped."""
     for j in range(np.uint64(len(learned.kept))):
@@ -240,7 +241,7 @@ def scan(learned, c):
         _search(learned, c, i)
 
 
-@inlined
+@embedded
 def _search(learned, c, i):
     """Find the best action of row i = h*S + s and the value of the runner-up; ties go to the lower action.
 
@@ -258,7 +259,7 @@ def _search(learned, c, i):
         learned.changed[0] = True
 
 
-@inlined
+@embedded
 def _break_ties(learned, c, rng):
     """Where several actions are best, take one at random."""
     for i in range(c.H * c.S):
@@ -276,7 +277,7 @@ def _break_ties(learned, c, rng):
         learned.changed[0] = True
 
 
-@inlined
+@embedded
 def _value(learned, c, j):
     """Q + sum_n Z_n / eta C_n of cell j."""
     value = learned.cells[j, 0]
