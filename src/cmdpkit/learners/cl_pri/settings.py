@@ -19,7 +19,7 @@ class CountsParams(Params):
     exploration_share: float = 0.3  # of the run that exploration may take
     deviations: float = 0.6  # per episode: deviations * (noise / loss) * sqrt(cells / k), at most 1/2
     growth: float = 1.2  # of the number of episodes from one plan to the next
-    repay_price: float = 50.0  # debts are repaid up to this price: units of reward per unit of utility, in unit scale
+    repay_price: float = 100.0  # debts are repaid up to this price: units of reward per unit of utility, in unit scale
     freeze: float = 0.8  # share of the run after which nothing new is tried
     hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
 

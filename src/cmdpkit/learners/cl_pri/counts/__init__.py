@@ -42,7 +42,7 @@ from cmdpkit.learners.cl_pri.counts.exploration import (
 )
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
 from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners.cl_pri.counts.plans import covering_plan, repaying_plan
+from cmdpkit.learners.cl_pri.counts.plans import covering_plan, margin_error, repaying_plan
 from cmdpkit.learners.cl_pri.counts.play import (
     Block,
     act,
@@ -276,7 +276,7 @@ class WithCounts(ClosedLoopPRI):
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
         if not self.spec.N:
             return best_plan(model, self.spec.rho)
-        z = error_quantile(self.params.delta / 3, self.spec.N)
+        z = error_quantile(margin_error(self.params.delta, self.table.K), self.spec.N)
         found = covering_plan(model, self.spec.rho, z, self._certificate_width())
         self.margin[...], self.uncovered[...] = found.margin, found.uncovered
         return found.plan

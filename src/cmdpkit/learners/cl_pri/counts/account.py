@@ -60,6 +60,7 @@ def account(learner: WithCounts) -> dict[str, Any]:
     return {
         "counts": "shared by all steps" if learner.T == 1 else "kept per step",
         "cells seen": f"{seen} of {learner.cells}",
+        "states reached": f"{_states(learner)} of {learner.spec.S}",
         "transitions seen": int(learner.memory.used[0]),
         "episodes of exploration": _explored(learner),
         "plans": learner.clock.plans,
@@ -68,6 +69,12 @@ def account(learner: WithCounts) -> dict[str, Any]:
         "stochastic decisions": _drawn(pi, reach),
         "actions in use that were tried least": _least_tried(learner, pi, reach),
     }
+
+
+def _states(learner: WithCounts) -> int:
+    """How many states were ever reached."""
+    per_state = learner.memory.visits.reshape(learner.T, learner.spec.S, -1).sum(axis=(0, 2))
+    return int((per_state > 0).sum())
 
 
 def _explored(learner: WithCounts) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
 
 MISSED = 1e-12  # shortfalls per episode up to this are rounding
+PREDICTED = 1e-9  # and so are shortfalls up to this in what a linear program predicts
 SAME = 1e-12  # rewards that differ by less are the same
 
 UNREACHED = (
@@ -35,6 +36,13 @@ TOO_DEAR = (
 )
 
 
+DEAR = 20.0  # a price above this, in unit scale, is worth a word
+PAID_DEARLY = (
+    "what is owed against {constraint} is repaid at a price of {price} of reward per unit; a lower repay_price would "
+    "leave such debts as they are"
+)
+
+
 def warnings_of(learner: WithCounts) -> tuple[str, ...]:
     """Bounds that were missed or cannot be promised, too few episodes, and a world that depends on the step."""
     clock, table, anytime = learner.clock, learner.table, learner.spec.anytime
@@ -45,19 +53,26 @@ def warnings_of(learner: WithCounts) -> tuple[str, ...]:
         said += _uncovered(learner)
     if clock.episode >= table.K or (anytime and clock.episode):
         said += _missed(learner)
+        dear = (learner.prices > DEAR) & (learner.prices <= learner.params.repay_price)
+        said += [
+            BoundWarning(PAID_DEARLY, int(n), price=float(learner.prices[n]), doubtful=False)
+            for n in np.flatnonzero(dear)
+        ]
     return (*said, *_too_little_seen(learner), *_changing(learner))
 
 
 def _unreached(learner: WithCounts) -> list[str]:
     """Bounds that the last plan could not meet."""
     short = learner.spec.rho - learner.predicted
-    return [BoundWarning(UNREACHED, int(n), by=float(short[n])) for n in np.flatnonzero(short > MISSED)]
+    return [BoundWarning(UNREACHED, int(n), by=float(short[n])) for n in np.flatnonzero(short > PREDICTED)]
 
 
 def _uncovered(learner: WithCounts) -> list[str]:
     """Bounds that the policy handed over may miss, as far as its own error goes."""
     short = learner.uncovered
-    return [BoundWarning(UNCOVERED, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > 0)]
+    return [
+        BoundWarning(UNCOVERED, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > PREDICTED)
+    ]
 
 
 def _missed(learner: WithCounts) -> list[str]:

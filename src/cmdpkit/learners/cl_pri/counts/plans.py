@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as thi
 UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never tried is taken to lose
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
+FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
 
@@ -31,6 +33,15 @@ def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float)
         if other.feasible and not dear.any():
             return other
     return plan
+
+
+def margin_error(delta: float, K: int) -> float:
+    """The probability with which the margin of the policy handed over may be too small, after K episodes.
+
+    It is a third of delta up to 10,000 episodes and falls with the square root of their number from then on: the margin
+    itself shrinks in the same way, so that a wider one costs less and less.
+    """
+    return delta / 3 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
 
 
 class HandOver(NamedTuple):
