@@ -2,6 +2,8 @@
 
     python -m bench closed_loop                            # 57 reserved problems, two seeds, 1,000 to 10,000 episodes
     python -m bench.closed_loop development 3000           # one length on the problems that settings were chosen on
+    python -m bench.closed_loop reserved 1e5 1e6           # longer ones; of 1e6 episodes, 16 problems
+    python -m bench.closed_loop development anytime 3000   # runs that were not told how long they would be
 
 Regret and the gap of the policy are shares of the range of values that policies can have.
 """
@@ -20,6 +22,7 @@ from bench._suite import problems
 
 LENGTHS = (1_000, 3_000, 10_000)
 SEEDS = 2
+LONG, FEW = 1_000_000, 16  # runs of so many episodes are measured on so many problems, the first of every family
 GOOD = 0.01  # of the range: a policy that keeps its bounds and lacks no more is good
 
 
@@ -31,19 +34,20 @@ class Outcome(NamedTuple):
     met: bool  # whether that policy keeps its bounds
 
 
-def measure(job: tuple[str, ck.CMDP, int, int]) -> Outcome:
-    name, cmdp, K, seed = job
+def measure(job: tuple[str, ck.CMDP, int, int, bool]) -> Outcome:
+    name, cmdp, K, seed, anytime = job
     span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
-    run = ck.learn(cmdp, "cl-pri", episodes=K, seed=seed)
+    run = ck.learn(cmdp, "cl-pri", seed=seed, **({"stop": K} if anytime else {"episodes": K}))
     short = [c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     realised = float(np.max(run.final("realised_violation"), initial=-np.inf))
     gap = (run.optimum - run.policy_value) / span
     return Outcome(name, run.regret / K / span, realised, gap, max(short, default=0.0) <= 1e-9)
 
 
-def line(half: str, K: int) -> str:
+def line(half: str, K: int, anytime: bool) -> str:
     """The figures of one length."""
-    jobs = [(name, cmdp, K, seed) for name, cmdp in problems(half) for seed in range(SEEDS)]
+    judged = problems(half)[: FEW if K >= LONG else None]
+    jobs = [(name, cmdp, K, seed, anytime) for name, cmdp in judged for seed in range(SEEDS)]
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(measure, jobs))
     regret, gap = (np.array([getattr(x, name) for x in found]) for name in ("regret", "gap"))
@@ -55,11 +59,13 @@ def line(half: str, K: int) -> str:
 
 
 def main(half: str = "reserved", *lengths: str) -> None:
-    print(f"{half} problems, {SEEDS} seeds each; regret and gap in % of the range of values")
+    told = ", anytime" if "anytime" in lengths else ""
+    print(f"{half} problems, {SEEDS} seeds each{told}; regret and gap in % of the range of values")
     print("| episodes | regret per episode, median (mean) | gap | realised violation <= 0 | bounds met | good |")
     print("|---|---|---|---|---|---|")
-    for K in [int(float(x)) for x in lengths] or LENGTHS:
-        print(line(half, K), flush=True)
+    anytime = "anytime" in lengths
+    for K in [int(float(x)) for x in lengths if x != "anytime"] or LENGTHS:
+        print(line(half, K, anytime), flush=True)
 
 
 if __name__ == "__main__":

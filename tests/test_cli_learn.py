@@ -172,3 +172,17 @@ def test_a_baseline_file_is_the_policy_that_a_safe_algorithm_begins_with(tmp_pat
     run = answer(*asked, "--baseline", str(file))["runs"][0]
     assert run["policy_value"] == pytest.approx(safe.value, abs=1e-9)
     assert run["unsafe_episodes"] == 0
+
+
+def test_a_run_that_was_stopped_by_a_rule_is_continued_in_its_folder(tmp_path):
+    learn_here = ("learn", "paper/synthetic", "--out", str(tmp_path))
+    begun = answer(*learn_here, "--stop", "400", "--seeds", "2")
+    assert [one["episodes"] for one in begun["runs"]] == [400, 400]
+    longer = answer(*learn_here, "--more", "300", "--seeds", "2")
+    assert [one["episodes"] for one in longer["runs"]] == [700, 700]
+    fresh = answer("learn", "paper/synthetic", "--stop", "7e2")["runs"][0]
+    fresh.pop("seconds")
+    assert fresh.items() <= longer["runs"][0].items()
+    assert "no run of cl-pri on queue" in run("learn", "queue", "--out", str(tmp_path), "--more", "10").output
+    both = run("learn", "queue", "--stop", "60s", "--episodes", "10")
+    assert both.exit_code == 2 and "only one of --episodes and --stop" in both.output

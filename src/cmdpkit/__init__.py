@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from cmdpkit.results.study import curve as curve
     from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
+    from cmdpkit.running.active import Progress as Progress
+    from cmdpkit.running.continuing import continue_run as continue_run
     from cmdpkit.running.importing import import_run as import_run
     from cmdpkit.running.learning import learn as learn
 
@@ -86,6 +88,8 @@ _HOME = {
     "records.store": ("load_record", "load_records", "save_record"),
     "results.study": ("Study", "compare", "curve", "slope"),
     "running.importing": ("import_run",),
+    "running.active": ("Progress",),
+    "running.continuing": ("continue_run",),
     "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

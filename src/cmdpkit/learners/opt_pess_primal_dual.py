@@ -111,8 +111,8 @@ class OptPessPrimalDual(Iterating):
         last = float(_tightening(spec.K, self.constants))
         if spec.N and last > self.margin / 2:
             self.notes = (
-                f"the tightening is still {last:.3g} in the last episode, more than half of the baseline's margin "
-                f"{self.margin:.3g}: the queues grow and the reward counts for little",
+                f"the tightening is still {last / self.margin:.0%} of the baseline's margin in the last episode, more "
+                "than half of it: the queues grow and the reward counts for little",
             )
         self._improve()
 

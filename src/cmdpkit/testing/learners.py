@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ class Case:
     seed: int = 0
     preset: str | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    anytime: bool = False  # whether the learner is not told how long the run is
 
     def learner(self, cmdp: CMDP | None = None, allowed: BoolArray | None = None, told: CMDP | None = None) -> Learner:
         """A new learner for a model; if it needs a safe policy, it is given that of the model `told`."""
@@ -80,7 +81,10 @@ class Case:
             safe = known_safe(ModelWorld(told or cmdp))
             offered = {"baseline": safe.pi, "baseline_utility": safe.utility, "slack": safe.slack}
             given = {name: offered[name] for name in self.kind.needs}
-        return self.kind(Spec.of(cmdp, self.episodes, allowed), preset=self.preset, **given, **self.params)
+        spec = Spec.of(cmdp, self.episodes, allowed)
+        if self.anytime:
+            spec = replace(spec, K=max(1, self.episodes // 6), anytime=True)
+        return self.kind(spec, preset=self.preset, **given, **self.params)
 
     def source(self, cmdp: CMDP | None = None) -> Source:
         """A world in which nothing was counted yet; regret is measured against 0."""
@@ -324,6 +328,21 @@ def _blind_run(case: Case, cmdp: CMDP, truth: CMDP) -> Played:
     return Played.of(learner, learner.run(case.source(cmdp), rng, case.episodes), rng)
 
 
+def it_does_the_same_where_nobody_knows_how_long(case: Case) -> None:
+    """A learner that says it can go on for any time keeps the promises about pieces, states and steps there too.
+
+    With some parameters it may refuse to do so.
+    """
+    open_ended = replace(case, anytime=True)
+    try:
+        if not case.kind.anytime or not open_ended.learner().anytime:
+            return
+    except CmdpkitError:
+        return
+    for check in (a_run_in_pieces_is_the_whole_run, it_continues_from_a_saved_state, run_does_what_single_steps_do):
+        check(open_ended)
+
+
 CHECKS: dict[str, Callable[[Case], None]] = {
     check.__name__: check
     for check in (
@@ -338,5 +357,6 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         run_does_what_single_steps_do,
         it_is_blind_to_what_it_has_not_seen,
         a_source_of_another_size_is_refused,
+        it_does_the_same_where_nobody_knows_how_long,
     )
 }

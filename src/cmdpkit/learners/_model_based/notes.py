@@ -25,8 +25,9 @@ def on_radius(spec: Spec, radius: float) -> tuple[str, ...]:
     if radius < NOTICEABLE:
         return ()
     return (
-        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which a reward or utility "
-        f"still has a radius of {radius:.2g} per step: the bounds will be missed by about as much",
+        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which the mean of "
+        f"a reward or utility is still uncertain by {radius:.0%} of its range: the bounds will be missed by about as "
+        "much in every step",
     )
 
 
@@ -36,5 +37,5 @@ def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
         return ()
     return (
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
-        f"{bonus:.3g}, more than a step can earn: values promise everything and mean little",
+        f"{bonus:.3g} times what a step can earn at most: values promise everything and mean little",
     )

@@ -51,7 +51,9 @@ class SafePlanner(Planner):
         """A note where even K visits of every pair leave more pessimism than the baseline's margin allows."""
         if pessimism < needed:
             return ()
+        H = self.spec.H
         return (
-            f"even after K = {self.spec.K} visits of a pair the utilities are lowered by {pessimism:.3g} an episode, "
-            f"and only {needed:.3g} would let it leave the baseline: it will be played throughout",
+            f"even after K = {self.spec.K} visits of a pair the utilities of an episode are lowered by "
+            f"{pessimism / H:.1%} of their largest possible range, and only {needed / H:.1%} would let it leave the "
+            "baseline: it will be played throughout",
         )

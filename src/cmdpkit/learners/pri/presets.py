@@ -222,17 +222,17 @@ def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:
     rounds = math.isqrt(p.K)
     radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
     said: list[str] = [
-        f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K = {eps:.3g}. Where the slack is smaller the "
-        "tightened problem is infeasible: then Compare keeps every action it tests, and refinement maximises the "
-        "smallest margin"
+        f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K, {eps / spec.H:.1%} of the largest total. Where the "
+        "slack is smaller the tightened problem is infeasible: then Compare keeps every action it tests, and "
+        "refinement maximises the smallest margin"
     ]
     for n in range(spec.N):
         if spec.rho[n] + eps > spec.H:
             template = "so tightened, {constraint} asks for more than the largest conceivable total"
             said.append(BoundWarning(template, n, doubtful=False))
     said.append(
-        f"Decomposition-Opt may miss these thresholds by rad_t = {sum(radii) / rounds:.2g} on average and "
-        f"{radii[-1]:.2g} in its last round, and does"
+        f"Decomposition-Opt may miss these thresholds by rad_t, {sum(radii) / rounds / spec.H:.1%} of the "
+        f"largest total on average and {radii[-1] / spec.H:.1%} in its last round, and does"
     )
     return said
 

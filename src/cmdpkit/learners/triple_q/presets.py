@@ -149,13 +149,13 @@ def notes(spec: Spec, preset: str) -> tuple[str, ...]:
     eps, bonus = tightening(spec), spec.H / 4 * math.sqrt(iota(spec))
     if spec.N and eps > spec.H:
         said.append(
-            f"the tightening eps = {eps:.3g} exceeds H = {spec.H}, the largest utility there is: the queues grow "
-            "without end and the reward counts for nothing"
+            f"the tightening eps is {eps / spec.H:.3g} times the largest total of a utility: the queues grow without "
+            "end and the reward counts for nothing"
         )
     if bonus > spec.H:
         said.append(
-            f"the bonus of a first visit is {bonus:.3g}, more than H = {spec.H}: in every frame, whatever is tried "
-            "first in a state looks best from then on"
+            f"the bonus of a first visit is {bonus / spec.H:.3g} times the largest total reward: in every frame, "
+            "whatever is tried first in a state looks best from then on"
         )
     log_K = 5 * math.log10(16 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / spec.H)
     if log_K > math.log10(spec.K):

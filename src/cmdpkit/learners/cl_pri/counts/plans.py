@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,23 +14,34 @@ MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as thi
 UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never tried is taken to lose
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
+FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
 
-def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray) -> Plan:
+def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float) -> Plan:
     """The best plan that meets the bounds and exceeds them by `repay` [N], or by part of it where that is dear.
 
     A target that is almost out of reach has prices that multiply all noise, so what raises the prices to more than
-    twice those of the bounds themselves is halved, and given up in the end.
+    twice those of the bounds themselves is halved, and given up in the end. At prices above `most` nothing is repaid.
     """
     plan = best_plan(model, rho)
     if not plan.feasible or not repay.any():
         return plan
     for part in (1.0, 0.5, 0.25, 0.125):
         other = best_plan(model, rho + part * repay)
-        if other.feasible and np.all(other.prices <= 2 * plan.prices + 0.05):
+        dear = (other.prices > 2 * plan.prices + 0.05) | ((other.prices > most) & (repay > 0))
+        if other.feasible and not dear.any():
             return other
     return plan
+
+
+def margin_error(delta: float, K: int) -> float:
+    """The probability with which the margin of the policy handed over may be too small, after K episodes.
+
+    It is a third of delta up to 10,000 episodes and falls with the square root of their number from then on: the margin
+    itself shrinks in the same way, so that a wider one costs less and less.
+    """
+    return delta / 3 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
 
 
 class HandOver(NamedTuple):
