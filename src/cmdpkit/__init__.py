@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from cmdpkit.errors import RunFailed as RunFailed
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
+    from cmdpkit.exact.logs.estimate import Estimate as Estimate
+    from cmdpkit.exact.logs.promise import NoPromise as NoPromise
+    from cmdpkit.exact.logs.promise import Promise as Promise
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
     from cmdpkit.exact.tradeoff import tradeoff as tradeoff
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from cmdpkit.experiments.execute import execute as execute
     from cmdpkit.experiments.experiment import Experiment as Experiment
     from cmdpkit.io.loading import load as load
+    from cmdpkit.io.logs import from_log as from_log
     from cmdpkit.io.models import read_model as read_model
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
@@ -62,6 +66,8 @@ _HOME = {
     "errors": ("CmdpkitError", "RoundingWarning", "RunFailed"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
+    "exact.logs.estimate": ("Estimate",),
+    "exact.logs.promise": ("NoPromise", "Promise"),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
     "experiments.execute": ("bench", "execute"),
@@ -69,6 +75,7 @@ _HOME = {
     "io.loading": ("load",),
     "learners.contract": ("Learner",),
     "learners.reload": ("reload_plan",),
+    "io.logs": ("from_log",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
