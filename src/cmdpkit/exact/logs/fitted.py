@@ -10,11 +10,12 @@ the process goes there and stays, and each signal is the smallest or the largest
 
 where x is the signal of a transition and V(s') the value of its next state, so
 
-    Var(W) = sum over rows of flow(row)^2 Var(y in the row) / visits(row)  +  Var(V(start)) / episodes.
+    Var(W) = sum over rows of flow(row)^2 Var(y in the row) / visits(row)  +  Var(V(start)) / episodes,
 
-This is the delta method. It counts that signal and next state of the same transition go together, and where steps share
-their counts, that one row acts at all steps. Few visits say little about a variance, so every row's own variance is
-mixed with the average of all transitions, which counts as `PSEUDO_VISITS` visits.
+without the last term for long-run averages, which forget the start. This is the delta method. It counts that signal and
+next state of the same transition go together, and where steps share their counts, that one row acts at all steps. Few
+visits say little about a variance, so every row's own variance is mixed with the average of all transitions, which
+counts as `PSEUDO_VISITS` visits.
 
 **Limits.** They use Student's quantile t with the degrees of freedom that Welch and Satterthwaite give for a sum of
 variances, so that a total that rests on a few visits gets wide limits. Totals of rare and costly events are skewed:
@@ -160,13 +161,14 @@ class Fitted:
         mixed = (self.visits * own + PSEUDO_VISITS * average) / (self.visits + PSEUDO_VISITS)
         shares = np.where(self.visits > 0, through**2 * mixed / n, 0.0)
         first = V[0][self.log.starts]
-        start = float(first.var()) / len(first)
+        start = 0.0 if self.log.criterion.kind == "average" else float(first.var()) / len(first)
         variance = float(shares.sum()) + start
         if variance == 0.0:
             return 0.0, 1.0, 0.0, shares.reshape(self.T, self.S, self.A)[:, :-1]
         freedom = variance**2 / (float((shares**2 / (n + PSEUDO_VISITS - 1)).sum()) + start**2 / len(first))
         third = float((((through / n)[self.row] * off) ** 3).sum())
-        third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
+        if start:
+            third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
         return variance**0.5, freedom, third / variance**1.5, shares.reshape(self.T, self.S, self.A)[:, :-1]
 
     def _worth(self, q: FloatArray, V: FloatArray, m: int) -> tuple[FloatArray, FloatArray]:
