@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.errors import RunFailed as RunFailed
+    from cmdpkit.exact.comparison import compare_policies as compare_policies
+    from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
     from cmdpkit.exact.logs.estimate import Estimate as Estimate
@@ -61,9 +63,12 @@ if TYPE_CHECKING:
     from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
     from cmdpkit.running.learning import learn as learn
+    from cmdpkit.simulate.distribution import exact_distribution as exact_distribution
+    from cmdpkit.simulate.distribution import simulate_policy as simulate_policy
 
 _HOME = {
     "errors": ("CmdpkitError", "RoundingWarning", "RunFailed"),
+    "exact.comparison": ("compare_policies", "explain"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
     "exact.logs.estimate": ("Estimate",),
@@ -88,6 +93,7 @@ _HOME = {
     "records.store": ("load_record", "load_records", "save_record"),
     "results.study": ("Study", "compare", "curve", "slope"),
     "running.learning": ("learn",),
+    "simulate.distribution": ("exact_distribution", "simulate_policy"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = {

@@ -1,8 +1,8 @@
 """What a single episode brings: the distribution of every total, by simulation, and exactly where totals are counted.
 
-Bounds hold on average. `simulate` plays many episodes of a policy, and says how totals spread. Where a signal is always a
-multiple of a unit (a cost in whole euros, jobs in a queue), `exact_distribution` carries the probabilities of all totals
-through the model instead: no chance is left.
+Bounds hold on average. `simulate_policy` plays many episodes of a policy, and says how totals spread. Where a signal is always
+a multiple of a unit (a cost in whole euros, jobs in a queue), `exact_distribution` carries the probabilities of all
+totals through the model instead, so that nothing is left to chance.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Simulation:
 
     def above(self, name: str, limit: float) -> Share:
         """Probability that the total of an episode exceeds a limit, with an interval of 95 % (Wilson's)."""
-        n, k = self.episodes, int((self._of(name) > limit).sum())
+        n, k = self.episodes, int((self._of(name) > limit + ON_GRID * max(1.0, abs(limit))).sum())
         centre, half = (k + Z * Z / 2) / (n + Z * Z), Z * math.sqrt(k * (n - k) / n + Z * Z / 4) / (n + Z * Z)
         return Share(k / n, max(centre - half, 0.0), min(centre + half, 1.0))
 
@@ -62,15 +62,15 @@ class Simulation:
         return list(self.totals.values())[index_of("total", list(self.totals), name)]
 
 
-def simulate(
+def simulate_policy(
     cmdp: CMDP, policy: Policy, episodes: int = 100_000, *, seed: int = 0, noise: Noise = "none"
 ) -> Simulation:
     """Play episodes of a policy in the model, and keep the totals of each.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.load("paper/synthetic")
-    >>> played = simulate(cmdp, ck.Policy.uniform(cmdp), 10_000)
-    >>> list(played.totals), abs(played.totals["reward"].mean() - 1.275) < 0.02
+    >>> played = simulate_policy(cmdp, ck.Policy.uniform(cmdp), 10_000)
+    >>> list(played.totals), bool(abs(played.totals["reward"].mean() - 1.275) < 0.02)
     (['reward', 'utility'], True)
     """
     cmdp.need_horizon("simulating episodes")
@@ -122,7 +122,7 @@ def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Dist
         return None
     mass = _carried(cmdp, policy.pi, counts, width)
     reached = np.flatnonzero(mass > 0)
-    return Distribution(low * cmdp.H + unit * reached, mass[reached])
+    return Distribution(np.asarray(low * cmdp.H + unit * reached, dtype=np.float64), mass[reached])
 
 
 def _unit(values: FloatArray) -> tuple[float | None, float]:
