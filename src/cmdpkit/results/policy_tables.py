@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, PolicyComparison
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
@@ -90,22 +91,22 @@ class Spread(NamedTuple):
     mean: float
     quantiles: tuple[float, ...]
     limit: float | None  # the bound on the mean, for a constraint
-    above: Share | None  # probability that one episode exceeds it
+    missed: Share | None  # probability that one episode misses it
     exact: float | None  # the same without chance, where totals are counted in units
 
 
 def spread_table(played: Simulation, policy: Policy) -> Table[Spread]:
-    """One row per total: mean, quantiles, and how often an episode exceeds the bound."""
-    bounds = {c.name: c.bound for c in played.cmdp.constraints}
-    rows = [_spread(played, policy, name, bounds.get(name)) for name in played.totals]
+    """One row per total: mean, quantiles, and how often an episode misses the bound."""
+    constraints = (None, *played.cmdp.constraints)
+    rows = [_spread(played, policy, name, c) for name, c in zip(played.totals, constraints, strict=True)]
     at = ("5 %", "25 %", "50 %", "75 %", "95 %")
     columns: list[Column[Spread]] = [
         Column("name", "total", "The reward or the constraint.", lambda x: x.name),
         Column("mean", "mean", "The mean over the episodes.", lambda x: x.mean, in_line, "right"),
         *(_quantile(i, name) for i, name in enumerate(at)),
         Column("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(number), "right"),
-        Column("above", "P(more)", "How often an episode exceeds the bound, with an interval of 95 %.",
-               lambda x: x.above, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
+        Column("missed", "episodes beyond it", "How often an episode misses the bound, with an interval of 95 %.",
+               lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
                data=lambda key, x: {key: None if x is None else x._asdict()}),
         Column("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds, "right"),
     ]  # fmt: skip
@@ -117,10 +118,13 @@ def _quantile(i: int, heading: str) -> Column[Any]:
     return Column(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i], in_line, "right")
 
 
-def _spread(played: Simulation, policy: Policy, name: str, limit: float | None) -> Spread:
+def _spread(played: Simulation, policy: Policy, name: str, c: Constraint | None) -> Spread:
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
-    if limit is None:
+    if c is None:
         return Spread(name, mean, quantiles, None, None, None)
-    exact = exact_distribution(played.cmdp, policy, name)
-    above = None if exact is None else exact.above(limit)
-    return Spread(name, mean, quantiles, limit, played.above(name, limit), above)
+    counted = exact_distribution(played.cmdp, policy, c.name)
+    if c.sense == "at_most":
+        exact = None if counted is None else counted.above(c.bound)
+        return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)
+    exact = None if counted is None else counted.below(c.bound)
+    return Spread(name, mean, quantiles, c.bound, played.below(name, c.bound), exact)

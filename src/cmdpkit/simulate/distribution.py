@@ -1,8 +1,8 @@
 """What a single episode brings: the distribution of every total, by simulation, and exactly where totals are counted.
 
-Bounds hold on average. `simulate_policy` plays many episodes of a policy, and says how totals spread. Where a signal is always
-a multiple of a unit (a cost in whole euros, jobs in a queue), `exact_distribution` carries the probabilities of all
-totals through the model instead, so that nothing is left to chance.
+Bounds hold on average. `simulate_policy` plays many episodes of a policy, and says how totals spread. Where a signal is
+always a multiple of a unit (a cost in whole euros, jobs in a queue), `exact_distribution` carries the probabilities of
+all totals through the model instead, so that nothing is left to chance.
 """
 
 from __future__ import annotations
@@ -54,7 +54,14 @@ class Simulation:
 
     def above(self, name: str, limit: float) -> Share:
         """Probability that the total of an episode exceeds a limit, with an interval of 95 % (Wilson's)."""
-        n, k = self.episodes, int((self._of(name) > limit + ON_GRID * max(1.0, abs(limit))).sum())
+        return self._share(int((self._of(name) > limit + _rounding(limit)).sum()))
+
+    def below(self, name: str, limit: float) -> Share:
+        """Probability that the total of an episode falls short of a limit, with an interval of 95 % (Wilson's)."""
+        return self._share(int((self._of(name) < limit - _rounding(limit)).sum()))
+
+    def _share(self, k: int) -> Share:
+        n = self.episodes
         centre, half = (k + Z * Z / 2) / (n + Z * Z), Z * math.sqrt(k * (n - k) / n + Z * Z / 4) / (n + Z * Z)
         return Share(k / n, max(centre - half, 0.0), min(centre + half, 1.0))
 
@@ -94,7 +101,16 @@ class Distribution(NamedTuple):
 
     def above(self, limit: float) -> float:
         """Probability that the total of an episode exceeds a limit."""
-        return float(self.probabilities[self.totals > limit + ON_GRID * max(1.0, abs(limit))].sum())
+        return float(self.probabilities[self.totals > limit + _rounding(limit)].sum())
+
+    def below(self, limit: float) -> float:
+        """Probability that the total of an episode falls short of a limit."""
+        return float(self.probabilities[self.totals < limit - _rounding(limit)].sum())
+
+
+def _rounding(limit: float) -> float:
+    """Totals may miss a number that they should be equal to by this much."""
+    return ON_GRID * max(1.0, abs(limit))
 
 
 def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Distribution | None:
