@@ -1,8 +1,10 @@
 """Does the log contradict that all steps behave alike? If it does not, steps may share their counts.
 
 The steps are cut into four groups. For every state and action, Pearson's statistic compares how often each next state
-follows in the groups, and an analysis of variance compares the means of the signals. All of these are added up. If the
-steps are alike, the sum has approximately a chi-squared distribution with as many degrees of freedom as comparisons.
+follows in the groups, and an analysis of variance compares the means of each signal. Each kind of statistic is added
+up over the states and actions. If the steps are alike, such a sum has approximately a chi-squared distribution with as
+many degrees of freedom as comparisons. Signals and next states of the same transition may go together, so the smallest
+p-value of the kinds is taken, times their number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ ROUNDING = 1e-9  # relative difference of equal means
 class Homogeneity(NamedTuple):
     """The result of the test."""
 
-    p: float  # probability of a statistic as large as this one, if all steps behave alike
-    comparisons: int  # degrees of freedom
+    p: float  # bound on the probability of statistics as large as these, if all steps behave alike
+    comparisons: int  # degrees of freedom of all statistics
 
     @property
     def contradicted(self) -> bool:
@@ -39,15 +41,15 @@ def homogeneity(log: Log) -> Homogeneity:
     group = np.minimum(log.step * GROUPS // H, GROUPS - 1)
     cell = log.s * log.A + log.a
     order = np.argsort(cell, kind="stable")
-    statistic, freedom = 0.0, 0
+    sums = np.zeros((2 + log.N, 2))  # statistic and degrees of freedom of the next states, the reward, each signal
     for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
         inner = members[log.step[members] < H - 1]  # the next state after the last step does not matter
-        found = [_moves(log.s_next[inner], group[inner])] + [_means(x[members], group[members]) for x in log.x]
-        statistic += sum(value for value, _ in found)
-        freedom += sum(comparisons for _, comparisons in found)
-    if np.isinf(statistic):
-        return Homogeneity(0.0, freedom)
-    return Homogeneity(float(chdtrc(freedom, statistic)) if freedom else 1.0, freedom)
+        sums += [_moves(log.s_next[inner], group[inner]), *(_means(x[members], group[members]) for x in log.x)]
+    compared = sums[sums[:, 1] > 0]
+    if not len(compared):
+        return Homogeneity(1.0, 0)
+    p = [0.0 if np.isinf(statistic) else float(chdtrc(freedom, statistic)) for statistic, freedom in compared]
+    return Homogeneity(min(1.0, len(p) * min(p)), int(compared[:, 1].sum()))
 
 
 def _moves(s_next: IntArray, group: IntArray) -> tuple[float, int]:
