@@ -9,6 +9,6 @@ them, and belong to one run. Signals are in unit scale, between 0 and 1 per step
 single episodes are in the user's units.
 
 Other rooms may import `Simulator`, `reset` and `step`; `Meter`, `watch`, `watch_policy` and `collect`, with `Tally` and
-`Sums` for what it has counted; `stream`, `Stream` and `uniform`; everything in `distribution`. A learner must not read the arrays of a simulator or a
-meter.
+`Sums` for what it has counted; `stream`, `Stream` and `uniform`; everything in `distribution`. A learner must not read
+the arrays of a simulator or a meter.
 """

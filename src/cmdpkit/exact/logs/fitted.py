@@ -171,6 +171,12 @@ class Fitted:
             third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
         return variance**0.5, freedom, third / variance**1.5, shares.reshape(self.T, self.S, self.A)[:, :-1]
 
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """Every row with each of its next states, as row * S + state, and which of them each transition is."""
+        pairs, pair = np.unique(self.row * self.S + self.log.s_next, return_inverse=True)
+        return pairs, pair
+
     def _worth(self, q: FloatArray, V: FloatArray, m: int) -> tuple[FloatArray, FloatArray]:
         """The flow through each row, and what each recorded transition is worth: signal and value of the next state.
 
@@ -186,7 +192,7 @@ class Fitted:
         through = flat.sum(axis=0)
         used = through > NO_FLOW
         weights = np.where(used, flat / np.where(used, through, 1.0), 1 / len(q))
-        pairs, pair = np.unique(self.row * self.S + log.s_next, return_inverse=True)
+        pairs, pair = self._pairs
         worth = np.zeros(len(pairs))
         for h in range(len(q)):
             worth += weights[h, pairs // self.S] * ahead[h, pairs % self.S]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.source import read_text, suffix_of
 from cmdpkit.model.validate import nearest
@@ -58,8 +60,11 @@ class LogTable:
 
     def numbers(self, name: str, mistakes: Mistakes) -> list[float]:
         """A column of finite numbers."""
+        column = self.columns[name]
+        if all(type(x) is float for x in column) and np.isfinite(column).all():
+            return column
         found = []
-        for i, value in enumerate(self.columns[name]):
+        for i, value in enumerate(column):
             number = self._number(value)
             if number is None:
                 mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number")
@@ -86,16 +91,26 @@ class LogTable:
 
     def names(self, name: str, mistakes: Mistakes) -> list[Any]:
         """A column of names: values that can be compared; None where a cell is empty."""
-        values = [_name(x) for x in self.columns[name]]
-        for i, value in enumerate(values):
-            try:
-                hash(value)
-            except TypeError:
-                mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a name, a number or a tuple")
-                values[i] = None
-        if self.text and all(x is None or _WHOLE.fullmatch(x) for x in values):
-            values = [None if x is None else int(x) for x in values]
-        return values
+        column = self.columns[name]
+        try:
+            known = {x: _name(x) for x in set(column)}
+        except TypeError:  # some value cannot be compared: find out where
+            for i, value in enumerate(column):
+                if not _hashable(value):
+                    expected = "expected a name, a number or a tuple"
+                    mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, {expected}")
+            return [None] * len(column)
+        if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
+            known = {x: None if value is None else int(value) for x, value in known.items()}
+        return [known[x] for x in column]
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _name(value: Any) -> Any:
