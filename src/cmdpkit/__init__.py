@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from cmdpkit.errors import InputWarning as InputWarning
     from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.errors import RunFailed as RunFailed
+    from cmdpkit.exact.comparison import compare_policies as compare_policies
+    from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
+    from cmdpkit.exact.logs.estimate import Estimate as Estimate
+    from cmdpkit.exact.logs.promise import NoPromise as NoPromise
+    from cmdpkit.exact.logs.promise import Promise as Promise
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
     from cmdpkit.exact.tradeoff import tradeoff as tradeoff
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.interchange import read_explicit as read_explicit
     from cmdpkit.io.interchange import write_explicit as write_explicit
     from cmdpkit.io.loading import load as load
+    from cmdpkit.io.logs import from_log as from_log
     from cmdpkit.io.models import read_model as read_model
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
@@ -63,11 +69,16 @@ if TYPE_CHECKING:
     from cmdpkit.running.continuing import continue_run as continue_run
     from cmdpkit.running.importing import import_run as import_run
     from cmdpkit.running.learning import learn as learn
+    from cmdpkit.simulate.distribution import exact_distribution as exact_distribution
+    from cmdpkit.simulate.distribution import simulate_policy as simulate_policy
 
 _HOME = {
     "errors": ("CmdpkitError", "InputWarning", "RoundingWarning", "RunFailed"),
+    "exact.comparison": ("compare_policies", "explain"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
+    "exact.logs.estimate": ("Estimate",),
+    "exact.logs.promise": ("NoPromise", "Promise"),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
     "experiments.execute": ("bench", "execute"),
@@ -76,6 +87,7 @@ _HOME = {
     "learners.contract": ("Learner",),
     "learners.reload": ("reload_plan",),
     "io.interchange": ("read_explicit", "write_explicit"),
+    "io.logs": ("from_log",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
@@ -91,6 +103,7 @@ _HOME = {
     "running.active": ("Progress",),
     "running.continuing": ("continue_run",),
     "running.learning": ("learn",),
+    "simulate.distribution": ("exact_distribution", "simulate_policy"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = {

@@ -13,6 +13,8 @@ random numbers or touches files, and models are never changed. In the order of t
     infeasible        what to tell the user if no policy meets all bounds
     solver            `solve`, which puts all of these together
     ranges, diagnosis, tradeoff   how far bounds can be moved, and what each of them costs
+    comparison        given policies beside the optimum, and why the optimum decides as it does
+    logs/             a model from a log of past decisions, and policies that can be promised from it
 
 Other rooms import `solve_fully` (`solve`, which catches Ctrl-C, is for users), `diagnose`, `tradeoff` and what they
 return; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.

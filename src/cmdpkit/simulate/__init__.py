@@ -2,13 +2,13 @@
 
 What enters: a `CMDP`. What leaves: a `Simulator`, the arrays that the compiled functions `reset` and `step` read; a
 `Meter`, which adds up exact regret and violation of the policies it is shown; and random numbers, as a stream that the
-caller owns.
+caller owns. `simulate_policy` and `exact_distribution` say how the totals of single episodes of a policy spread.
 
 A `Simulator` is read-only and may be shared by threads. A `Meter` and a stream are changed by every call that is given
-them, and belong to one run. Signals are in unit scale, between 0 and 1 per step; the meter's sums are in the user's
-units.
+them, and belong to one run. Signals are in unit scale, between 0 and 1 per step; the meter's sums and the totals of
+single episodes are in the user's units.
 
 Other rooms may import `Simulator`, `reset` and `step`; `Meter`, `watch`, `watch_policy` and `collect`, with `Tally` and
-`Sums` for what it has counted; `stream`, `Stream` and `uniform`. A learner must not read the arrays of a simulator or a
-meter.
+`Sums` for what it has counted; `stream`, `Stream` and `uniform`; everything in `distribution`. A learner must not read
+the arrays of a simulator or a meter.
 """

@@ -1,0 +1,120 @@
+"""Verbs for given policies: `evaluate`, `compare`, `simulate`, `explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cmdpkit.cli.app import Json, Model, Tables, app, examples
+from cmdpkit.cli.terminal import busy, say, say_json, say_tables
+from cmdpkit.errors import CmdpkitError
+
+if TYPE_CHECKING:
+    from cmdpkit.model.cmdp import CMDP
+    from cmdpkit.model.policy import Policy
+
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
+
+
+@app.command(epilog=examples("evaluate queue plan.csv", "evaluate queue plan.csv --json"))
+def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
+    """What a policy is worth, exactly: its totals, which bounds it meets, and what it loses against the optimum."""
+    _compared(model, [policy], table, as_json)
+
+
+@app.command(epilog=examples("compare queue plan.csv rule.csv"))
+def compare(
+    model: Model,
+    policies: Annotated[list[Path], typer.Argument(metavar="POLICY...", help="Policy files (.csv, .json or .npz).")],
+    table: Tables = None,
+    as_json: Json = False,
+) -> None:
+    """Policies and the optimum side by side, where they decide otherwise, and what each difference costs."""
+    _compared(model, policies, table, as_json)
+
+
+@app.command(epilog=examples("simulate queue", "simulate queue --policy plan.csv --episodes 1000000"))
+def simulate(
+    model: Model,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random numbers.")] = 0,
+    table: Tables = None,
+    as_json: Json = False,
+) -> None:
+    """What single episodes bring: how every total spreads, and how often it exceeds its bound."""
+    import cmdpkit as ck
+    from cmdpkit.results.policy_tables import spread_table
+    from cmdpkit.results.text import policies as show
+
+    cmdp = ck.load(model)
+    cmdp.need_horizon("simulating episodes")
+    with busy("playing"):
+        plan = ck.solve(cmdp).policy if policy is None else _read(cmdp, policy)
+        played = ck.simulate_policy(cmdp, plan, episodes, seed=seed)
+    if as_json:
+        say_json({"env": model, "episodes": episodes, "seed": seed, "totals": spread_table(played, plan).data()})
+    elif table is not None:
+        say_tables([spread_table(played, plan)], table)
+    else:
+        say(show.simulation(model, played, plan))
+
+
+@app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))
+def explain(
+    model: Model,
+    state: Annotated[str, typer.Argument(metavar="STATE", help="The name of a state.")],
+    step: Annotated[int, typer.Option(min=1, help="The step, from 1.")] = 1,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
+    ] = None,
+    table: Tables = None,
+    as_json: Json = False,
+) -> None:
+    """Why this action? What every action in a state is worth at the prices of the bounds, and what the others lose."""
+    import cmdpkit as ck
+    from cmdpkit.results.policy_tables import option_table
+    from cmdpkit.results.text import policies as show
+
+    cmdp = ck.load(model)
+    found = ck.explain(cmdp, state, step, None if policy is None else _read(cmdp, policy))
+    if as_json:
+        facts = {"env": model, "step": found.step, "state": found.state, "reach": found.reach, "why": found.why}
+        say_json({**facts, "prices": found.prices.tolist(), "actions": option_table(found).data()})
+    elif table is not None:
+        say_tables([option_table(found)], table)
+    else:
+        say(show.explanation(found))
+
+
+def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
+    import cmdpkit as ck
+    from cmdpkit.results.policy_tables import difference_table, judged_table
+    from cmdpkit.results.text import policies as show
+
+    cmdp = ck.load(model)
+    names = [path.stem for path in files]
+    called = names if len(set(names)) == len(names) else [str(path) for path in files]
+    if len(set(called)) < len(called):
+        raise CmdpkitError("a policy file is given twice")
+    with busy("solving"):
+        found = ck.compare_policies(cmdp, {name: _read(cmdp, path) for name, path in zip(called, files, strict=True)})
+    if as_json:
+        rows = {"policies": judged_table(found).data(), "differences": difference_table(found.differences).data()}
+        say_json({"env": model, "optimum": found.optimum.value, **rows})
+    elif table is not None:
+        say_tables([judged_table(found), difference_table(found.differences)], table)
+    else:
+        say(show.comparison(found))
+
+
+def _read(cmdp: CMDP, path: Path) -> Policy:
+    """The policy in a file; a stationary one is repeated where the model has a horizon."""
+    import cmdpkit as ck
+
+    policy = ck.read_policy(path)
+    return policy.repeated(cmdp.H) if policy.is_stationary and not cmdp.criterion.stationary else policy

@@ -1,0 +1,205 @@
+"""Policies beside the optimum: what they are worth, where they decide otherwise, what that costs, and why.
+
+At the prices lam of the optimum, every decision has a worth in one currency: Q[h, s, a] is the most that reward plus
+priced utilities can still add up to after action a, and V[h, s] = max_a Q[h, s, a]. For any policy pi,
+
+    (v* - v) + lam . (w* - w) = sum over h, s, a of Prob_pi(s_h = s, a_h = a) (V[h, s] - Q[h, s, a])
+
+exactly, with w the utilities (an "at most" total counts negatively). Each term is what one decision of the policy
+costs, and a policy that costs nothing and meets its bounds, those that have a price without any slack, is optimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import action_values, evaluate, occupancy
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import Name, is_int
+
+NO_COST = 1e-9  # of the value's size: a smaller cost is rounding
+
+
+class Judged(NamedTuple):
+    """A policy with its exact totals."""
+
+    name: str
+    value: float
+    utilities: FloatArray  # [N], totals of the constraints' signals
+    met: tuple[bool, ...]  # whether each bound is met
+    below: float  # optimal value less this one; negative only if a bound is broken
+    priced: float  # the same, plus what its utilities fall short of the optimum's, at the optimum's prices
+
+
+class Difference(NamedTuple):
+    """A decision of a policy that costs something."""
+
+    name: str  # of the policy
+    step: int  # from 1
+    state: Name
+    does: Mapping[Name, float]  # probabilities of its actions
+    optimum: Mapping[Name, float]  # those of the optimum
+    reach: float  # probability that the policy gets there
+    cost: float  # what the decision costs per episode, at the optimum's prices
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyComparison:
+    """Several policies beside the optimum."""
+
+    optimum: Solution
+    policies: tuple[Judged, ...]
+    differences: tuple[Difference, ...]  # the dearest first; empty without a horizon
+
+
+def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyComparison:
+    """Several policies and the optimum side by side, where they differ, and what each difference costs.
+
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
+    >>> found = compare_policies(cmdp, {"always rest": ck.Policy([[[0, 1]], [[0, 1]]])})
+    >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
+    (0.0, (True,), 0.5)
+    """
+    found = solve(cmdp)
+    judged, differences = [], []
+    for name, policy in policies.items():
+        values = evaluate(cmdp, policy)
+        signed = cmdp.signs * (found.utilities - values.w)
+        below = found.value - values.v
+        met = tuple(bool(x) for x in cmdp.signs * values.w - cmdp.rho >= -found.tolerance)
+        judged.append(Judged(name, values.v, values.w, met, below, below + float(found.shadow_prices @ signed)))
+        if not cmdp.criterion.stationary:
+            differences += _differences(found, name, policy)
+    return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
+
+
+def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]:
+    """The decisions of a policy that cost something."""
+    cmdp = found.cmdp
+    Q, V = priced_values(cmdp, found.shadow_prices)
+    q = occupancy(cmdp, policy)
+    cost = (q * np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)).sum(axis=-1)
+    rounding = NO_COST * max(1.0, abs(found.value))
+    reach = q.sum(axis=-1)
+    return [
+        Difference(
+            name,
+            int(h) + 1,
+            cmdp.states[int(s)],
+            _odds(policy, cmdp, int(h), int(s)),
+            _odds(found.policy, cmdp, int(h), int(s)),
+            float(reach[h, s]),
+            float(cost[h, s]),
+        )
+        for h, s in np.argwhere(cost > rounding)
+    ]
+
+
+def _odds(policy: Policy, cmdp: CMDP, h: int, s: int) -> dict[Name, float]:
+    row = policy.pi[h, s]
+    return {cmdp.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row > NEGLIGIBLE)}
+
+
+def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Q [H, S, A] and V [H+1, S] of the best policy for reward plus utilities at prices [N]; -inf without an action."""
+    c, (T, S, A) = cmdp.compact, cmdp.kernel.shape
+    rows = sparse.csr_array((c.prob, c.successors, c.indptr), shape=(T * S * A, S))
+    steps = [rows[t * S * A : (t + 1) * S * A] for t in range(T)]
+    Q, V = np.empty((cmdp.H, S, A)), np.zeros((cmdp.H + 1, S))
+    for h in range(cmdp.H - 1, -1, -1):
+        signal = c.r[h % len(c.r)] + np.tensordot(prices, c.g[:, h % c.g.shape[1]], 1)
+        ahead = (steps[h % T] @ V[h + 1]).reshape(S, A)
+        Q[h] = np.where(c.allowed[h % len(c.allowed)], signal + ahead, -np.inf)
+        V[h] = Q[h].max(axis=-1)
+    return Q, V
+
+
+class Option(NamedTuple):
+    """An action in a state, and what comes of it if the optimum is followed afterwards."""
+
+    action: Name
+    probability: float  # with which the explained policy takes it
+    value: float  # expected reward from here on
+    utilities: FloatArray  # [N], expected totals of the constraints' signals from here on
+    priced: float  # value plus utilities at the prices of the bounds
+    loses: float  # against the best action, at these prices
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a policy does what it does in a state at a step."""
+
+    cmdp: CMDP
+    step: int  # from 1
+    state: Name
+    reach: float  # probability that the policy gets there
+    prices: FloatArray  # [N], of the bounds
+    options: tuple[Option, ...]  # the best at these prices first
+
+    @property
+    def why(self) -> str:
+        """The reason in a sentence."""
+        best = self.options[0]
+        taken = [x for x in self.options if x.probability > NEGLIGIBLE]
+        if len(taken) > 1 and all(x.loses <= NO_COST * max(1.0, abs(x.priced)) for x in taken):
+            names = " and ".join(quoted(x.action) for x in taken)
+            return f"{names} are equally good at the prices of the bounds; the policy draws so that the bounds are met"
+        if len(self.options) == 1:
+            return f"{quoted(best.action)} is the only action there is"
+        if taken[0].action == best.action:
+            second = self.options[1]
+            return f"{quoted(best.action)} is worth {second.loses:.6g} more than {quoted(second.action)}, the next best"
+        return f"{quoted(taken[0].action)} is not the best action there: it loses {taken[0].loses:.6g} against the best"
+
+
+def explain(cmdp: CMDP, state: Name, step: int, policy: Policy | None = None) -> Explanation:
+    """Why the optimum, or another policy, does what it does in a state at a step (from 1).
+
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
+    >>> sorted((x.action, abs(round(x.loses, 6))) for x in explain(cmdp, state=1, step=2).options)
+    [(1, 0.0), (2, 0.0)]
+    """
+    cmdp.need_horizon("explaining a decision")
+    if not is_int(step) or not 1 <= step <= cmdp.H:
+        raise CmdpkitError(f"step is {quoted(step)}, expected a whole number from 1 to {cmdp.H}")
+    found = solve(cmdp)
+    h, s = int(step) - 1, cmdp.state_index(state)
+    shown = found.policy if policy is None else policy
+    reach = float(occupancy(cmdp, shown)[h, s].sum())
+    Q, V = priced_values(cmdp, found.shadow_prices)
+    best = Policy.of(cmdp, _greedy(Q, found.policy.pi))
+    signals = (cmdp.compact.r, *cmdp.compact.g)
+    totals = np.array([action_values(cmdp, x, best.pi)[0][h, s] for x in signals])
+    options = [
+        Option(
+            cmdp.action_names[int(a)],
+            float(shown.pi[h, s, a]),
+            float(totals[0, a]),
+            cmdp.signs * totals[1:, a] + 0.0,
+            float(Q[h, s, a]),
+            float(V[h, s] - Q[h, s, a]),
+        )
+        for a in np.flatnonzero(cmdp.actions[h, s])
+    ]
+    ordered = tuple(sorted(options, key=lambda x: (x.loses, -x.probability)))
+    return Explanation(cmdp, int(step), cmdp.states[s], reach, found.shadow_prices, ordered)
+
+
+def _greedy(Q: FloatArray, pi: FloatArray) -> FloatArray:
+    """The optimum's own decisions where they are best at the prices, and a best action elsewhere (never reached)."""
+    best = Q.max(axis=-1, keepdims=True)
+    good = (best - 1e-7 * np.maximum(1.0, np.abs(best)) <= Q).astype(float)
+    kept = (pi * (1 - good)).sum(axis=-1, keepdims=True) <= NEGLIGIBLE
+    first = (np.arange(Q.shape[-1]) == Q.argmax(axis=-1)[..., None]).astype(float)
+    return np.where(kept, pi, first)

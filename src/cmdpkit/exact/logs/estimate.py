@@ -1,0 +1,132 @@
+"""What a log of past decisions says, for users: a model, its coverage, and policies that can be promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.logs.coverage import Coverage, coverage
+from cmdpkit.exact.logs.fitted import Fitted, plug_in
+from cmdpkit.exact.logs.homogeneity import homogeneity
+from cmdpkit.exact.logs.log import Log
+from cmdpkit.exact.logs.promise import Promise, Range, promised, range_of, usual_actions
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.transitions import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The totals that a policy would have had, as far as the log can tell."""
+
+    confidence: float
+    value: Range
+    utilities: tuple[Range, ...]
+    unknown: float  # probability that the policy does something that the log does not know
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What a log of past decisions says; made by `from_log`."""
+
+    log: Log
+    stationary: bool  # whether all steps share their counts
+    notes: tuple[str, ...]  # what the log suggests, and what had to be assumed
+
+    @property
+    def T(self) -> int:
+        """Steps with counts of their own: 1 if all share theirs."""
+        return 1 if self.stationary else int(self.log.criterion.horizon or 1)
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes in the log."""
+        return self.log.episodes
+
+    @cached_property
+    def visits(self) -> IntArray:
+        """[T, S, A]: how often every action was recorded."""
+        return self.log.visits(self.T)
+
+    @cached_property
+    def cmdp(self) -> CMDP:
+        """The plug-in model: shares and means of the log. Actions that were never tried in a state do not exist in it.
+
+        States where no action was recorded keep one, which stays there and signals nothing.
+        """
+        log, T = self.log, self.T
+        allowed = self.visits > 0
+        usual = usual_actions(log, T)
+        t, s = np.nonzero(~allowed.any(axis=-1))
+        allowed[t, s, usual[t, s]] = True
+        return plug_in(log, T, allowed)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """What was never tried, and where the best policy of the plug-in model rests on few visits."""
+        return coverage(self.log, self.T, self.cmdp)
+
+    def evaluate(self, policy: Policy, confidence: float = 0.95) -> Evaluation:
+        """The totals that a policy would have had, each with an interval of this confidence.
+
+        The policy may be any that was fixed without looking at this log, also one that the log never followed.
+        """
+        _check(confidence)
+        check_fits(self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool)), policy)
+        totals, unknown = Fitted(self.log, self.T).totals(policy.pi)
+        ranges = [range_of(x, confidence) for x in totals]
+        return Evaluation(confidence, ranges[0], tuple(ranges[1:]), unknown)
+
+    def solve(self, confidence: float = 0.95) -> Promise:
+        """A policy whose true totals meet the bounds with this probability, as good as the log allows.
+
+        `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It says which bound is the trouble, and
+        which data would help most.
+        """
+        _check(confidence)
+        return promised(self.log, self.T, self.cmdp, confidence)
+
+    def __repr__(self) -> str:
+        return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
+
+
+def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
+    """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
+    notes: list[str] = []
+    judged = log.criterion
+    if judged.horizon is not None:
+        notes += _unfinished(log, judged.horizon)
+        found = homogeneity(log)
+        if stationary and found.contradicted:
+            notes.append(
+                f"the log contradicts that all steps behave alike (p = {found.p:.2g}): stationary=False counts each "
+                "step for itself"
+            )
+        elif not stationary and not asked and found.comparisons and not found.contradicted:
+            notes.append(
+                f"the log does not contradict that all steps behave alike (p = {found.p:.2g}): with stationary=True "
+                "they share their counts, and the same log says much more"
+            )
+    return Estimate(log, stationary, tuple(notes))
+
+
+def _unfinished(log: Log, horizon: int) -> list[str]:
+    """A note on episodes that end early in a state from which others went on."""
+    last = np.ones(len(log.episode), dtype=bool)
+    last[:-1] = np.diff(log.episode) != 0
+    cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum())
+    if not cut:
+        return []
+    return [
+        f"{cut:,} of {log.episodes:,} episodes end before step {horizon} in a state where other decisions were "
+        "recorded; they are taken as cut off there, which is right only if what cut them off has nothing to do with "
+        "what would have followed"
+    ]
+
+
+def _check(confidence: float) -> None:
+    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1:
+        raise CmdpkitError(f"confidence is {quoted(confidence)}, expected a number from 0.5 to below 1, such as 0.95")

@@ -1,0 +1,279 @@
+"""The model that a log suggests, the totals of policies in it, and the standard errors of those totals.
+
+**Model.** Every state and action (at every step, unless the steps share their counts) has a row: the shares of its next
+states and the means of its signals in the log. Where the log has no such row, an additional state stands for "unknown":
+the process goes there and stays, and each signal is the smallest or the largest of the log, whichever is asked for.
+
+**Errors.** A total W of a fixed policy is a smooth function of the rows. To first order, their errors move it by
+
+    dW = sum over rows of  flow(row) * (mean over the row's transitions of y  -  its expectation),   y = x + V(s'),
+
+where x is the signal of a transition and V(s') the value of its next state, so
+
+    Var(W) = sum over rows of flow(row)^2 Var(y in the row) / visits(row)  +  Var(V(start)) / episodes,
+
+without the last term for long-run averages, which forget the start. This is the delta method. It counts that signal and
+next state of the same transition go together, and where steps share their counts, that one row acts at all steps. Few
+visits say little about a variance, so every row's own variance is mixed with the average of all transitions, which
+counts as `PSEUDO_VISITS` visits.
+
+**Limits.** They use Student's quantile t with the degrees of freedom that Welch and Satterthwaite give for a sum of
+variances, so that a total that rests on a few visits gets wide limits. Totals of rare and costly events are skewed:
+where few of them happened, the estimate and its error are both too small. With the skewness k of the estimate (third
+moments add up over the rows as variances do) a limit moves by k (2 t^2 + 1) / 6 standard errors, if that is outward
+(Johnson, Modified t tests and confidence intervals for asymmetrical populations, 1978).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from cmdpkit.exact.logs.log import Log
+from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import action_values, flow
+from cmdpkit.model.stationary import chain_of, stationary_occupancy
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+
+PSEUDO_VISITS = 5.0
+NO_FLOW = 1e-12  # a smaller flow is rounding
+
+
+class Total(NamedTuple):
+    """An estimated total of a policy: reward or the signal of a constraint, in the user's sense."""
+
+    low: float  # if every signal is the smallest of the log wherever the log says nothing
+    high: float  # if it is the largest there
+    error: float  # standard error
+    freedom: float  # degrees of freedom of the standard error
+    skewness: float  # of the estimate
+    shares: FloatArray  # [T, S, A]: what each row contributes to the squared error
+
+    @property
+    def middle(self) -> float:
+        """The estimate."""
+        return (self.low + self.high) / 2
+
+    def below(self, level: float) -> float:
+        """The lower limit, which holds with probability ``level``."""
+        return self.low - self._distance(level, -self.skewness)
+
+    def above(self, level: float) -> float:
+        """The upper limit, which holds with probability ``level``."""
+        return self.high + self._distance(level, self.skewness)
+
+    def _distance(self, level: float, skewness: float) -> float:
+        t = float(stdtrit(self.freedom, level))
+        return self.error * (t + max(skewness, 0.0) * (2 * t * t + 1) / 6)
+
+
+class Fitted:
+    """The model of a log; `T` is 1 if all steps share their counts, or else the horizon."""
+
+    def __init__(self, log: Log, T: int) -> None:
+        self.log, self.T = log, T
+        self.S, self.A = log.S + 1, log.A  # the last state is "unknown"
+        self.row = (np.where(T > 1, log.step, 0) * self.S + log.s) * self.A + log.a  # [n], of every transition
+        self.visits: IntArray = np.bincount(self.row, minlength=T * self.S * self.A)
+
+    @cached_property
+    def over(self) -> BoolArray:
+        """[T * S * A]: rows of states in which the episode is over."""
+        over = np.zeros((self.T, self.S, self.A), dtype=bool)
+        over[:, :-1][:, self.log.terminal] = True
+        flat: BoolArray = over.reshape(-1)
+        return flat
+
+    @cached_property
+    def unknown(self) -> BoolArray:
+        """[T * S * A]: rows about which the log says nothing."""
+        return np.asarray((self.visits == 0) & ~self.over)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Shares of the next states."""
+        lost, over = np.flatnonzero(self.unknown), np.flatnonzero(self.over)
+        rows = np.concatenate((self.row, lost, over))
+        nexts = np.concatenate((self.log.s_next, np.full(len(lost), self.S - 1), over // self.A % self.S))
+        weights = np.concatenate((1 / self.visits[self.row], np.ones(len(lost) + len(over))))
+        return Kernel.from_entries((self.T, self.S, self.A), rows, nexts, weights).renormalised()
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """[1 + N, T * S * A]: mean signals; 0 where the log says nothing."""
+        n = np.maximum(self.visits, 1)
+        return np.array([np.bincount(self.row, weights=x, minlength=len(n)) / n for x in self.log.x])
+
+    @cached_property
+    def mu(self) -> FloatArray:
+        """[S]: shares of the first states of the episodes."""
+        starts = np.bincount(self.log.starts, minlength=self.S)
+        shares: FloatArray = starts / starts.sum()
+        return shares
+
+    def cmdp(self, fill: FloatArray, allowed: BoolArray | None = None) -> CMDP:
+        """The model with the signals `fill` [1 + N] where the log says nothing, "unknown" as its last state."""
+        signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
+        return CMDP(
+            self.kernel,
+            signals[0],
+            signals[1:],
+            mu=self.mu,
+            actions=allowed,
+            constraints=self.log.constraints,
+            renormalise=True,
+            **judged_by(self.log),
+        )
+
+    @cached_property
+    def _filled(self) -> tuple[CMDP, CMDP]:
+        """The models with the smallest and the largest signals where the log says nothing."""
+        low, high = self.log.ranges.T
+        return self.cmdp(low), self.cmdp(high)
+
+    def totals(self, pi: FloatArray) -> tuple[list[Total], float]:
+        """The totals [1 + N] of the policy pi [T', S - 1, A], and how often it does what the log does not know."""
+        wide = np.zeros((*pi.shape[:1], self.S, self.A))
+        wide[:, :-1], wide[:, -1, 0] = pi, 1.0
+        low, high = self._filled
+        q = _occupancy(low, wide)
+        lost = float((q.reshape(len(q), -1) * self.unknown.reshape(self.T, -1))[:, : -self.A].sum())
+        found = []
+        for m in range(1 + self.log.N):
+            worst, V = _value(low, wide, m)
+            best = worst if lost <= NO_FLOW else _value(high, wide, m)[0]
+            found.append(Total(worst, best, *self._error(q, V, m)))
+        return found, lost
+
+    def _error(self, q: FloatArray, V: FloatArray, m: int) -> tuple[float, float, float, FloatArray]:
+        """Standard error of a total, its degrees of freedom, skewness, and what each row adds to its square."""
+        if not np.isfinite(V).all():
+            return np.inf, 1.0, 0.0, np.zeros((self.T, self.S - 1, self.A))
+        n = np.maximum(self.visits, 1)
+        through, y = self._worth(q, V, m)
+        off = y - (np.bincount(self.row, weights=y, minlength=len(n)) / n)[self.row]
+        own = np.bincount(self.row, weights=off**2, minlength=len(n)) / n
+        average = float((off**2).mean())
+        mixed = (self.visits * own + PSEUDO_VISITS * average) / (self.visits + PSEUDO_VISITS)
+        shares = np.where(self.visits > 0, through**2 * mixed / n, 0.0)
+        first = V[0][self.log.starts]
+        start = 0.0 if self.log.criterion.kind == "average" else float(first.var()) / len(first)
+        variance = float(shares.sum()) + start
+        if variance == 0.0:
+            return 0.0, 1.0, 0.0, shares.reshape(self.T, self.S, self.A)[:, :-1]
+        freedom = variance**2 / (float((shares**2 / (n + PSEUDO_VISITS - 1)).sum()) + start**2 / len(first))
+        third = float((((through / n)[self.row] * off) ** 3).sum())
+        if start:
+            third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
+        return variance**0.5, freedom, third / variance**1.5, shares.reshape(self.T, self.S, self.A)[:, :-1]
+
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """Every row with each of its next states, as row * S + state, and which of them each transition is."""
+        pairs, pair = np.unique(self.row * self.S + self.log.s_next, return_inverse=True)
+        return pairs, pair
+
+    def _worth(self, q: FloatArray, V: FloatArray, m: int) -> tuple[FloatArray, FloatArray]:
+        """The flow through each row, and what each recorded transition is worth: signal and value of the next state.
+
+        Where steps share their counts, their values are weighted by the flow, or equally where there is none.
+        """
+        log = self.log
+        if log.criterion.stationary:
+            steps, discount = log.criterion.steps or 1.0, log.criterion.discount or 1.0
+            return steps * q.reshape(-1), log.x[m] + discount * V[0][log.s_next]
+        flat, ahead = q.reshape(len(q), -1), V[1:]
+        if self.T > 1:
+            return flat.reshape(-1), log.x[m] + ahead[log.step, log.s_next]
+        through = flat.sum(axis=0)
+        used = through > NO_FLOW
+        weights = np.where(used, flat / np.where(used, through, 1.0), 1 / len(q))
+        pairs, pair = self._pairs
+        worth = np.zeros(len(pairs))
+        for h in range(len(q)):
+            worth += weights[h, pairs // self.S] * ahead[h, pairs % self.S]
+        return through, log.x[m] + worth[pair]
+
+
+def plug_in(log: Log, T: int, allowed: BoolArray) -> CMDP:
+    """The model of shares and means with the actions `allowed` [T, S, A]; those never tried stay where they are."""
+    S, A = log.S, log.A
+    row = (np.where(T > 1, log.step, 0) * S + log.s) * A + log.a
+    visits = np.bincount(row, minlength=T * S * A)
+    empty = np.flatnonzero(visits == 0)
+    rows, nexts = np.concatenate((row, empty)), np.concatenate((log.s_next, empty // A % S))
+    weights = np.concatenate((1 / visits[row], np.ones(len(empty))))
+    means = [np.bincount(row, weights=x, minlength=len(visits)) / np.maximum(visits, 1) for x in log.x]
+    signals = np.array(means).reshape(-1, T, S, A)
+    starts = np.bincount(log.starts, minlength=S)
+    return CMDP(
+        Kernel.from_entries((T, S, A), rows, nexts, weights),
+        signals[0],
+        signals[1:],
+        mu=starts / starts.sum(),
+        actions=allowed,
+        constraints=log.constraints,
+        states=log.states,
+        action_names=log.action_names,
+        renormalise=True,
+        **judged_by(log),
+    )
+
+
+def judged_by(log: Log) -> dict[str, Any]:
+    """The criterion as arguments of `CMDP`."""
+    judged = log.criterion
+    average = "average" if judged.kind == "average" else None
+    return {"horizon": judged.horizon, "discount": judged.discount, "criterion": average}
+
+
+def _occupancy(cmdp: CMDP, pi: FloatArray) -> FloatArray:
+    if cmdp.criterion.stationary:
+        return stationary_occupancy(cmdp, pi[0])[None]
+    return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu)
+
+
+def _value(cmdp: CMDP, pi: FloatArray, m: int) -> tuple[float, FloatArray]:
+    """The total of the reward (m = 0) or of signal m in the user's sense, and the values of states, [H+1, S].
+
+    Without a horizon values are [1, S] and up to a constant.
+    """
+    sign = 1.0 if m == 0 else float(cmdp.signs[m - 1])
+    signal = cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1]
+    if not cmdp.criterion.stationary:
+        V = sign * action_values(cmdp, signal, pi)[1]
+        return float(cmdp.mu @ V[0]), V
+    q = stationary_occupancy(cmdp, pi[0])
+    total = sign * float((q * signal[0]).sum()) * (cmdp.criterion.steps or 1.0)
+    return total, sign * _relative_values(cmdp, pi[0], (pi[0] * signal[0]).sum(axis=1))[None]
+
+
+def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:
+    """[S]: what it is worth to be in a state for the signal x [S], up to a constant; NaN where that is not defined.
+
+    A long-run average has relative values only if the policy ends in the same set of states from wherever it starts.
+    """
+    P = chain_of(cmdp, pi)
+    if cmdp.criterion.kind == "discounted":
+        return Chain(P, cmdp.criterion.discount or 1.0).values(x[:, None])[1][:, 0]
+    reached = _reached(P, cmdp.mu)
+    P = P[reached][:, reached]
+    classes = closed_classes(P)
+    h = np.full(len(x), np.nan)
+    if len(classes) == 1:
+        h[:] = 0.0  # where the policy never gets, it does not matter
+        h[reached] = Chain(P, pivot=int(classes[0][0])).values(x[reached, None])[1][:, 0]
+    return h
+
+
+def _reached(P: Any, mu: FloatArray) -> IntArray:
+    """The states that a chain P can be in when it starts from mu."""
+    reached, new = mu > 0, mu > 0
+    while new.any():
+        new = (P.T @ new.astype(float) > 0) & ~reached
+        reached = reached | new
+    return np.flatnonzero(reached)

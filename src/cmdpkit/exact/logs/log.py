@@ -1,0 +1,107 @@
+"""The recorded transitions of a process, as arrays of indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.criterion import Criterion
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import Name
+
+GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
+MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
+STRETCHES = 200  # so many of them
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """What was recorded: n transitions, ordered by episode and step."""
+
+    states: tuple[Any, ...]  # the values in the log, in their natural order
+    action_names: tuple[Any, ...]
+    constraints: tuple[Constraint, ...]
+    criterion: Criterion
+    episode: IntArray  # [n], numbered from 0
+    step: IntArray  # [n], within the episode, from 0
+    s: IntArray  # [n], state
+    a: IntArray  # [n], action
+    s_next: IntArray  # [n], next state
+    x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
+    first_states: IntArray | None = None  # of the episodes, where this is a part that does not have them itself
+
+    @property
+    def S(self) -> int:
+        """Number of states."""
+        return len(self.states)
+
+    @property
+    def A(self) -> int:
+        """Number of actions."""
+        return len(self.action_names)
+
+    @property
+    def N(self) -> int:
+        """Number of constraints."""
+        return len(self.constraints)
+
+    @cached_property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(np.unique(self.episode))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """[episodes], the first state of each episode."""
+        if self.first_states is not None:
+            return self.first_states
+        first = np.ones(len(self.episode), dtype=bool)
+        first[1:] = np.diff(self.episode) != 0
+        starts: IntArray = self.s[first & (self.step == 0)]
+        return starts
+
+    @cached_property
+    def terminal(self) -> BoolArray:
+        """[S]: states in which no action was ever recorded; an episode that gets there is over."""
+        quiet = np.ones(self.S, dtype=bool)
+        quiet[self.s] = False
+        return quiet
+
+    @cached_property
+    def ranges(self) -> FloatArray:
+        """[1 + N, 2]: the smallest and the largest value of each signal in the log."""
+        return np.stack((self.x.min(axis=1), self.x.max(axis=1)), axis=1)
+
+    def visits(self, T: int) -> IntArray:
+        """[T, S, A]: how often each action was recorded in each state, at each step or (T = 1) at all of them."""
+        row = (np.where(T > 1, self.step, 0) * self.S + self.s) * self.A + self.a
+        return np.bincount(row, minlength=T * self.S * self.A).reshape(T, self.S, self.A)
+
+    def part(self, keep: BoolArray) -> Log:
+        """The same log with these transitions [n] only."""
+        arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next")}
+        return replace(self, x=self.x[:, keep], **arrays)
+
+    def halves(self) -> tuple[Log, Log]:
+        """Two logs of about half the episodes each, chosen by a fixed rule that looks at nothing but their order.
+
+        A log of few long episodes is cut into stretches, which is possible because the process has no memory beyond
+        its state.
+        """
+        if self.episodes >= MIN_EPISODES:
+            first = (self.episode * GOLDEN) % 1.0 < 0.5
+            return self.part(first), self.part(~first)
+        stretch = np.arange(len(self.episode)) * STRETCHES // len(self.episode)
+        first = (stretch * GOLDEN) % 1.0 < 0.5
+        whole = replace(self, first_states=self.starts)
+        return whole.part(first), whole.part(~first)
+
+
+def named(names: tuple[Any, ...], i: int) -> Name:
+    """The name of a state or action, as a model shows it."""
+    name = names[i]
+    return name if isinstance(name, (str, int)) else str(name)

@@ -1,0 +1,313 @@
+"""A policy that can be promised: its true totals meet the bounds with a given probability.
+
+The best policy of an estimated model is the one whose luck in the log was best, so its totals in that model are too
+good. The log is therefore split in two halves, which know nothing of each other.
+
+1. On the first half, policies are chosen: what was done in the log, and after it the best policies for bounds that are
+   tightened by a multiple of their standard errors, among the actions with 20 visits or more and among those with 5 or
+   more. Where no action has enough visits, a policy does what was done there most often. Where the half knows nothing,
+   the worst is assumed. Those that should pass clearly come first, and among them those that rest on more visits:
+   a policy of rarely tried actions is often one that was lucky.
+2. On the second half, they are tested in this order: a policy passes if the limit of every total meets its bound (see
+   `fitted`). The first test, of what was done in the log, may err with a fifth of 1 - confidence, and hands that on
+   if it passes. The other tests begin with the other four fifths and go on until one fails. Of the policies that
+   passed, the one with the best value is promised.
+
+For the second half, the policies and their order are fixed, so this is a test of many hypotheses in a fixed order, by
+the fallback procedure of Wiens (2003): whatever the dependence between the tests, it accepts a policy that breaks a
+bound with probability 1 - confidence at most. The number of bounds needs no correction, because a policy has to meet
+all of them. The ranges that are reported with the chosen policy are corrected for the number of policies tested, and
+end at the bounds. What is left to trust is that the limits of a fixed policy hold as often as they say, and that the
+process has no memory beyond its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.logs.fitted import Fitted, Total
+from cmdpkit.exact.logs.log import Log, named
+from cmdpkit.exact.solver import solve
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Name
+
+LEAST_VISITS = (20, 5)
+CLEAR = 2.0  # standard errors: a policy with so much room should pass
+SHARES = (0.2, 0.8)  # of the permitted error: for what was done in the log, and for the better policies
+MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard errors
+TINY = 1e-300  # instead of a standard error of 0
+MOST_WANTED = 5  # places that are named where more data would help
+
+
+class Range(NamedTuple):
+    """An estimated number, and from where to where it can be trusted."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Wanted(NamedTuple):
+    """A place where more data would help."""
+
+    step: int | None  # from 1; None where all steps share their counts
+    state: Name
+    action: Name
+    visits: int  # in the log
+    share: float  # of the squared error of the total that misses its bound
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """A policy whose true totals meet the bounds with probability ``confidence``."""
+
+    cmdp: CMDP  # the plug-in model of the whole log
+    policy: Policy
+    confidence: float
+    value: Range  # of the reward, and
+    utilities: tuple[Range, ...]  # of every constraint: each holds with probability ``confidence``
+    margin: float  # standard errors by which the bounds were tightened when the policy was chosen
+    tested: int  # policies that were tested
+    unknown: float  # expected share of episodes in which the policy does what the second half of the log does not know
+    episodes: tuple[int, int]  # of the half that chose and of the half that tested
+
+    def __repr__(self) -> str:
+        totals = "".join(
+            f", {c.name} {x.low:.4g} to {x.high:.4g}"
+            for c, x in zip(self.cmdp.constraints, self.utilities, strict=True)
+        )
+        return f"Promise({self.confidence:.0%}: value {self.value.low:.4g} to {self.value.high:.4g}{totals})"
+
+
+class NoPromise(CmdpkitError):
+    """No policy can be promised to meet the bounds; the error says what is missing and which data would help most."""
+
+    __module__ = "cmdpkit"
+    exit_code = 3
+
+    def __init__(self, constraint: Constraint, total: Range, wanted: list[Wanted], episodes: int | None) -> None:
+        self.constraint = constraint  # the bound that is missed
+        self.total = total  # of the most careful policy: estimate and interval
+        self.wanted = wanted  # where more data would help, the most useful first
+        self.episodes = episodes  # about so many would be enough; None if the estimate itself misses the bound
+        super().__init__(self._explanation())
+
+    def _explanation(self) -> str:
+        c, total = self.constraint, self.total
+        sure = total.low if c.sense == "at_least" else total.high
+        text = (
+            f"no policy can be promised: {c} is asked for, and the policy that comes nearest has an estimated total of "
+            f"{total.estimate:.6g}, of which the log makes sure only {sure:.6g}"
+        )
+        if self.episodes is None:
+            text += "; the estimate itself misses the bound, so the bound has to be relaxed or other actions tried"
+        else:
+            text += f"; about {self.episodes:,} episodes of the same kind would be enough"
+        if self.wanted:
+            text += ". Most of the error comes from " + ", ".join(_place(w) for w in self.wanted[:3])
+        return text
+
+
+def _place(w: Wanted) -> str:
+    at = "" if w.step is None else f" at step {w.step}"
+    return f"{quoted(w.action)} in state {quoted(w.state)}{at} ({w.visits} visits, {w.share:.0%})"
+
+
+class _Chosen(NamedTuple):
+    """A policy chosen on the first half."""
+
+    margin: float  # standard errors by which the bounds were tightened
+    pi: FloatArray  # [T', S, A]
+    least: int  # visits of the actions among which it was chosen
+    room: float  # standard errors between the totals and the bounds, the smallest of all bounds
+    value: float
+    errors: FloatArray  # [N], standard errors of the totals
+
+
+class _Tested(NamedTuple):
+    """A policy tested on the second half."""
+
+    chosen: _Chosen
+    totals: list[Total]
+    unknown: float
+    passed: bool
+
+
+def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
+    """The best policy that passes its test; `NoPromise` if none does."""
+    first, second = log.halves()
+    if not len(first.s) or not len(second.s):
+        raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two halves")
+    seen = second.visits(T).any(axis=-1)
+    usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
+    rows = _candidates(Fitted(first, T), usual)
+    tests = _tested(log, Fitted(second, T), rows, confidence)
+    passed = [x for x in tests if x.passed]
+    if not passed:
+        nearest = min(tests, key=lambda x: max(_shortfalls(log, x.totals, confidence)))
+        raise _declined(log, T, nearest.totals, confidence)
+    best = max(passed, key=lambda x: x.chosen.value)
+    value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
+    utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
+    sizes = (first.episodes, second.episodes)
+    policy, margin = Policy.of(cmdp, best.chosen.pi), best.chosen.margin
+    return Promise(cmdp, policy, confidence, value, utilities, margin, len(tests), best.unknown, sizes)
+
+
+def _within(c: Constraint, x: Range) -> Range:
+    """A range that ends at the bound, which is promised."""
+    return x._replace(low=max(x.low, c.bound)) if c.sign > 0 else x._replace(high=min(x.high, c.bound))
+
+
+def _tested(log: Log, half: Fitted, rows: list[list[_Chosen]], confidence: float) -> list[_Tested]:
+    """The tests of all policies, in their order, by the fallback procedure."""
+    found, error = [], 0.0  # the probability with which the next test may err
+    for row, share in zip(rows, SHARES, strict=True):
+        error += share * (1 - confidence)
+        for chosen in row:
+            totals, unknown = half.totals(chosen.pi)
+            passes = error > 0 and max(_shortfalls(log, totals, 1 - error), default=-np.inf) <= 0
+            found.append(_Tested(chosen, totals, unknown, passes))
+            error = error if passes else 0.0
+    return found
+
+
+def range_of(total: Total, level: float) -> Range:
+    """Estimate and two-sided interval."""
+    return Range(total.middle, total.below(0.5 + level / 2), total.above(0.5 + level / 2))
+
+
+def usual_actions(log: Log, T: int) -> IntArray:
+    """[T, S]: what was done most often there; where nobody ever was at that step, what was done there otherwise."""
+    visits = log.visits(T)
+    by_state = visits.sum(axis=0, keepdims=True)
+    anywhere = by_state.sum(axis=1, keepdims=True)
+    found = np.where(by_state.any(axis=-1), by_state.argmax(axis=-1), anywhere.argmax(axis=-1))
+    usual: IntArray = np.where(visits.any(axis=-1), visits.argmax(axis=-1), found)
+    return usual
+
+
+def _candidates(half: Fitted, usual: IntArray) -> list[list[_Chosen]]:
+    """What was done, and a row of better policies, in the order of the tests, which only decides how many pass."""
+    found = [x for least in LEAST_VISITS for x in _for_bounds(half, usual, least)]
+    found = [x for i, x in enumerate(found) if not any(np.array_equal(x.pi, y.pi) for y in found[:i])]
+    behaviour = _rated(half, 0.0, _behaviour(half, usual), 0)
+    return [[behaviour], sorted(found, key=lambda x: (x.room < CLEAR, -x.least, -x.room))]
+
+
+def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
+    """[T', S, A]: what was done in the first half, as often as it was done, without what was rarely tried."""
+    visits = half.visits.reshape(half.T, half.S, half.A)[:, :-1].astype(float)
+    visits[visits < min(LEAST_VISITS)] = 0.0
+    t, s = np.nonzero(~visits.any(axis=-1))
+    visits[t, s, usual[t, s]] = 1.0
+    pi = visits / visits.sum(axis=-1, keepdims=True)
+    steps = half.log.criterion.horizon or 1
+    return np.ascontiguousarray(np.broadcast_to(pi, (steps, *pi.shape[1:])))
+
+
+def _rated(half: Fitted, margin: float, pi: FloatArray, least: int) -> _Chosen:
+    """A policy with what the first half expects of it."""
+    totals = half.totals(pi)[0]
+    room = min((_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)), default=np.inf)
+    return _Chosen(margin, pi, least, room, totals[0].low, np.array([x.error for x in totals[1:]]))
+
+
+def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
+    """The best policies for tighter and tighter bounds that use actions with so many visits only."""
+    log = half.log
+    cmdp = _planned(half, usual, least)
+    bounds, signs = np.array([c.bound for c in cmdp.constraints]), np.array([c.sign for c in cmdp.constraints])
+    names = [c.name for c in cmdp.constraints]
+    errors = np.zeros(log.N)
+    for margin in MARGINS if log.N else MARGINS[:1]:
+        tighter = (bounds + signs * margin * errors).tolist()
+        try:
+            policy, possible = solve(cmdp.with_bounds(**dict(zip(names, tighter, strict=True)))).policy, True
+        except Infeasible as infeasible:
+            policy, possible = infeasible.policy, False
+        chosen = _rated(half, margin, _table(policy), least)
+        yield chosen
+        if not possible:
+            return
+        if margin == 0.0:
+            errors = chosen.errors
+
+
+def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
+    """The model of the first half for planning: pessimistic where it knows nothing, without what was rarely tried."""
+    tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
+    nowhere = ~tried.any(axis=-1)
+    tried[:, -1], nowhere[:, -1] = True, False  # the state that stands for "unknown"
+    t, s = np.nonzero(nowhere)
+    tried[t, s, usual[t, s]] = True
+    low, high = half.log.ranges.T
+    signs = np.array([1, *(c.sign for c in half.log.constraints)])
+    return half.cmdp(np.where(signs > 0, low, high), tried)
+
+
+def _table(policy: Policy | Mixture) -> FloatArray:
+    """Probabilities of a policy without the state "unknown"."""
+    if isinstance(policy, Mixture):
+        policy = policy.policies[int(policy.weights.argmax())]
+    return policy.pi[:, :-1]
+
+
+def _shortfalls(log: Log, totals: list[Total], confidence: float) -> list[float]:
+    """By how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
+    pairs = zip(log.constraints, totals[1:], strict=True)
+    return [_shortfall(c, x, confidence) / max(x.error, TINY) for c, x in pairs]
+
+
+def _room(c: Constraint, x: Total) -> float:
+    """Standard errors between a total and its bound; negative beyond it."""
+    inside = c.sign * (x.middle - c.bound)
+    return inside / x.error if x.error > 0 else float(np.sign(inside)) * np.inf
+
+
+def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
+    """By how much the total can miss the bound; negative if it is met for sure."""
+    if np.isinf(x.error):
+        return np.inf
+    slack = 1e-9 * max(1.0, abs(c.bound))
+    return (c.bound - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.bound) - slack
+
+
+def _declined(log: Log, T: int, totals: list[Total], confidence: float) -> NoPromise:
+    """What to tell the user when no policy passed; the one with these totals came nearest."""
+    n = int(np.argmax(_shortfalls(log, totals, confidence)))
+    c, x = log.constraints[n], totals[1 + n]
+    room = x.low - c.bound if c.sign > 0 else c.bound - x.high
+    needed = None
+    if room > 0 and np.isfinite(x.error):
+        lacking = (x.low - x.below(confidence) if c.sign > 0 else x.above(confidence) - x.high) / room
+        needed = max(int(np.ceil(log.episodes * lacking**2)), log.episodes + 1)
+    wanted = wanted_of(log, T, x.shares)
+    return NoPromise(c, Range(x.middle, x.below(confidence), x.above(confidence)), wanted, needed)
+
+
+def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
+    """The rows that contribute most to a squared error, with how often the whole log visits them."""
+    total, visits = float(shares.sum()), log.visits(T)
+    order = np.argsort(-shares, axis=None, kind="stable")[:MOST_WANTED]
+    places = [tuple(int(i) for i in np.unravel_index(i, shares.shape)) for i in order if shares.reshape(-1)[i] > 0]
+    return [
+        Wanted(
+            t + 1 if T > 1 else None,
+            named(log.states, s),
+            named(log.action_names, a),
+            int(visits[t, s, a]),
+            float(shares[t, s, a]) / total,
+        )
+        for t, s, a in places
+    ]

@@ -1,0 +1,245 @@
+"""Tables of recorded decisions as columns: from CSV as people have it, Parquet, data frames, dictionaries or tuples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.io.formats.source import read_text, suffix_of
+from cmdpkit.model.validate import nearest
+
+MAX_REPORTED = 20  # mistakes that one message lists
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+
+class Mistakes:
+    """Everything that is wrong with a table, raised together."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.found, self.count = where, [], 0  # type: str, list[str], int
+
+    def add(self, message: str) -> None:
+        """Keep a mistake; only the first `MAX_REPORTED` are shown."""
+        self.count += 1
+        if self.count <= MAX_REPORTED:
+            self.found.append(message)
+
+    def check(self) -> None:
+        """Raise CmdpkitError if there was a mistake."""
+        if not self.count:
+            return
+        more = [f"... and {self.count - MAX_REPORTED:,} more"] if self.count > MAX_REPORTED else []
+        lines = [*self.found, *more]
+        raise CmdpkitError(lines[0] if len(lines) == 1 else f"{self.where}:\n  " + "\n  ".join(lines))
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """The columns that were asked for, and how to name a place in them."""
+
+    where: str  # the file, or "the log"
+    columns: Mapping[str, list[Any]]  # by our own name of the column
+    place: Callable[[int], str]  # "log.csv:12" or "row 12" for an index
+    text: bool = False  # whether values are texts that may stand for numbers
+    decimal_comma: bool = False  # whether a comma in a number may be a decimal point
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def numbers(self, name: str, mistakes: Mistakes) -> list[float]:
+        """A column of finite numbers."""
+        column = self.columns[name]
+        if all(type(x) is float for x in column) and np.isfinite(column).all():
+            return column
+        found = []
+        for i, value in enumerate(column):
+            number = self._number(value)
+            if number is None:
+                mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number")
+            found.append(0.0 if number is None else number)
+        return found
+
+    def _number(self, value: Any) -> float | None:
+        if isinstance(value, str):
+            return self._parsed(value.strip()) if self.text else None
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return number if abs(number) < float("inf") else None  # NaN fails this too
+
+    def _parsed(self, text: str) -> float | None:
+        """The number in a text such as 0.5, 1e3, 12 % or, where columns are not separated by commas, 0,5."""
+        share = text.endswith("%")
+        text = text.removesuffix("%").strip()
+        if not _NUMBER.fullmatch(text) or ("," in text and not self.decimal_comma):
+            return None
+        number = float(text.replace(",", "."))
+        return number / 100 if share else number
+
+    def names(self, name: str, mistakes: Mistakes) -> list[Any]:
+        """A column of names: values that can be compared; None where a cell is empty."""
+        column = self.columns[name]
+        try:
+            known = {x: _name(x) for x in set(column)}
+        except TypeError:  # some value cannot be compared: find out where
+            for i, value in enumerate(column):
+                if not _hashable(value):
+                    expected = "expected a name, a number or a tuple"
+                    mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, {expected}")
+            return [None] * len(column)
+        if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
+            known = {x: None if value is None else int(value) for x, value in known.items()}
+        return [known[x] for x in column]
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _name(value: Any) -> Any:
+    """A value as a name: texts without the blanks around them, whole floats as whole numbers, None if it is missing."""
+    if isinstance(value, str):
+        return value.strip() or None
+    if hasattr(value, "item") and not hasattr(value, "__len__"):
+        value = value.item()
+    if isinstance(value, float):
+        if value != value:
+            return None
+        return int(value) if value.is_integer() else value
+    return value
+
+
+def read_table(
+    source: Any, columns: Sequence[str] | Mapping[str, str] | None, needed: Sequence[str], optional: Sequence[str]
+) -> LogTable:
+    """The needed and the optional columns of a log.
+
+    ``columns`` lists the names of the columns of plain tuples, or maps our names to those in the table.
+    """
+    renamed = dict(columns) if isinstance(columns, Mapping) else {}
+    for ours in renamed:
+        if ours not in (*needed, *optional):
+            raise CmdpkitError(f"columns names {quoted(ours)}{nearest(ours, (*needed, *optional))}")
+    listed = None if columns is None or isinstance(columns, Mapping) else tuple(columns)
+    if isinstance(source, (str, os.PathLike)):
+        found = _from_file(Path(source))
+    elif hasattr(source, "columns") and hasattr(source, "__getitem__"):  # a data frame
+        found = _whole(LogTable("the log", {str(key): _listed(source[key]) for key in source.columns}, _row))
+    elif isinstance(source, Mapping):
+        found = _whole(LogTable("the log", {str(key): _listed(x) for key, x in source.items()}, _row))
+    elif isinstance(source, Iterable):
+        found = _from_rows(source, listed)
+    else:
+        raise CmdpkitError(f"the log is {quoted(source)}, expected a file, a data frame, columns, or rows")
+    return _asked_for(found, renamed, needed, optional)
+
+
+def _row(i: int) -> str:
+    return f"row {i + 1}"
+
+
+def _listed(column: Any) -> list[Any]:
+    return list(column.tolist()) if hasattr(column, "tolist") else list(column)
+
+
+def _whole(table: LogTable) -> LogTable:
+    sizes = {name: len(column) for name, column in table.columns.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{shown(name)} {n}" for name, n in sizes.items())
+        raise CmdpkitError(f"{table.where}: columns differ in length: {listed}")
+    return table
+
+
+def _asked_for(table: LogTable, renamed: Mapping[str, str], needed: Sequence[str], optional: Sequence[str]) -> LogTable:
+    there = {name.strip(): column for name, column in table.columns.items()}
+    chosen = {}
+    for name in (*needed, *optional):
+        theirs = renamed.get(name, name)
+        if theirs in there:
+            chosen[name] = there[theirs]
+        elif name in needed or name in renamed:
+            hint = f"; columns={{{name!r}: ...}} says which column it is"
+            raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
+    if not len(next(iter(chosen.values()))):
+        raise CmdpkitError(f"{table.where} has no rows")
+    return LogTable(table.where, chosen, table.place, table.text, table.decimal_comma)
+
+
+def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> LogTable:
+    """Tuples, whose columns have to be named, or dictionaries."""
+    listed = list(rows)
+    if listed and isinstance(listed[0], Mapping):
+        columns = columns or [str(key) for key in listed[0]]
+        listed = [tuple(row.get(key) for key in columns) if isinstance(row, Mapping) else row for row in listed]
+    if columns is None:
+        raise CmdpkitError("columns is missing: it names the columns of the rows, such as columns=['episode', ...]")
+    for i, row in enumerate(listed):
+        if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != len(columns):
+            raise CmdpkitError(f"row {i + 1} is {quoted(row)}, expected {len(columns)} values: {', '.join(columns)}")
+    return LogTable("the log", {name: [row[i] for row in listed] for i, name in enumerate(columns)}, _row)
+
+
+def _from_file(path: Path) -> LogTable:
+    if suffix_of(path, SUFFIXES) == ".parquet":
+        return _from_parquet(path)
+    text = read_text(path)
+    head = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(",;\t", key=head.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    names: list[str] | None = None
+    rows, lines = [], []
+    mistakes = Mistakes(str(path))
+    try:
+        for cells in reader:
+            if not any(x.strip() for x in cells):
+                continue
+            if names is None:
+                names = [x.strip() for x in cells]
+            elif len(cells) != len(names):
+                mistakes.add(f"{path}:{reader.line_num}: has {len(cells)} cells, expected {len(names)}")
+            else:
+                rows.append(cells)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise CmdpkitError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
+    mistakes.check()
+    for name in names or ():
+        if (names or []).count(name) > 1:
+            raise CmdpkitError(f"{path}: column {quoted(name)} is given twice")
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names or ())}
+    return LogTable(str(path), columns, lambda i: f"{path}:{lines[i]}", text=True, decimal_comma=delimiter != ",")
+
+
+def _from_parquet(path: Path) -> LogTable:
+    """Read with DuckDB from a copy, because it takes [ and * in a path for patterns."""
+    import duckdb
+
+    try:
+        data = path.read_bytes()
+        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder:
+            copy = Path(folder, "log.parquet")
+            copy.write_bytes(data)
+            with duckdb.connect(":memory:") as connection:
+                found = connection.execute(f"FROM read_parquet('{copy}')")
+                names = [column[0] for column in found.description or ()]
+                rows = found.fetchall()
+    except (OSError, duckdb.Error) as error:
+        raise CmdpkitError(f"cannot read {path}: {str(error).strip()}") from None
+    return LogTable(str(path), {name: [row[i] for row in rows] for i, name in enumerate(names)}, _row)

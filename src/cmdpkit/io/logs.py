@@ -1,0 +1,205 @@
+"""From a log of past decisions to what it says: `from_log`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.exact.logs.estimate import Estimate, estimated
+from cmdpkit.exact.logs.log import Log
+from cmdpkit.io.formats.log_table import LogTable, Mistakes, read_table
+from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.transitions import IntArray
+
+NEEDED = ("episode", "state", "action", "reward", "next_state")
+
+
+def from_log(
+    log: Any,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    criterion: str | None = None,
+    constraints: Iterable[Constraint] = (),
+    stationary: bool | None = None,
+) -> Estimate:
+    """What a log of past decisions says: a model, how far it can be trusted, and policies that can be promised.
+
+    Parameters
+    ----------
+    log : a CSV or Parquet file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
+        row is one transition, with the columns episode, step, state, action, reward, next_state and one for each
+        constraint. Without a step the rows of an episode are in order. Other columns are passed over.
+    columns : names of the columns of plain tuples, in order; or a mapping from our names to those in the log, such as
+        {"state": "stock"}
+    horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
+    constraints : `at_least` and `at_most` without a signal: the column of that name is the signal
+    stationary : whether all steps behave alike, so that they share their counts. With a horizon they do not unless this
+        is true; `Estimate.notes` says when the log does not contradict it. Without a horizon they always do.
+
+    A state in which no action was ever recorded is one in which the episode is over.
+
+    >>> did = ["work", "wait"] * 4
+    >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
+    >>> names = ["episode", "step", "state", "action", "reward", "noise", "next_state"]
+    >>> estimate = from_log(rows, columns=names, horizon=2, constraints=[Constraint("noise", "at_most", 2.5)])
+    >>> estimate.cmdp, estimate.episodes
+    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 8)
+    >>> estimate.solve().policy.probabilities(step=1, state="on")
+    {'work': 1.0}
+    """
+    bounds = listed(constraints)
+    for c in bounds:
+        if c.signal is not None:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} has a signal; in a log the column of its name is the signal"
+            )
+    judged = _judged(horizon, discount, criterion, stationary)
+    signals = [c.name for c in bounds]
+    table = read_table(log, columns, (*NEEDED, *signals), ("step",))
+    read = _read(table, tuple(c.over(judged.steps) for c in bounds), judged)
+    return estimated(read, judged.stationary if stationary is None else stationary, asked=stationary is not None)
+
+
+def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Criterion:
+    if horizon is None and discount is None and criterion is None:
+        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+    if criterion == "total":
+        raise CmdpkitError(
+            "criterion is 'total', about which a log cannot promise anything: give a horizon that is not shorter than "
+            "the longest episode, or a discount"
+        )
+    if stationary not in (None, True, False):
+        raise CmdpkitError(f"stationary is {quoted(stationary)}, expected True, False or None")
+    judged = criterion_of(horizon, discount, criterion, {"the log": 1})
+    if judged.stationary and stationary is False:
+        raise CmdpkitError(f"stationary is False, but the criterion is {judged}, where nothing may depend on the step")
+    return judged
+
+
+def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterion) -> Log:
+    """The log as arrays of indices, ordered by episode and step."""
+    mistakes = Mistakes(table.where)
+    names = {key: table.names(key, mistakes) for key in ("episode", "state", "action", "next_state")}
+    x = np.array([table.numbers(key, mistakes) for key in ("reward", *(c.name for c in constraints))])
+    for key in ("episode", "state", "action"):
+        for i in (i for i, value in enumerate(names[key]) if value is None):
+            mistakes.add(f"{table.place(i)}: {key} is empty")
+    steps = table.numbers("step", mistakes) if "step" in table.columns else None
+    mistakes.check()
+    episodes = {name: k for k, name in enumerate(dict.fromkeys(names["episode"]))}
+    episode = np.array([episodes[name] for name in names["episode"]])
+    step = _steps(table, episode, steps, mistakes)
+    order = np.lexsort((step, episode))
+    follows = np.zeros(len(order), dtype=bool)  # whether the next row in order belongs to the same episode
+    follows[:-1] = np.diff(episode[order]) == 0
+    _check_order(table, names["episode"], step, order, follows, judged, mistakes)
+    nexts = _next_states(table, names, step, order, follows, judged, mistakes)
+    mistakes.check()
+    states = natural_order([*names["state"], *nexts])
+    actions = natural_order(names["action"])
+    state, action = {x: i for i, x in enumerate(states)}, {x: i for i, x in enumerate(actions)}
+    indices = (
+        np.array([state[x] for x in names["state"]]),
+        np.array([action[x] for x in names["action"]]),
+        np.array([state[x] for x in nexts]),
+    )
+    s, a, s_next = (column[order] for column in indices)
+    return Log(states, actions, constraints, judged, episode[order], step[order], s, a, s_next, x[:, order])
+
+
+def _steps(table: LogTable, episode: IntArray, steps: list[float] | None, mistakes: Mistakes) -> IntArray:
+    """The step of every row, from 0; without a column for it, rows of an episode are in order."""
+    if steps is None:
+        order = np.argsort(episode, kind="stable")
+        position = np.arange(len(order)) - np.searchsorted(episode[order], episode[order])
+        step = np.empty(len(order), dtype=np.int64)
+        step[order] = position
+        return step
+    for i, value in enumerate(steps):
+        if not float(value).is_integer():
+            mistakes.add(f"{table.place(i)}: step is {value:g}, expected a whole number")
+    mistakes.check()
+    found: IntArray = np.array(steps, dtype=np.int64)
+    found -= found.min()
+    return found
+
+
+def _check_order(
+    table: LogTable,
+    episodes: list[Any],
+    step: IntArray,
+    order: IntArray,
+    follows: Any,
+    judged: Criterion,
+    mistakes: Mistakes,
+) -> None:
+    """Every episode begins at the first step and goes on step by step, up to the horizon."""
+    first = True
+    for i, goes_on in zip(order.tolist(), follows.tolist(), strict=True):
+        if first and step[i] != 0:
+            mistakes.add(f"{table.place(i)}: episode {quoted(episodes[i])} begins {step[i]} steps after the others")
+        first = not goes_on
+    here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
+    for i, j in zip(here[step[there] != step[here] + 1], there[step[there] != step[here] + 1], strict=True):
+        what = "has a step twice" if step[i] == step[j] else "leaves out steps"
+        mistakes.add(f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}")
+    if judged.horizon is not None and step.max() >= judged.horizon:
+        i = int(step.argmax())
+        mistakes.add(
+            f"{table.place(i)}: episode {quoted(episodes[i])} has {int(step[i]) + 1} steps, but the horizon is "
+            f"{judged.horizon}; give a longer horizon, or leave the rows after it out"
+        )
+
+
+def _next_states(
+    table: LogTable,
+    names: Mapping[str, list[Any]],
+    step: IntArray,
+    order: IntArray,
+    follows: Any,
+    judged: Criterion,
+    mistakes: Mistakes,
+) -> list[Any]:
+    """The next state of every row, which is the state of the row that follows it; an empty one is filled in."""
+    nexts, states = list(names["next_state"]), names["state"]
+    for place, i in enumerate(order.tolist()):
+        if follows[place]:
+            after = states[int(order[place + 1])]
+            if nexts[i] is not None and nexts[i] != after:
+                mistakes.add(
+                    f"{table.place(i)}: next_state is {quoted(nexts[i])}, but the next row of this episode is in state "
+                    f"{quoted(after)}"
+                )
+            nexts[i] = after
+        elif nexts[i] is None:
+            if judged.horizon is None or step[i] + 1 < judged.horizon:
+                mistakes.add(f"{table.place(i)}: next_state is empty, and no row of this episode follows")
+            nexts[i] = states[i]  # after the last step it does not matter
+    return nexts
+
+
+def natural_order(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Different values in the order in which people count: numbers by size, texts with their numbers by size.
+
+    >>> natural_order(["wear 10", "wear 2", "failed", "wear 2"]), natural_order([3, 1, 2]), natural_order(["b", 1])
+    (('failed', 'wear 2', 'wear 10'), (1, 2, 3), ('b', 1))
+    """
+    found = list(dict.fromkeys(values))
+    if all(isinstance(x, str) for x in found):
+        return tuple(sorted(found, key=_parts))
+    try:
+        return tuple(sorted(found))
+    except TypeError:  # values of different kinds stay in the order in which they came
+        return tuple(found)
+
+
+def _parts(text: str) -> list[tuple[int, int, str]]:
+    """Texts and numbers of a name in turn, so that 2 comes before 10."""
+    return [(0, int(x), "") if x.isdecimal() else (1, 0, x) for x in re.split(r"(\d+)", shown(text)) if x]

@@ -1,0 +1,130 @@
+"""Tables about given policies: beside the optimum, in a single decision, and over many episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, PolicyComparison
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.validate import Name
+from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
+from cmdpkit.results.wording import label, number, percent
+from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
+
+MOST_NAMED = 2  # actions of a random decision that are named in a table
+
+
+def judged_table(found: PolicyComparison) -> Table[Judged]:
+    """One row per policy, and one for the optimum: totals, broken bounds, what is lost."""
+    cmdp, best = found.optimum.cmdp, found.optimum
+    optimum = Judged("optimum", best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0)
+    columns: list[Column[Judged]] = [
+        Column("name", "policy", "The policy.", lambda x: x.name, tone=lambda _: "name"),
+        Column("value", "value", "Its expected reward.", lambda x: x.value, in_line, "right"),
+        *(_total(cmdp, n) for n in range(cmdp.N)),
+        Column("below", "below the optimum", "The optimal value less this one.", lambda x: x.below, in_line, "right"),
+        Column("priced", "at the prices", "The same, plus what its other totals fall short of the optimum's, at the "
+               "prices of the bounds.", lambda x: x.priced, in_line, "right"),
+        Column("met", "bounds", "Whether all bounds are met.", lambda x: all(x.met),
+               each(lambda met: "met" if met else "broken"), tone=lambda x: "" if all(x.met) else "alert"),
+    ]  # fmt: skip
+    return Table("policies beside the optimum", tuple(columns), (*found.policies, optimum))
+
+
+def _total(cmdp: CMDP, n: int) -> Column[Judged]:
+    c = cmdp.constraints[n]
+    heading = f"{label(c.name)} {c.symbol} {number(c.bound)}"
+    return Column(f"total_{n + 1}", heading, "The expected total of this constraint.", lambda x: float(x.utilities[n]),
+                  in_line, "right", tone=lambda x: "" if x.met[n] else "alert")  # fmt: skip
+
+
+def difference_table(rows: Sequence[Difference]) -> Table[Difference]:
+    """Where policies decide otherwise than the optimum, and what that costs."""
+    columns: list[Column[Difference]] = [
+        Column("name", "policy", "The policy.", lambda x: x.name),
+        Column("step", "step", "The step, from 1.", lambda x: x.step, whole, "right"),
+        Column("state", "state", "The state.", lambda x: x.state),
+        Column("does", "does", "What the policy does there.", lambda x: dict(x.does), each(_written)),
+        Column("optimum", "optimum", "What the optimum does there.", lambda x: dict(x.optimum), each(_written)),
+        Column("reach", "reached", "How often the policy gets there.", lambda x: x.reach, odds, "right"),
+        Column("cost", "costs", "What it costs per episode, at the prices of the bounds.", lambda x: x.cost, in_line,
+               "right"),
+    ]  # fmt: skip
+    return Table("what the differences cost", tuple(columns), tuple(rows))
+
+
+def _written(probabilities: Mapping[Name, float]) -> str:
+    if len(probabilities) == 1:
+        return label(next(iter(probabilities)))
+    if len(probabilities) > MOST_NAMED:
+        return f"draws from {len(probabilities)} actions"
+    return ", ".join(f"{percent(p)} {label(a)}" for a, p in probabilities.items())
+
+
+def option_table(found: Explanation) -> Table[Option]:
+    """The actions in a state, the best first."""
+    columns: list[Column[Option]] = [
+        Column("action", "action", "The action.", lambda x: x.action),
+        Column("probability", "taken", "How often the policy takes it there.", lambda x: x.probability, odds, "right"),
+        Column("value", "value", "The reward from here on.", lambda x: x.value, in_line, "right"),
+        *(_ahead(found.cmdp, n) for n in range(found.cmdp.N)),
+        Column("priced", "at the prices", "Value and other totals together, at the prices of the bounds.",
+               lambda x: x.priced, in_line, "right"),
+        Column("loses", "loses", "What it loses against the best action.", lambda x: x.loses, in_line, "right"),
+    ]  # fmt: skip
+    return Table("actions", tuple(columns), found.options)
+
+
+def _ahead(cmdp: CMDP, n: int) -> Column[Option]:
+    name = label(cmdp.constraints[n].name)
+    explained = "The total of this constraint from here on."
+    return Column(f"total_{n + 1}", name, explained, lambda x: float(x.utilities[n]), in_line, "right")
+
+
+class Spread(NamedTuple):
+    """How a total is distributed over episodes."""
+
+    name: str
+    mean: float
+    quantiles: tuple[float, ...]
+    limit: float | None  # the bound on the mean, for a constraint
+    missed: Share | None  # probability that one episode misses it
+    exact: float | None  # the same without chance, where totals are counted in units
+
+
+def spread_table(played: Simulation, policy: Policy) -> Table[Spread]:
+    """One row per total: mean, quantiles, and how often an episode misses the bound."""
+    constraints = (None, *played.cmdp.constraints)
+    rows = [_spread(played, policy, name, c) for name, c in zip(played.totals, constraints, strict=True)]
+    at = ("5 %", "25 %", "50 %", "75 %", "95 %")
+    columns: list[Column[Spread]] = [
+        Column("name", "total", "The reward or the constraint.", lambda x: x.name),
+        Column("mean", "mean", "The mean over the episodes.", lambda x: x.mean, in_line, "right"),
+        *(_quantile(i, name) for i, name in enumerate(at)),
+        Column("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(number), "right"),
+        Column("missed", "episodes beyond it", "How often an episode misses the bound, with an interval of 95 %.",
+               lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
+               data=lambda key, x: {key: None if x is None else x._asdict()}),
+        Column("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds, "right"),
+    ]  # fmt: skip
+    return Table("totals of single episodes", tuple(columns), tuple(rows))
+
+
+def _quantile(i: int, heading: str) -> Column[Any]:
+    meaning = f"{heading} of the episodes stay below it."
+    return Column(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i], in_line, "right")
+
+
+def _spread(played: Simulation, policy: Policy, name: str, c: Constraint | None) -> Spread:
+    mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
+    if c is None:
+        return Spread(name, mean, quantiles, None, None, None)
+    counted = exact_distribution(played.cmdp, policy, c.name)
+    if c.sense == "at_most":
+        exact = None if counted is None else counted.above(c.bound)
+        return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)
+    exact = None if counted is None else counted.below(c.bound)
+    return Spread(name, mean, quantiles, c.bound, played.below(name, c.bound), exact)

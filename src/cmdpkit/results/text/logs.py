@@ -1,0 +1,45 @@
+"""What a log of past decisions says, for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cmdpkit.exact.logs.coverage import FEW
+from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.promise import Promise
+from cmdpkit.results.log_tables import promise_table, thin_table, untried_table
+from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.wording import counted, label, percent
+
+MOST_ROWS = 5  # of each list of places
+
+
+def coverage(name: str, estimate: Estimate) -> RenderableType:
+    """Sizes, notes, and what the log does not cover."""
+    found, cmdp = estimate.coverage, estimate.cmdp
+    sizes = f"{counted(found.transitions, 'transition')} of {counted(found.episodes, 'episode')}, "
+    sizes += f"{counted(cmdp.S, 'state')}, {counted(cmdp.A, 'action')}"
+    parts: list[RenderableType] = [Text.assemble((label(name), "bold"), f": {sizes}")]
+    tried = f"{found.tried:,} of {found.pairs:,} pairs of state and action were tried. "
+    tried += (
+        f"{percent(found.on_few)} of what the best policy of the plug-in model does rests on fewer than {FEW} visits."
+    )
+    parts += [Text(tried), *(Text(f"Note: {note}.", style=QUIET) for note in estimate.notes)]
+    if found.untried:
+        parts += [EMPTY_LINE, TerminalTable(untried_table(found.untried[:MOST_ROWS]))]
+    if found.thin:
+        parts += [EMPTY_LINE, TerminalTable(thin_table(found.thin[:MOST_ROWS]))]
+    return Group(*parts)
+
+
+def promise(found: Promise) -> RenderableType:
+    """The promised policy: its totals with their ranges."""
+    bounds = "meets the bounds" if found.cmdp.N else "has no bounds to meet"
+    headline = (
+        f"With {percent(found.confidence)} confidence, the policy {bounds}. Each range holds with that confidence."
+    )
+    chosen, tested = found.episodes
+    how = f"Chosen on {counted(chosen, 'episode')}, tested on {tested:,} others; {found.tested} policies were tested."
+    return Group(EMPTY_LINE, Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
+                 Text(how, style=QUIET))  # fmt: skip

@@ -1,0 +1,62 @@
+"""Given policies for the terminal: beside the optimum, in a single decision, and over many episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cmdpkit.exact.comparison import Explanation, PolicyComparison
+from cmdpkit.model.policy import Policy
+from cmdpkit.results.policy_tables import difference_table, judged_table, option_table, spread_table
+from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.wording import counted, label, number, percent, titled
+from cmdpkit.simulate.distribution import Simulation
+
+MOST_DIFFERENCES = 15  # rows of the table of differences
+BINS, BAR_WIDTH = 12, 40  # of a histogram: its rows, and characters of the longest bar
+
+
+def comparison(found: PolicyComparison) -> RenderableType:
+    """Policies and the optimum side by side, and where they differ."""
+    parts: list[RenderableType] = [TerminalTable(judged_table(found))]
+    rows = found.differences
+    if rows:
+        total = sum(x.cost for x in rows)
+        text = f"{counted(len(rows), 'decision')} cost {number(total)} in all, at the prices of the bounds:"
+        parts += [EMPTY_LINE, Text(text), EMPTY_LINE, TerminalTable(difference_table(rows[:MOST_DIFFERENCES]))]
+        if len(rows) > MOST_DIFFERENCES:
+            parts.append(Text(f"… and {len(rows) - MOST_DIFFERENCES:,} more", style=QUIET))
+    elif not found.optimum.cmdp.criterion.stationary:
+        parts += [EMPTY_LINE, Text("No decision costs anything at the prices of the bounds.")]
+    return Group(*parts)
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """Why a policy does what it does somewhere."""
+    where = Text.assemble((f"step {found.step}, {titled('state', found.state)}", "bold"))
+    where.append(f": reached in {percent(found.reach)} of the episodes. {found.why}.")
+    prices = ", ".join(
+        f"{label(c.name)} {number(float(p))}" for c, p in zip(found.cmdp.constraints, found.prices, strict=True)
+    )
+    note = [Text(f"Prices of the bounds: {prices}.", style=QUIET)] if prices else []
+    return Group(where, EMPTY_LINE, TerminalTable(option_table(found)), EMPTY_LINE, *note)
+
+
+def simulation(name: str, played: Simulation, policy: Policy) -> RenderableType:
+    """How totals spread over episodes, as a table and as bars."""
+    headline = Text.assemble((label(name), "bold"), f": {counted(played.episodes, 'episode')}")
+    bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played, policy)), *bars)
+
+
+def _histogram(name: str, totals: np.ndarray) -> Text:
+    """How many episodes have which total."""
+    lines = [label(name)]
+    if np.ptp(totals) <= 1e-9 * max(1.0, float(np.abs(totals).max())):
+        return Text(f"{lines[0]}: {number(float(totals[0]))} in every episode")
+    counts, edges = np.histogram(totals, BINS)
+    for i, n in enumerate(counts):
+        bar = "█" * round(BAR_WIDTH * n / counts.max())
+        lines.append(f"{edges[i]:>12.4g} to {edges[i + 1]:<10.4g} {bar} {percent(n / len(totals))}")
+    return Text("\n".join(lines))

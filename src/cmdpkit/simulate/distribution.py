@@ -1,0 +1,173 @@
+"""What a single episode brings: the distribution of every total, by simulation, and exactly where totals are counted.
+
+Bounds hold on average. `simulate_policy` plays many episodes of a policy, and says how totals spread. Where a signal is
+always a multiple of a unit (a cost in whole euros, jobs in a queue), `exact_distribution` carries the probabilities of
+all totals through the model instead, so that nothing is left to chance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import check_seed, index_of, is_int
+from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.rollout import episodes as play
+from cmdpkit.simulate.simulator import Noise, Simulator
+
+Z = 1.959963984540054  # the normal quantile of a two-sided interval of 95 %
+MAX_CELLS = 20_000_000  # states times possible totals that an exact distribution may need
+MAX_DENOMINATOR = 1_000  # of a unit, as a share of the largest signal
+ON_GRID = 1e-9  # units by which a signal may miss a multiple of the unit
+
+
+class Share(NamedTuple):
+    """A probability with its interval of 95 %."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Totals of many episodes, in the user's units."""
+
+    cmdp: CMDP
+    totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
+
+    @property
+    def episodes(self) -> int:
+        """How many were played."""
+        return len(self.totals["reward"])
+
+    def quantiles(self, name: str = "reward", at: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> list[float]:
+        """Totals that these shares of the episodes do not exceed."""
+        return [float(x) for x in np.quantile(self._of(name), at)]
+
+    def above(self, name: str, limit: float) -> Share:
+        """Probability that the total of an episode exceeds a limit, with an interval of 95 % (Wilson's)."""
+        return self._share(int((self._of(name) > limit + _rounding(limit)).sum()))
+
+    def below(self, name: str, limit: float) -> Share:
+        """Probability that the total of an episode falls short of a limit, with an interval of 95 % (Wilson's)."""
+        return self._share(int((self._of(name) < limit - _rounding(limit)).sum()))
+
+    def _share(self, k: int) -> Share:
+        n = self.episodes
+        centre, half = (k + Z * Z / 2) / (n + Z * Z), Z * math.sqrt(k * (n - k) / n + Z * Z / 4) / (n + Z * Z)
+        return Share(k / n, max(centre - half, 0.0), min(centre + half, 1.0))
+
+    def _of(self, name: str) -> FloatArray:
+        return list(self.totals.values())[index_of("total", list(self.totals), name)]
+
+
+def simulate_policy(
+    cmdp: CMDP, policy: Policy, episodes: int = 100_000, *, seed: int = 0, noise: Noise = "none"
+) -> Simulation:
+    """Play episodes of a policy in the model, and keep the totals of each.
+
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.load("paper/synthetic")
+    >>> played = simulate_policy(cmdp, ck.Policy.uniform(cmdp), 10_000)
+    >>> list(played.totals), bool(abs(played.totals["reward"].mean() - 1.275) < 0.02)
+    (['reward', 'utility'], True)
+    """
+    cmdp.need_horizon("simulating episodes")
+    check_fits(cmdp, policy)
+    check_seed(seed)
+    if not is_int(episodes) or episodes < 1:
+        raise CmdpkitError(f"episodes is {quoted(episodes)}, expected a whole number, at least 1")
+    played = play(Simulator.of(cmdp, noise), policy.pi, stream(seed), int(episodes))
+    totals = {"reward": cmdp.reward_scale.total_from_unit(played.reward, cmdp.H)}
+    for n, c in enumerate(cmdp.constraints):
+        utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], cmdp.H)
+        totals[c.name if c.name not in totals else f"{c.name} (constraint)"] = c.sign * utility + 0.0
+    return Simulation(cmdp, totals)
+
+
+class Distribution(NamedTuple):
+    """All totals that an episode can have, and their probabilities."""
+
+    totals: FloatArray
+    probabilities: FloatArray
+
+    def above(self, limit: float) -> float:
+        """Probability that the total of an episode exceeds a limit."""
+        return float(self.probabilities[self.totals > limit + _rounding(limit)].sum())
+
+    def below(self, limit: float) -> float:
+        """Probability that the total of an episode falls short of a limit."""
+        return float(self.probabilities[self.totals < limit - _rounding(limit)].sum())
+
+
+def _rounding(limit: float) -> float:
+    """Totals may miss a number that they should be equal to by this much."""
+    return ON_GRID * max(1.0, abs(limit))
+
+
+def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Distribution | None:
+    """The exact distribution of a total; None where its signal is no multiple of a unit, or there are too many totals.
+
+    >>> import cmdpkit as ck
+    >>> coin = ck.CMDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [2.0]], horizon=3)
+    >>> found = exact_distribution(coin, ck.Policy.uniform(coin))
+    >>> found.totals.tolist(), found.probabilities.tolist()
+    ([0.0, 2.0, 4.0], [0.25, 0.5, 0.25])
+    """
+    cmdp.need_horizon("the distribution of totals")
+    check_fits(cmdp, policy)
+    names = ["reward", *(c.name for c in cmdp.constraints)]
+    m = index_of("total", names, name)
+    sign = 1 if m == 0 else cmdp.constraints[m - 1].sign
+    signal = sign * (cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1])
+    unit, low = _unit(signal[np.broadcast_to(cmdp.compact.allowed.any(axis=0), signal.shape)])
+    if unit is None:
+        return None
+    counts = np.rint((signal - low) / unit).astype(np.int64)
+    counts[counts < 0] = 0
+    width = int(counts.max()) * cmdp.H + 1
+    if width * cmdp.S > MAX_CELLS:
+        return None
+    mass = _carried(cmdp, policy.pi, counts, width)
+    reached = np.flatnonzero(mass > 0)
+    return Distribution(np.asarray(low * cmdp.H + unit * reached, dtype=np.float64), mass[reached])
+
+
+def _unit(values: FloatArray) -> tuple[float | None, float]:
+    """The largest unit of which all differences from the smallest value are multiples, and that smallest value."""
+    low, high = float(values.min()), float(values.max())
+    if high == low:
+        return 1.0, low
+    gaps = np.unique(values - low)[1:]
+    for parts in range(1, MAX_DENOMINATOR + 1):
+        unit = float(gaps[0]) / parts
+        if np.abs(gaps / unit - np.rint(gaps / unit)).max() < ON_GRID * parts:
+            return unit, low
+    return None, low
+
+
+def _carried(cmdp: CMDP, pi: FloatArray, counts: FloatArray, width: int) -> FloatArray:
+    """[width]: probabilities of the totals, in units, after the last step."""
+    kernel, A = cmdp.kernel, cmdp.A
+    mass = np.zeros((cmdp.S, width))
+    mass[:, 0] = cmdp.mu
+    for h in range(cmdp.H):
+        later = np.zeros_like(mass)
+        for s in np.flatnonzero(mass.any(axis=1)).tolist():
+            for a in np.flatnonzero(pi[h, s] > NEGLIGIBLE).tolist():
+                k = int(counts[h % len(counts), s, a])
+                moved = pi[h, s, a] * (np.concatenate((np.zeros(k), mass[s, : width - k])) if k else mass[s])
+                row = ((h % kernel.T) * cmdp.S + s) * A + a
+                for i in range(kernel.indptr[row], kernel.indptr[row + 1]):
+                    later[kernel.successors[i]] += kernel.prob[i] * moved
+        mass = later
+    total: FloatArray = mass.sum(axis=0)
+    return total

@@ -1,0 +1,194 @@
+"""Given policies: beside the optimum, in single episodes, and one decision at a time."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cmdpkit as ck
+from cmdpkit.cli import app
+from cmdpkit.exact.comparison import priced_values
+
+
+def two_jobs(bound=1.5):
+    """Two steps, one state, "work" earns 1 and "rest" gives 1 rest, of which 1.5 are asked for.
+
+    By hand: the optimum rests 1.5 times and earns 0.5; one unit of rest less would earn 1 more, so its price is 1.
+    """
+    rest = [ck.at_least("rest", bound, [[0.0, 1.0]])]
+    return ck.CMDP([[[1.0], [1.0]]], [[1.0, 0.0]], horizon=2, constraints=rest, action_names=["work", "rest"])
+
+
+def costly(horizon=4):
+    """Three states, two actions, a cost of 0, 1 or 3."""
+    P = np.random.default_rng(8).dirichlet(np.ones(3), size=(3, 2))
+    cost = [ck.at_most("cost", 3.0, [[0, 1], [1, 3], [3, 0]])]
+    return ck.CMDP(P, [[0.1, 0.9], [0.5, 0.7], [0.3, 0.2]], mu=[0.6, 0.4, 0], horizon=horizon, constraints=cost)
+
+
+def random_policy(cmdp, seed):
+    return ck.Policy.of(cmdp, np.random.default_rng(seed).dirichlet(np.ones(cmdp.A), size=(cmdp.H, cmdp.S)))
+
+
+# -- compare -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_is_compared_with_the_optimum_by_numbers_found_by_hand():
+    always = {name: ck.Policy([[row]] * 2) for name, row in (("rest", [0, 1]), ("work", [1, 0]))}
+    rest, work = ck.compare_policies(two_jobs(), always).policies
+    assert (rest.value, rest.utilities.tolist(), rest.met, rest.below) == (0.0, [2.0], (True,), pytest.approx(0.5))
+    assert (work.value, work.utilities.tolist(), work.met, work.below) == (2.0, [0.0], (False,), pytest.approx(-1.5))
+    assert rest.priced == pytest.approx(0.0, abs=1e-9)  # at the price of 1, half a unit too much rest makes up for it
+    assert work.priced == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_costs_of_all_decisions_add_up_to_what_the_policy_loses_at_the_prices(seed):
+    cmdp = costly()
+    found = ck.compare_policies(cmdp, {"mine": random_policy(cmdp, seed)})
+    assert sum(x.cost for x in found.differences) == pytest.approx(found.policies[0].priced, rel=1e-6)
+    assert [x.cost for x in found.differences] == sorted((x.cost for x in found.differences), reverse=True)
+
+
+def test_one_changed_decision_is_the_only_difference_and_costs_what_it_costs():
+    cmdp = costly()
+    best = ck.solve(cmdp)
+    pi = best.policy.pi.copy()
+    pi[2, 1] = 1 - pi[2, 1]
+    (found,) = ck.compare_policies(cmdp, {"mine": ck.Policy.of(cmdp, pi)}).differences
+    changed = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
+    lost = best.value - changed.v + best.shadow_prices[0] * (changed.w[0] - best.utilities[0])
+    assert (found.step, found.state, found.does != found.optimum) == (3, 2, True)
+    assert found.cost == pytest.approx(lost) and found.reach == pytest.approx(best.occupancy[2, 1].sum())
+
+
+def test_the_optimum_has_no_differences():
+    cmdp = costly()
+    assert ck.compare_policies(cmdp, {"same": ck.solve(cmdp).policy}).differences == ()
+
+
+def test_priced_values_are_the_best_over_all_deterministic_policies():
+    cmdp, price = costly(2), np.array([0.4])
+    best = -math.inf
+    for choice in itertools.product(range(2), repeat=6):
+        v, w = ck.evaluate(cmdp, ck.Policy.deterministic(np.reshape(choice, (2, 3)), 2))
+        best = max(best, v - price[0] * w[0])
+    assert float(cmdp.mu @ priced_values(cmdp, price)[1][0]) == pytest.approx(best, abs=1e-12)
+
+
+# -- explain -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_explanation_names_what_every_action_is_worth_from_here_on():
+    """With one step left, the action values are the signals, and the price of rest is 1."""
+    found = ck.explain(two_jobs(), state=1, step=2)
+    worth = {x.action: (x.value, x.utilities.tolist(), x.priced) for x in found.options}
+    assert worth == {"work": (1.0, [0.0], pytest.approx(1.0)), "rest": (0.0, [1.0], pytest.approx(1.0))}
+    assert found.reach == 1.0 and found.prices.tolist() == pytest.approx([1.0])
+    drawn = [s for s in (1, 2) if sum(x.probability > 0 for x in ck.explain(two_jobs(), 1, s).options) == 2]
+    assert len(drawn) == 1 and "equally good" in ck.explain(two_jobs(), 1, drawn[0]).why
+
+
+def test_what_an_action_loses_is_what_taking_it_once_would_cost():
+    cmdp = costly()
+    best = ck.solve(cmdp)
+    for option in ck.explain(cmdp, state=1, step=1).options:
+        pi = best.policy.pi.copy()
+        pi[0, 0] = np.eye(2)[cmdp.action_index(option.action)]
+        v, w = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
+        lost = best.value - v + best.shadow_prices[0] * (w[0] - best.utilities[0])
+        assert lost == pytest.approx(cmdp.mu[0] * option.loses, abs=1e-9)
+
+
+def test_a_policy_that_is_not_the_best_is_told_so():
+    cmdp = costly()
+    worst = ck.explain(cmdp, 1, 1).options[-1]
+    pi = np.tile(np.eye(2)[cmdp.action_index(worst.action)], (4, 3, 1))
+    assert f"it loses {worst.loses:.6g}" in ck.explain(cmdp, 1, 1, ck.Policy.of(cmdp, pi)).why
+    with pytest.raises(ck.CmdpkitError, match="step is 5, expected a whole number from 1 to 4"):
+        ck.explain(cmdp, 1, 5)
+
+
+# -- simulate ----------------------------------------------------------------------------------------------------------
+
+
+def enumerated(cmdp, policy, n):
+    """Probabilities of all totals, by listing every path."""
+    found = {}
+    for path in itertools.product(range(cmdp.S), range(cmdp.A), repeat=cmdp.H):
+        p, total = cmdp.mu[path[0]], 0.0
+        for h in range(cmdp.H):
+            s, a = path[2 * h], path[2 * h + 1]
+            p *= policy.pi[h, s, a] * (cmdp.P[h, s, a, path[2 * h + 2]] if h + 1 < cmdp.H else 1.0)
+            total += cmdp.r[h, s, a] if n is None else -cmdp.g[n, h, s, a]
+        found[round(total, 9)] = found.get(round(total, 9), 0.0) + p
+    return {total: p for total, p in found.items() if p > 1e-15}
+
+
+@pytest.mark.parametrize(("name", "n"), [("reward", None), ("cost", 0)])
+def test_the_exact_distribution_is_that_of_all_paths(name, n):
+    cmdp = costly(3)
+    policy = random_policy(cmdp, 1)
+    found = ck.exact_distribution(cmdp, policy, name)
+    expected = enumerated(cmdp, policy, n)
+    assert found.totals.round(9).tolist() == sorted(expected)
+    assert found.probabilities == pytest.approx([expected[x] for x in sorted(expected)])
+    assert found.above(found.totals[2]) == pytest.approx(
+        sum(p for x, p in expected.items() if x > found.totals[2] + 1e-9)
+    )
+    assert found.below(found.totals[2]) == pytest.approx(found.probabilities[:2].sum())
+
+
+def test_signals_without_a_common_unit_have_no_exact_distribution():
+    cmdp = ck.CMDP([[[1.0], [1.0], [1.0]]], [[0.0, 1.0, math.pi]], horizon=2)
+    assert ck.exact_distribution(cmdp, ck.Policy.uniform(cmdp)) is None
+
+
+@pytest.mark.compiled
+def test_simulated_episodes_have_the_exact_distribution():
+    """Chi-squared over the totals of 20,000 episodes; the limit is exceeded with probability 0.1 %."""
+    from scipy.stats import chi2
+
+    cmdp = costly()
+    policy = random_policy(cmdp, 2)
+    played, exact = ck.simulate_policy(cmdp, policy, 20_000, seed=4), ck.exact_distribution(cmdp, policy, "cost")
+    counts = np.array([np.isclose(played.totals["cost"], x).sum() for x in exact.totals])
+    expected = 20_000 * exact.probabilities
+    assert counts.sum() == 20_000
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(0.999, len(expected) - 1)
+    share = played.above("cost", 5.0)
+    assert share.low < exact.above(5.0) < share.high and played.below("cost", 5.0).estimate < 1 - share.estimate
+    mean = ck.evaluate(cmdp, policy)
+    assert abs(played.totals["reward"].mean() - mean.v) < 4 * played.totals["reward"].std() / math.sqrt(20_000)
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(x) for x in words])
+
+
+@pytest.mark.compiled
+def test_the_commands_say_what_the_functions_find(tmp_path):
+    cmdp = costly()
+    ck.write_model(cmdp, tmp_path / "m.json")
+    for name, policy in (("best", ck.solve(cmdp).policy), ("mine", random_policy(cmdp, 3))):
+        ck.write_policy(policy, tmp_path / f"{name}.csv")
+    model, best, mine = (tmp_path / x for x in ("m.json", "best.csv", "mine.csv"))
+    told = json.loads(run("compare", model, best, mine, "--json").output)
+    assert [x["name"] for x in told["policies"]] == ["best", "mine", "optimum"]
+    assert told["policies"][1]["value"] == pytest.approx(ck.evaluate(cmdp, random_policy(cmdp, 3)).v)
+    assert sum(x["cost"] for x in told["differences"]) == pytest.approx(told["policies"][1]["priced"])
+    assert "No decision costs anything" in run("evaluate", model, best).output
+    why = json.loads(run("explain", model, "1", "--step", "2", "--json").output)
+    assert why["why"] == ck.explain(cmdp, 1, 2).why and why["actions"][0]["loses"] == pytest.approx(0.0, abs=1e-9)
+    totals = json.loads(run("simulate", model, "--policy", mine, "--episodes", 5000, "--json").output)["totals"]
+    assert totals[1]["exact"] == pytest.approx(ck.exact_distribution(cmdp, random_policy(cmdp, 3), "cost").above(3.0))
+    assert totals[1]["missed"]["low"] < totals[1]["exact"] < totals[1]["missed"]["high"]
+    shown = run("simulate", model, "--episodes", 2000).output
+    assert "█" in shown and "episodes beyond it" in shown
+    assert run("evaluate", model, tmp_path / "none.csv").exit_code == 1
