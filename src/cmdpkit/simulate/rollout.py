@@ -171,9 +171,11 @@ def _play(sim, decisions, rng, totals, visits):  # type: ignore[no-untyped-def]
 @inlined
 def _action(decisions, h, s, u):  # type: ignore[no-untyped-def]
     """The action at step h in state s for a number u in [0, 1)."""
-    t = h % len(decisions.choice)
+    t, s = np.int64(h) % len(decisions.choice), np.int64(s)
     low, high = decisions.first[t], decisions.first[t + 1]
     last = high
+    if high - low == decisions.choice.shape[1]:  # every state draws
+        low = high = low + s
     while low < high:  # the first row of this step whose state is not below s
         middle = (low + high) // 2
         if decisions.s[middle] < s:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.logs.log import Log, named
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import NEGLIGIBLE
@@ -57,7 +57,7 @@ def coverage(log: Log, T: int, cmdp: CMDP) -> Coverage:
     by_state = visits.sum(axis=0)
     known = ~log.terminal
     try:
-        policy, feasible = solve(cmdp).policy, True
+        policy, feasible = solve_fully(cmdp).policy, True
     except Infeasible as infeasible:
         policy, feasible = infeasible.policy, False
     q = occupancy(cmdp, policy)

@@ -33,7 +33,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.logs.fitted import Fitted, Total
 from cmdpkit.exact.logs.log import Log, named
-from cmdpkit.exact.solver import solve
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.mixture import Mixture
@@ -233,7 +233,7 @@ def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
     for margin in MARGINS if log.N else MARGINS[:1]:
         tighter = (bounds + signs * margin * errors).tolist()
         try:
-            policy, possible = solve(cmdp.with_bounds(**dict(zip(names, tighter, strict=True)))).policy, True
+            policy, possible = solve_fully(cmdp.with_bounds(**dict(zip(names, tighter, strict=True)))).policy, True
         except Infeasible as infeasible:
             policy, possible = infeasible.policy, False
         chosen = _rated(half, margin, _table(policy), least)
