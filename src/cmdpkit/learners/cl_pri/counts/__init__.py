@@ -91,6 +91,7 @@ class WithCounts(ClosedLoopPRI):
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
         self._block: Block | None = None
+        self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
         self._step = 0
         self._read_timetable()
         self.notes = notes_of(self)
@@ -344,9 +345,12 @@ class WithCounts(ClosedLoopPRI):
         n, stage, p = int(self.ledger.size[0]), self.clock.handed, self.params
         if n < 2:
             return None
-        delta = stage_delta(p.delta, stage, anytime=self.spec.anytime)
-        planned = Timetable.of(self.spec, p, self.cells, stage).sample_size()
-        return certified_intervals(self.ledger.sample[:n], self.spec.H, delta, 1 - p.delta, planned)
+        if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
+            delta = stage_delta(p.delta, stage, anytime=self.spec.anytime)
+            planned = Timetable.of(self.spec, p, self.cells, stage).sample_size()
+            found = certified_intervals(self.ledger.sample[:n], self.spec.H, delta, 1 - p.delta, planned)
+            self._proved = (stage, n), found
+        return self._proved[1]
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names of the phases and their first episodes, counting from 0; see `account`."""
@@ -370,4 +374,4 @@ class WithCounts(ClosedLoopPRI):
         """Continue from a state, in a learner made with the same spec and parameters."""
         restore(self, state)
         self._read_timetable()
-        self._block = None
+        self._block = self._proved = None
