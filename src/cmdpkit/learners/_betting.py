@@ -2,7 +2,8 @@
 
 For every candidate mean m a gambler bets on each next return being above m, another one on it being below. If m is the
 true mean, neither can expect to win, so a capital beyond 1/delta is unlikely: candidates against which a gambler got
-rich are excluded. The bets use only returns that came before, so the interval holds at any stopping time.
+rich are excluded. A bet uses only returns that came before it and a number of returns that was planned before the
+first of them, so the interval holds at any stopping time.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
 HALVINGS = 60  # of the search for an end of the interval
+KEPT = 0.5  # share of the capital that a bet could lose which is never risked
+LEAST_BET_LIMIT = 1 - KEPT  # the largest bet that is allowed against every candidate
 
 
-def betting_interval(x: FloatArray, delta: float) -> tuple[float, float]:
-    """An interval for the mean of independent x in [0, 1] that misses it with probability at most delta."""
-    bets = _bets(x, delta)
+def betting_interval(x: FloatArray, delta: float, planned: int | None = None) -> tuple[float, float]:
+    """An interval for the mean of independent x in [0, 1] that misses it with probability at most delta.
+
+    The bets are made for `planned` returns, by default for as many as there are. If that number was fixed before the
+    first return came, the interval holds at any stopping time. It is narrowest when the planned number has come.
+    """
+    bets = _bets(x, delta, len(x) if planned is None else planned)
     threshold = math.log(2 / delta)
     low = _end(x, bets, threshold, above=True)
     high = _end(x, bets, threshold, above=False)
     return low, high
 
 
-def _bets(x: FloatArray, delta: float) -> FloatArray:
-    """lam_t = sqrt(2 log(2/delta) / (n s2_{t-1})), from running means and variances that begin at 1/2 and 1/4."""
+def _bets(x: FloatArray, delta: float, planned: int) -> FloatArray:
+    """lam_t = sqrt(2 log(2/delta) / (planned s2_{t-1})), from running means and variances that begin at 1/2 and 1/4."""
     n = np.arange(1, len(x) + 1)
     means = (0.5 + np.cumsum(x)) / (n + 1)
     variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
     before = np.concatenate(([0.25], variances[:-1]))
-    bets: FloatArray = np.sqrt(2 * math.log(2 / delta) / (len(x) * before))
+    bets: FloatArray = np.sqrt(2 * math.log(2 / delta) / (planned * before))
     return bets
 
 
@@ -52,13 +59,17 @@ def _end(x: FloatArray, bets: FloatArray, threshold: float, *, above: bool) -> f
 
 @compiled
 def _log_capital(x, bets, m, above):
-    """Logarithm of the capital of the gambler on "above m" or "below m"; both keep half of what they could lose."""
-    total = 0.0
+    """Logarithm of the largest capital that the gambler on "above m" or "below m" ever had.
+
+    The chance that it ever exceeds 1/delta is at most delta (Ville's inequality), so the largest one may be taken.
+    """
+    total, most = 0.0, 0.0
     for t in range(len(x)):
         if above:
-            bet = bets[t] if m == 0.0 else min(bets[t], 0.5 / m)
+            bet = bets[t] if m == 0.0 else min(bets[t], (1.0 - KEPT) / m)
             total += np.log1p(bet * (x[t] - m))
         else:
-            bet = bets[t] if m == 1.0 else min(bets[t], 0.5 / (1.0 - m))
+            bet = bets[t] if m == 1.0 else min(bets[t], (1.0 - KEPT) / (1.0 - m))
             total += np.log1p(-bet * (x[t] - m))
-    return total
+        most = max(most, total)
+    return most

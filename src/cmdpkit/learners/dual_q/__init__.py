@@ -5,9 +5,9 @@ utility; actions maximise Q + sum_n lam_n C_n, and the prices move against what 
 
     lam_n <- clip(lam_n + eta (rho_n - realised utility n), 0, lam_max).
 
-CL-PRI begins with a short run of it, and PRI can use it as a base learner, because it never leaves `Spec.allowed`. It
-is optimistic only in the values it starts with (H - h at step h), so a few random actions are mixed in. The prices lag
-behind the utilities that drive them, so the violation at the end of a run is of order sqrt(K).
+PRI can use it as a base learner, because it never leaves `Spec.allowed`. It is optimistic only in the values it starts
+with (H - h at step h), so a few random actions are mixed in. The prices lag behind the utilities that drive them, so
+the violation at the end of a run is of order sqrt(K).
 
 Output: the greedy policy at the mean prices. Memory O(H S A (1 + N)).
 
