@@ -6,6 +6,9 @@
 Each entry holds two digests: ``play`` of everything that does not depend on the optimum (violations, multipliers, the
 policy handed over), and ``regret`` of the curves that do. Only public names are used, so that the script runs on old
 and new versions of the package alike.
+
+One learner is expected to differ from version 0.1: ``cl-pri`` with ``memory="none"`` (``pri practical`` at that time)
+has had another warm-up since, forgets differently, and no longer lets its prices wind up.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._betting import betting_interval
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.estimate import best_plan, evidence, model_of, plan_errors
@@ -124,40 +123,6 @@ def test_steering_changes_the_utilities_by_what_is_wanted_and_stays_a_policy():
     assert changed.min() >= 0 and not (changed > 0)[plan.pi == 0].any()
     first_order = (effect * (changed - plan.pi)).sum(axis=(1, 2, 3))
     np.testing.assert_allclose(first_order[active], wanted[active], atol=1e-9)
-
-
-def test_betting_intervals_are_those_of_a_search_over_all_candidates():
-    x = np.random.default_rng(1).beta(2, 5, 200)
-    low, high = betting_interval(x, 0.05)
-    n = np.arange(1, len(x) + 1)
-    means = (0.5 + np.cumsum(x)) / (n + 1)
-    variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
-    bets = np.sqrt(2 * np.log(2 / 0.05) / (len(x) * np.concatenate(([0.25], variances[:-1]))))
-    kept = []
-    for m in np.linspace(0.001, 0.999, 4000):
-        up = np.prod(1 + np.minimum(bets, 0.5 / m) * (x - m))
-        down = np.prod(1 - np.minimum(bets, 0.5 / (1 - m)) * (x - m))
-        if max(up, down) / 2 < 1 / 0.05:
-            kept.append(m)
-    assert abs(low - min(kept)) < 5e-4 and abs(high - max(kept)) < 5e-4
-
-
-@pytest.mark.long
-def test_betting_intervals_hold_and_are_far_narrower_than_empirical_bernstein():
-    """1,000 samples of 100: at level 95 % at most 77 misses have a binomial tail below 1e-4."""
-    from cmdpkit.learners._certificate import empirical_bernstein
-
-    rng = np.random.default_rng(2)
-    misses, widths, classic = 0, [], []
-    for _ in range(1000):
-        x = (rng.random(100) < 0.1).astype(float)
-        low, high = betting_interval(x, 0.05)
-        misses += not low <= 0.1 <= high
-        widths.append(high - low)
-        a, b = empirical_bernstein(100, float(x.mean()), float(x.var(ddof=1)), 1.0, 0.05)
-        classic.append(b - a)
-    assert misses <= 77
-    assert np.mean(widths) < 0.6 * np.mean(classic)
 
 
 @pytest.mark.long

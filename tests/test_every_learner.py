@@ -261,8 +261,7 @@ def test_algorithms_stand_apart_and_what_they_share_knows_none_of_them():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cmdpkit.learners"):
                 named = {*node.module.split("."), *(alias.name for alias in node.names)}
-                begins_with = {"cl_pri": {"dual_q"}}.get(owner, set())
-                assert named & listed <= {owner} | begins_with, path
+                assert named & listed <= {owner}, path
 
 
 def test_only_compiled_functions_have_no_annotations():

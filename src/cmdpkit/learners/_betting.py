@@ -18,6 +18,8 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
 HALVINGS = 60  # of the search for an end of the interval
+KEPT = 0.5  # share of the capital that a bet could lose which is never risked
+LEAST_BET_LIMIT = 1 - KEPT  # the largest bet that is allowed against every candidate
 
 
 def betting_interval(x: FloatArray, delta: float, planned: int | None = None) -> tuple[float, float]:
@@ -25,7 +27,7 @@ def betting_interval(x: FloatArray, delta: float, planned: int | None = None) ->
 
     ``planned`` is how many x are expected in the end. It may be left out if their number was fixed before the first.
     """
-    bets = _bets(x, delta, planned or len(x))
+    bets = _bets(x, delta, len(x) if planned is None else planned)
     threshold = math.log(2 / delta)
     low = _end(x, bets, threshold, above=True)
     high = _end(x, bets, threshold, above=False)
@@ -58,13 +60,17 @@ def _end(x: FloatArray, bets: FloatArray, threshold: float, *, above: bool) -> f
 
 @compiled
 def _log_capital(x, bets, m, above):
-    """Logarithm of the capital of the gambler on "above m" or "below m"; both keep half of what they could lose."""
-    total = 0.0
+    """Logarithm of the largest capital that the gambler on "above m" or "below m" ever had.
+
+    The chance that it ever exceeds 1/delta is at most delta (Ville's inequality), so the largest one may be taken.
+    """
+    total, most = 0.0, 0.0
     for t in range(len(x)):
         if above:
-            bet = bets[t] if m == 0.0 else min(bets[t], 0.5 / m)
+            bet = bets[t] if m == 0.0 else min(bets[t], (1.0 - KEPT) / m)
             total += np.log1p(bet * (x[t] - m))
         else:
-            bet = bets[t] if m == 1.0 else min(bets[t], 0.5 / (1.0 - m))
+            bet = bets[t] if m == 1.0 else min(bets[t], (1.0 - KEPT) / (1.0 - m))
             total += np.log1p(-bet * (x[t] - m))
-    return total
+        most = max(most, total)
+    return most

@@ -1,13 +1,8 @@
-"""Confidence bounds from data alone: what a number of episodes of one policy says about its value and utilities.
+"""Confidence intervals from data alone: what a number of episodes of one policy says about its value and utilities.
 
-The episodes must be independent and of a policy that was fixed before the first of them; then nothing is assumed but
-the range of an episode's total. The bound is the empirical Bernstein inequality of Maurer and Pontil (COLT 2009,
-theorem 4): for n independent numbers in [0, width] with mean m and unbiased sample variance V, with probability at
-least 1 - d
-
-    E <= m + sqrt(2 V ln(2/d) / n) + 7 width ln(2/d) / (3 (n - 1)).
-
-Applied to both sides and to all 1 + N totals, each with its part of delta, all intervals hold together.
+The episodes must be independent and of a policy that was fixed before the first of them. Nothing else is assumed but
+the range of an episode's total, which is from 0 to H in unit scale. Each of the 1 + N totals has an interval by betting
+(`_betting`) with its part of delta, so that all intervals hold together.
 """
 
 from __future__ import annotations
@@ -16,6 +11,7 @@ import math
 from typing import NamedTuple
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners._betting import LEAST_BET_LIMIT, betting_interval
 from cmdpkit.model.transitions import FloatArray
 
 
@@ -27,31 +23,30 @@ class Intervals(NamedTuple):
     intervals: tuple[tuple[float, float], ...]  # [1+N]: lower and upper end for the value and for each utility
 
 
-def empirical_bernstein(n: int, mean: float, variance: float, width: float, delta: float) -> tuple[float, float]:
-    """Interval for the expectation of numbers in [0, width], from n of them, at level 1 - delta.
+def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int, each: int = 1) -> Intervals:
+    """Intervals for several expectations that hold together at level 1 - delta; each gets an equal part of delta.
 
-    >>> low, high = empirical_bernstein(10_000, mean=1.5, variance=0.2, width=3.0, delta=0.05)
-    >>> print(f"{low:.4f} {high:.4f}")
-    1.4837 1.5163
-    >>> empirical_bernstein(1, mean=1.5, variance=0.0, width=3.0, delta=0.05)
-    (0.0, 3.0)
+    Row i of totals [n, 1+N] is the mean of the totals of `each` episodes, with entries in [0, width]. The intervals
+    hold at any stopping time if `planned`, the number of rows that the bets are made for, was fixed before the first.
+
+    >>> import numpy as np
+    >>> found = simultaneous(np.full((100, 2), 1.5), 3.0, 0.1, planned=100)
+    >>> found.level, found.episodes, [f"{low:.2f} to {high:.2f}" for low, high in found.intervals]
+    (0.9, 100, ['1.39 to 1.61', '1.39 to 1.61'])
     """
     if not 0 < delta < 1:
         raise CmdpkitError(f"delta is {delta!r}, expected a number between 0 and 1")
-    if n < 2:
-        return 0.0, width
-    radius = half_width(n, variance, width, delta)
-    return max(0.0, mean - radius), min(width, mean + radius)
+    n, M = totals.shape
+    ends = [betting_interval(totals[:, m] / width, delta / M, planned) for m in range(M)]
+    return Intervals(1 - delta, each * n, tuple((width * low, width * high) for low, high in ends))
 
 
 def half_width(n: int, variance: float, width: float, delta: float) -> float:
-    """How far the empirical Bernstein interval of n >= 2 numbers in [0, width] reaches to either side of their mean."""
-    log = math.log(4 / delta)
-    return math.sqrt(2 * max(variance, 0.0) * log / n) + 7 * width * log / (3 * (n - 1))
+    """About how far an interval by betting reaches to either side, from n >= 2 totals in [0, width] of that variance.
 
-
-def simultaneous(n: int, means: FloatArray, variances: FloatArray, width: float, delta: float) -> Intervals:
-    """Intervals for several expectations that hold together at level 1 - delta: each gets an equal part of delta."""
-    part = delta / len(means)
-    each = (empirical_bernstein(n, float(m), float(v), width, part) for m, v in zip(means, variances, strict=True))
-    return Intervals(1 - delta, n, tuple(each))
+    A bet of b excludes what is L / (n b) + b variance / 2 away from the mean, with L = log(2 / delta). This is the
+    figure for the bets that would be made if the variance were known, and it errs on the side of width.
+    """
+    log, spread = math.log(2 / delta), (0.25 + n * max(variance, 0.0) / width**2) / (n + 1)
+    bet = min(math.sqrt(2 * log / (n * spread)), LEAST_BET_LIMIT)
+    return width * (log / (n * bet) + bet * spread / 2)

@@ -5,10 +5,9 @@ utility; actions maximise Q + sum_n lam_n C_n, and the prices move against what 
 
     lam_n <- clip(lam_n + eta (rho_n - realised utility n), 0, lam_max).
 
-CL-PRI without counts begins with a short run of it, and PRI can use it as a base learner, because it never leaves
-`Spec.allowed`. It is optimistic only in the values it starts with (H - h at step h), so a few random actions are mixed
-in. The prices lag behind the utilities that drive them, so a violation is left over at the end of a run. Nothing is
-proved about it.
+PRI can use it as a base learner, because it never leaves `Spec.allowed`. It is optimistic only in the values it starts
+with (H - h at step h), so a few random actions are mixed in. The prices lag behind the utilities that drive them, so
+a violation is left over at the end of a run. Nothing is proved about it.
 
 Output: a policy that takes actions as often as they were the greedy choice in the last part of the run. Memory
 O(H S A (1 + N)).

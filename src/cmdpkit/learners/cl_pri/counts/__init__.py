@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals
+from cmdpkit.learners._certificate import Intervals, simultaneous
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
-from cmdpkit.learners.cl_pri.counts.certify import certified_intervals, margin_for_certificate, stage_delta
+from cmdpkit.learners.cl_pri.counts.certify import margin_for_certificate, stage_delta
 from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
 from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
@@ -348,8 +348,8 @@ class WithCounts(ClosedLoopPRI):
         if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
             delta = stage_delta(p.delta, stage, anytime=self.spec.anytime)
             planned = Timetable.of(self.spec, p, self.cells, stage).sample_size()
-            found = certified_intervals(self.ledger.sample[:n], self.spec.H, delta, 1 - p.delta, planned)
-            self._proved = (stage, n), found
+            found = simultaneous(self.ledger.sample[:n], self.spec.H, delta, planned=planned)
+            self._proved = (stage, n), found._replace(level=1 - p.delta)  # certificates of all stages together
         return self._proved[1]
 
     def phases(self) -> tuple[tuple[str, int], ...]:

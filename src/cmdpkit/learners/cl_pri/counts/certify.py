@@ -11,21 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners._betting import betting_interval
-from cmdpkit.learners._certificate import Intervals, half_width
+from cmdpkit.learners._certificate import half_width
 from cmdpkit.model.transitions import FloatArray
 
 
 def stage_delta(delta: float, stage: int, *, anytime: bool) -> float:
     """The error probability of the certificate of a stage (from 0); a run of known length has only one."""
     return delta / ((stage + 1) * (stage + 2)) if anytime else delta
-
-
-def certified_intervals(sample: FloatArray, H: int, delta: float, level: float, planned: int) -> Intervals:
-    """Intervals that hold together with probability 1 - delta, from totals [n, M] of which `planned` are expected."""
-    n, M = sample.shape
-    ends = [betting_interval(sample[:, m] / H, delta / M, planned) for m in range(M)]
-    return Intervals(level, n, tuple((H * low, H * high) for low, high in ends))
 
 
 def margin_for_certificate(sd: FloatArray, H: int, delta: float, planned: int) -> FloatArray:

@@ -1,6 +1,6 @@
 """CL-PRI without counts: constrained policy iteration on sampled returns; no transition is ever counted.
 
-1. Warm-up: a short run of Dual-Q gives a first policy and first prices.
+1. Warm-up: optimistic Q-learning finds a first policy and first prices (`warm_up`).
 2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
    After each, an LP over measured effects finds the next policy and prices (`master`), and tests with an error
    budget rule actions out (`improve`). The stochastic decisions are steered, block by block, so that what was
@@ -21,14 +21,14 @@ from cmdpkit.learners._certificate import Intervals, simultaneous
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.model_free.explain import account, warnings_of
 from cmdpkit.learners.cl_pri.model_free.improve import begin_epoch, improve
-from cmdpkit.learners.cl_pri.model_free.moments import covariance, means
 from cmdpkit.learners.cl_pri.model_free.play import Block, act, episodes, finish
 from cmdpkit.learners.cl_pri.model_free.progress import Task, new_episode, new_progress, new_samples
 from cmdpkit.learners.cl_pri.model_free.schedule import timetable
 from cmdpkit.learners.cl_pri.model_free.steer import steered
+from cmdpkit.learners.cl_pri.model_free.warm_up import WarmUp
 from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.settings import ModelFreeParams
-from cmdpkit.learners.dual_q import DualQ
+from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -60,8 +60,8 @@ class WithoutCounts(ClosedLoopPRI):
         pairs = int(spec.allowed.sum())
         z_safe = error_quantile(p.delta / 8, spec.N)
         self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)), z_safe)
-        self.warm = DualQ(Spec(spec.H, spec.S, spec.A, table.warm, spec.rho, spec.allowed))
-        self.progress, self.samples = new_progress(spec, table), new_samples(spec)
+        self.warm = WarmUp(spec, table.warm, table.cells)
+        self.progress, self.samples = new_progress(spec, table), new_samples(spec, table)
         self.notes = _notes(spec, table.warm, pairs)
         self._episode_now, self._step = new_episode(spec), 0
         self._block: Block | None = None  # what the running block plays, made when needed
@@ -76,9 +76,8 @@ class WithoutCounts(ClosedLoopPRI):
         while done < n:
             m = min(n - done, self._left())
             if self.warming:
-                part = out[:, done : done + m]
-                part[0], part[1:] = self.warm.run(source, rng, m)
-                for column in part.T:
+                self.warm.run(source, self._episode_now, rng, out, done, m)
+                for column in out[:, done : done + m].T:
                     self.samples.totals[...] += column
             else:
                 sim, meter, new = source.simulator, source.meter, self.progress.new_block
@@ -92,7 +91,7 @@ class WithoutCounts(ClosedLoopPRI):
         """Begin an episode in state s: the action to take."""
         self._step = 0
         if self.warming:
-            return self.warm.first(s, rng)
+            return self.warm.act(self._episode_now, 0, s, rng)
         self.progress.new_block = False
         return int(act(self._played_block(), self._episode_now, 0, s, rng))
 
@@ -101,18 +100,15 @@ class WithoutCounts(ClosedLoopPRI):
         self._episode_now.signals[self._step] = signals
         self._step += 1
         if self.warming:
-            return self.warm.next(signals, s, rng)
+            return self.warm.act(self._episode_now, self._step, s, rng)
         return int(act(self._played_block(), self._episode_now, self._step, s, rng))
 
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
         self._episode_now.signals[self._step] = signals
         if self.warming:
-            self.warm.last(signals)
-            total = np.zeros(1 + self.spec.N)
-            for earned in self._episode_now.signals:  # the order in which the compiled loop adds
-                total += earned
-            self.samples.totals[...] += total
+            self.warm.finish(self._episode_now)
+            self.samples.totals[...] += self._episode_now.total
         else:
             finish(self._played_block(), self.samples, self._episode_now)
         self._count(1)
@@ -148,6 +144,8 @@ class WithoutCounts(ClosedLoopPRI):
         """The first policy and prices."""
         progress = self.progress
         progress.lam[...] = self.warm.mean_multipliers
+        progress.hoped_lam[...] = progress.lam
+        progress.hoped[...] = self.warm.hopes(progress.lam)
         progress.base[...] = self.warm.greedy_at(progress.lam)
         progress.pi[...] = np.eye(self.spec.A)[progress.base]
         progress.core[...] = progress.pi > 0
@@ -195,6 +193,7 @@ class WithoutCounts(ClosedLoopPRI):
             deviation_chance=chance,
             learn=progress.episode < self.task.table.hand,
             certify=progress.certifying,
+            batch=self.task.table.batch,
             pi=(1 - chance) * pi + chance * deviating,
             cdf=cdf / cdf[:, -1:],
             sure=np.where(pi.max(axis=-1) == 1.0, pi.argmax(axis=-1), A).astype(np.uint64),
@@ -215,7 +214,7 @@ class WithoutCounts(ClosedLoopPRI):
     def recommend(self) -> FloatArray:
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the epoch."""
         if self.warming:
-            return self.warm.recommend()
+            return one_hot(self.warm.greedy_at(self.warm.mean_multipliers), self.spec.A)
         return (self.progress.final if self.certifying else self.progress.pi).copy()
 
     @property
@@ -230,12 +229,12 @@ class WithoutCounts(ClosedLoopPRI):
 
     def certificate(self) -> Intervals | None:
         """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""
-        sample, M = self.samples.sample, 1 + self.spec.N
-        n = int(sample[0])
-        if n < 2:
+        table, samples, H = self.task.table, self.samples, float(self.spec.H)
+        full = int(samples.sampled[0]) // table.batch
+        if full < 2:
             return None
-        variances = np.diag(covariance(sample, M)) * n / (n - 1)
-        return simultaneous(n, means(sample, M), variances, float(self.spec.H), self.params.delta)
+        totals = samples.sample[:full] / table.batch
+        return simultaneous(totals, H, self.params.delta, planned=table.batches, each=table.batch)
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names of the phases and their first episodes, counting from 0."""
@@ -243,7 +242,7 @@ class WithoutCounts(ClosedLoopPRI):
 
     def warnings(self) -> tuple[str, ...]:
         """Bounds that look out of reach, and what the data did not settle."""
-        return () if self.warming else warnings_of(self.task, self.progress)
+        return () if self.warming else warnings_of(self.task, self.progress, self.samples)
 
     def explain(self) -> dict[str, Any]:
         """The run's account as plain values; see `explain`."""

@@ -11,11 +11,13 @@ import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.cl_pri.model_free.improve import undecided
-from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE
+from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE, means
 from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.learners.cl_pri.model_free.progress import History, Progress, Task, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
+ROUNDING = 1e-12  # shortfalls per episode up to this are rounding
+HOPE_LEFT = 0.02  # of the largest value of an episode: what the warm-up may hope for beyond what was found
 MAX_LISTED = 40  # at most so many cells are listed of a kind
 
 
@@ -66,17 +68,62 @@ def _unmixed(progress: Progress) -> list[str]:
     return ["a bound has a price, but no stochastic decision was found that meets it exactly"]
 
 
-def warnings_of(task: Task, progress: Progress) -> tuple[str, ...]:
-    """Bounds that look out of reach, and a policy that cannot be quite the optimum."""
-    k = progress.episode
-    said: list[str] = [
-        BoundWarning(
-            "{constraint} is missed by {by} per episode, at a price of {price} per unit", n, by=short, price=lam
-        )
-        for n, (lam, short) in enumerate(zip(progress.lam, progress.short, strict=True))
-        if short > MIN_PRICE and k >= task.table.freeze
+def warnings_of(task: Task, progress: Progress, samples: Samples) -> tuple[str, ...]:
+    """Bounds that look out of reach or were missed, and a policy that may not be the best."""
+    k, table = progress.episode, task.table
+    said: list[str] = []
+    if k >= table.freeze:
+        said += _out_of_reach(progress)
+    if k >= table.hand:
+        said += _uncovered(progress)
+        said += _unmixed(progress) if not said else []
+    if k >= table.K:
+        said += [*_missed(task, progress, samples), *_hopes(task, progress, samples)]
+    return tuple(said)
+
+
+def _out_of_reach(progress: Progress) -> list[str]:
+    """Bounds that the last policy misses by more than the error of its utilities."""
+    template = "{constraint} is missed by {by} per episode, at a price of {price} per unit"
+    return [
+        BoundWarning(template, int(n), by=float(progress.short[n]), price=float(progress.lam[n]))
+        for n in np.flatnonzero(progress.short > MIN_PRICE)
     ]
-    return (*said, *_unmixed(progress)) if k >= task.table.hand and not said else tuple(said)
+
+
+def _uncovered(progress: Progress) -> list[str]:
+    """Bounds that the policy handed over may miss, as far as its own error goes."""
+    template = (
+        "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
+        "own error was out of reach or too dear, and more episodes would narrow that margin"
+    )
+    short = progress.uncovered
+    return [BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > 0)]
+
+
+def _missed(task: Task, progress: Progress, samples: Samples) -> list[str]:
+    """Bounds that were missed in what was realised."""
+    template = (
+        "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
+        "learning had cost"
+    )
+    short = task.spec.rho - samples.totals[1:] / progress.episode
+    return [
+        BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > ROUNDING)
+    ]
+
+
+def _hopes(task: Task, progress: Progress, samples: Samples) -> list[str]:
+    """Something better may be left to find: the warm-up ended before its optimism did."""
+    c, starts = np.append(1.0, progress.hoped_lam), samples.visits[: task.spec.S]
+    hoped = float(starts @ progress.hoped) / max(float(starts.sum()), 1.0)
+    missing = hoped - float(means(samples.start, len(c)) @ c)
+    if missing <= HOPE_LEFT * task.spec.H * c.sum():
+        return []
+    return [
+        "the policy may be far from the best: when the warm-up ended, it had not found out that nothing better exists; "
+        "more episodes would lengthen it"
+    ]
 
 
 def _doubt(progress: Progress) -> FloatArray:

@@ -12,7 +12,14 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._certificate import half_width
 from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
-from cmdpkit.learners.cl_pri.model_free.moments import Evidence, covariance, evidence, means
+from cmdpkit.learners.cl_pri.model_free.moments import (
+    Evidence,
+    covariance,
+    evidence,
+    means,
+    pooled_variance,
+    utility_errors,
+)
 from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.learners.cl_pri.model_free.progress import Progress, Task, extra_actions
 from cmdpkit.learners.cl_pri.model_free.steer import debt
@@ -21,6 +28,12 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 MIN_EPISODES = 50  # episodes of the policy itself without which nothing is concluded
 MIN_PRICE_STEP = 0.05  # by which a price may change beside the factor `trust`
 MAX_REPAYMENT = 0.02  # of H: largest utility asked for beyond the bound to repay a debt
+CEILING = 3.0  # prices at which more than the bounds is bought, as a multiple of those of the bounds
+MIN_CEILING = 0.1  # by which these prices may exceed that multiple
+RECENT_EPOCHS = 5  # whose prices count as recent
+PROVEN = 3.0  # standard errors by which a gain of utility must exceed 0 to count
+LEAST_MARGIN = 0.2  # share of the margin below which it is given up
+TOLERANCE = 1.0  # standard errors of the policy's utilities: a smaller shortfall does not move the prices
 MIN_PRECISE_SAMPLES = 10  # samples below which a row is always worth more
 MIN_SAMPLES_TO_RULE_OUT = 5  # samples without which nothing is ruled out
 MIN_LOSS_TO_NOISE = 0.02  # of the noise: losses smaller than this count as this
@@ -43,36 +56,101 @@ def begin_epoch(task: Task, progress: Progress, samples: Samples) -> None:
 def improve(task: Task, progress: Progress, samples: Samples) -> None:
     """The end of an epoch: a new policy and new prices."""
     seen = samples.start.copy()
-    changed: list[int] = []  # steps with another support
+    changed = False  # whether other actions are in use
     if seen[0] >= MIN_EPISODES:
         _measure(progress, samples)
         p, answer = _next_policy(task, progress, samples)
-        changed = np.flatnonzero(((p > 0) != (progress.pi > 0)).any(axis=(1, 2))).tolist()
+        changed = bool(((p > 0) != (progress.pi > 0)).any())
+        moved = ((p - progress.pi)[..., None] * _row_means(task.spec, samples)).sum(axis=2)
         progress.pi[...], progress.base[...] = p, p.argmax(axis=-1)
         progress.lam[...], progress.short[...] = answer.lam, answer.short
+        _forget(task, progress, samples, moved)
         if changed:
             progress.support_changes += 1
-            _forget(task, progress, samples, changed[-1])
+            for array in (samples.start, samples.visits, progress.played):
+                array *= task.params.keep_start
         decide(task, progress, samples)
-    _log(progress, seen, bool(changed))
+    _log(progress, seen, changed)
 
 
 def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[FloatArray, Answer]:
-    """The policy to play now, with the answer it comes from; until exploration ends, also what may be used later."""
-    k = progress.episode
-    frozen, goal = k >= task.table.freeze, _goal(task, progress, samples, k)
-    answer, found = _best(task, progress, samples, goal, frozen)
-    if frozen:
+    """The policy to play now, with the answer for the bounds themselves, which prices and shortfall are taken from.
+
+    Prices never follow what is asked for beyond the bounds to repay a debt: that may be out of reach, and prices that
+    went on rising would multiply all noise. They follow only what is missing to the bounds beyond its own error.
+    """
+    spec, p, k = task.spec, task.params, progress.episode
+    if k >= task.table.hand:
+        answer = _to_hand_over(task, progress, samples)
         return answer.p, answer
-    unburdened, _ = _best(task, progress, samples, (task.spec.rho, *goal[1:]), frozen)  # if there were nothing to repay
-    p = _repaired(task, progress, answer.p, found)
-    progress.core[...] = (p > 0) | (unburdened.p > 0)
-    return p, answer
+    frozen = k >= task.table.freeze
+    low = np.maximum(progress.lam / p.trust - MIN_PRICE_STEP, 0.0)
+    high = np.minimum(progress.lam * p.trust + MIN_PRICE_STEP, p.lam_max)
+    error = progress.sd / np.sqrt(samples.start[0])
+    answer, found = _best(task, progress, samples, (spec.rho - TOLERANCE * error, low, high), frozen=frozen)
+    repay = _repayment(task, progress, samples)
+    more = spec.rho + repay, low, _ceiling(task, progress, answer.lam)
+    repaying, _ = _best(task, progress, samples, more, frozen=frozen, any_action=True)
+    if frozen:
+        return repaying.p, answer
+    policy = _repaired(task, progress, repaying.p, found)
+    progress.core[...] = (policy > 0) | (answer.p > 0)
+    return policy, answer
+
+
+def _repayment(task: Task, progress: Progress, samples: Samples) -> FloatArray:
+    """[N]: by how much the next policies should exceed the bounds, to repay what is owed."""
+    table, k = task.table, progress.episode
+    rate = debt(task, progress, samples, k) / max(table.hand - k, table.K // 20, 1)
+    return np.clip(rate, 0.0, MAX_REPAYMENT * task.spec.H)
+
+
+def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
+    """[N]: the largest prices at which more is bought than the bounds with that much tolerance, whose prices are lam.
+
+    They are a multiple of the largest of these prices and those of recent epochs, as prices of single epochs are noisy.
+    """
+    recent = progress.history.lam[max(progress.epoch - RECENT_EPOCHS, 0) : progress.epoch]
+    ceiling: FloatArray = CEILING * np.vstack((recent, lam)).max(axis=0) + MIN_CEILING
+    return np.minimum(ceiling, task.params.lam_max)
+
+
+def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
+    """The best policy that clears the bounds by a margin for its own error, or by part of it where that is dear.
+
+    The margin of a bound that is missed is halved, and given up in the end. The bound itself is met at any price.
+    """
+    spec, margin = task.spec, _margin(task, progress, samples)
+    part, high = np.ones(spec.N), _ceiling(task, progress, progress.lam)
+    while True:
+        answer, _ = _best(task, progress, samples, (spec.rho + part * margin, np.zeros(spec.N), high), frozen=True)
+        missed = (answer.short > MIN_PROBABILITY) & (part > 0)
+        if not missed.any():
+            break
+        part = np.where(missed, np.where(part > LEAST_MARGIN, part / 2, 0.0), part)
+        high = np.where(part > 0, high, task.params.lam_max)
+    progress.uncovered[...] = (1 - part) * margin
+    return answer
 
 
 def _row_means(spec: Spec, samples: Samples) -> FloatArray:
     """[H, S, A, 1+N]"""
     return means(samples.rows, 1 + spec.N).reshape(spec.H, spec.S, spec.A, 1 + spec.N)
+
+
+def _proven_gains(task: Task, progress: Progress, samples: Samples) -> FloatArray:
+    """[H, S, A, 1+N]: row means, but an action that is not in use gains no more of a utility than is certain.
+
+    Otherwise a bound that is out of reach, or just met by all policies, would be chased by buying noise at any price.
+    """
+    X = _row_means(task.spec, samples)
+    error = utility_errors(samples, X.shape)
+    at_base = np.take_along_axis(X, progress.base[..., None, None], 2)[..., 1:]
+    error = np.sqrt(error + np.take_along_axis(error, progress.base[..., None, None], 2))
+    gain = X[..., 1:] - at_base
+    proven = np.where(gain > 0, np.maximum(gain - PROVEN * error, 0.0), gain)
+    X[..., 1:] = np.where((progress.pi > 0)[..., None], X[..., 1:], at_base + proven)
+    return X
 
 
 def _measure(progress: Progress, samples: Samples) -> None:
@@ -84,38 +162,28 @@ def _measure(progress: Progress, samples: Samples) -> None:
     progress.noise = np.sqrt(max(float(c @ cov @ c), 1e-12))
 
 
-def _best(task: Task, progress: Progress, samples: Samples, goal: Goal, frozen: bool) -> tuple[Answer, Evidence]:
-    """Solve the master problem; when frozen, newcomers are let in only if the target cannot be met without them."""
+def _best(
+    task: Task, progress: Progress, samples: Samples, goal: Goal, *, frozen: bool, any_action: bool = False
+) -> tuple[Answer, Evidence]:
+    """Solve the master problem on few actions at first, and on more if the target cannot be met with them.
+
+    When frozen, newcomers come second. With `any_action`, actions that are ruled out come last: they were ruled out at
+    the prices of the bounds, and may be worth it at higher ones, if their gain is certain.
+    """
     spec, n = task.spec, samples.start[0]
-    used = progress.pi > 0
+    used, handing = progress.pi > 0, progress.episode >= task.table.hand
     found = evidence(samples, progress.base, extra_actions(progress), progress.lam)
     start = means(samples.start, 1 + spec.N)[1:], progress.reach, progress.played / n
-    problem = linear(start, _row_means(spec, samples), progress.base, goal)
-    live = (found.ok & ~progress.decided & spec.allowed) | used
-    fee = task.params.enter * found.own
-    if frozen:
-        answer = solve_master(problem, used | (progress.core & live), used, fee)
+    proven = linear(start, _proven_gains(task, progress, samples), progress.base, goal)
+    problem = proven if handing else linear(start, _row_means(spec, samples), progress.base, goal)
+    measured = (found.ok & spec.allowed) | used
+    live = measured & (~progress.decided | used)
+    stages = [(problem, used | (progress.core & live))] * frozen + [(problem, live)] + [(proven, measured)] * any_action
+    for posed, usable in stages:
+        answer = solve_master(posed, usable, used, task.params.enter * found.own)
         if not (answer.short > MIN_PROBABILITY).any():
-            return answer, found
-    return solve_master(problem, live, used, fee), found
-
-
-def _goal(task: Task, progress: Progress, samples: Samples, k: int) -> Goal:
-    """What the next policy must reach, and the prices it may do so at.
-
-    While improving: the bounds, and more where there is a debt to repay; prices near the present ones. When settling:
-    the same, at any price. The policy to hand over: the bounds, with a margin for the error of its utilities.
-    """
-    spec, p, table = task.spec, task.params, task.table
-    if k >= table.hand:
-        return spec.rho + _margin(task, progress, samples), np.zeros(spec.N), np.full(spec.N, p.lam_max)
-    repay = np.clip(
-        debt(task, progress, samples, k) / max(table.hand - k, table.K // 20, 1), 0.0, MAX_REPAYMENT * spec.H
-    )
-    if k >= table.freeze:
-        return spec.rho + repay, np.zeros(spec.N), np.full(spec.N, p.lam_max)
-    low = np.maximum(progress.lam / p.trust - MIN_PRICE_STEP, 0.0)
-    return spec.rho + repay, low, np.minimum(progress.lam * p.trust + MIN_PRICE_STEP, p.lam_max)
+            break
+    return answer, found
 
 
 def _margin(task: Task, progress: Progress, samples: Samples) -> FloatArray:
@@ -136,13 +204,32 @@ def _repaired(task: Task, progress: Progress, p: FloatArray, found: Evidence) ->
     return np.where(better[..., None], np.eye(p.shape[-1])[gain.argmax(axis=-1)], p)
 
 
-def _forget(task: Task, progress: Progress, samples: Samples, h: int) -> None:
-    """The last changed decision is at step h: earlier samples saw another continuation, and starts another policy."""
-    S, A, keep = task.spec.S, task.spec.A, task.params.keep
-    samples.rows[: h * S * A] *= keep
-    samples.values[: (h + 1) * S] *= keep
-    for array in (samples.start, samples.visits, progress.played):
-        array *= task.params.keep_start
+def _forget(task: Task, progress: Progress, samples: Samples, moved: FloatArray) -> None:
+    """Decisions have changed the values of their states by `moved` [H, S, 1+N]: let older samples of these fade.
+
+    Rows of earlier steps, and values of these steps and earlier ones, saw another continuation. They keep as many
+    samples as make their standard error as large as that change, but a few in any case. So a small change costs little,
+    and an action that looked bad only because of what followed is in question again.
+    """
+    S, A, p = task.spec.S, task.spec.A, task.params
+    drift = np.flip(np.cumsum(np.flip((moved**2).max(axis=1), 0), axis=0), 0)  # [H, 1+N]: of this step and later ones
+    later = np.append(drift[1:], np.zeros((1, drift.shape[1])), axis=0)
+    var = pooled_variance(samples.values.reshape(*progress.base.shape, -1), drift.shape[1])
+    used = (progress.pi > 0).reshape(-1)
+    least = np.where(used, p.keep_values, p.keep_rows)
+    _fade(samples.rows, np.maximum(_samples_worth(var, later).repeat(S * A), least))
+    _fade(samples.values, np.maximum(_samples_worth(var, drift).repeat(S), p.keep_values))
+
+
+def _samples_worth(var: FloatArray, squared: FloatArray) -> FloatArray:
+    """[H]: how many samples of variance var [H, 1+N] have a squared error as large as `squared` [H, 1+N]."""
+    found: FloatArray = np.where(squared > 0, var / np.maximum(squared, 1e-300), np.inf).min(axis=-1)
+    return found
+
+
+def _fade(records: FloatArray, most: FloatArray) -> None:
+    """Let records [n, :] weigh no more than `most` [n] samples each."""
+    records *= np.minimum(1.0, most / np.maximum(records[:, 0], 1e-12))[:, None]
 
 
 def decide(task: Task, progress: Progress, samples: Samples) -> None:

@@ -14,6 +14,7 @@ from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with
+PRIOR_OF_RANGE = 0.005  # samples of the largest possible variance that are mixed in as well
 MIN_PRICE = 1e-9  # a price below this is none
 MIN_SAMPLES = 3.0  # samples a row needs before it says anything
 
@@ -44,6 +45,15 @@ def spread(records: FloatArray, c: FloatArray) -> FloatArray:
     pairs = np.where(rows == columns, 1.0, 2.0) * c[rows] * c[columns]
     second = records[..., 1 + M :] @ pairs / np.maximum(records[..., 0], 1.0)
     return np.maximum(second - (means(records, M) @ c) ** 2, 0.0)
+
+
+def pooled_variance(records: FloatArray, M: int) -> FloatArray:
+    """[H, M]: variance of each entry of the samples of a step, averaged over records [H, S, :] by their samples."""
+    counts = records[..., :1]
+    squares = records[..., 1 + M :][..., [m * (m + 3) // 2 for m in range(M)]]  # the diagonal of the lower triangle
+    variances = np.maximum(squares / np.maximum(counts, 1.0) - means(records, M) ** 2, 0.0)
+    pooled: FloatArray = (variances * counts).sum(axis=1) / np.maximum(counts.sum(axis=1), 1.0)
+    return pooled
 
 
 class Evidence(NamedTuple):
@@ -82,12 +92,27 @@ def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray
 
 
 def _squared_error(rows: FloatArray, c: FloatArray) -> FloatArray:
-    """Of each row's mean of c . x: few samples say little about their variance, so the step's is mixed in."""
+    """Of each row's mean of c . x: few samples say little about their variance, so more is mixed in.
+
+    This is the variance of all samples of the step and, so that samples that are all the same do not count as exact, a
+    small part of the largest variance that there could be.
+    """
     counts, var = rows[..., 0], spread(rows, c)
     pooled = (var * counts).sum(axis=(1, 2)) / np.maximum(counts.sum(axis=(1, 2)), 1.0)
-    mixed = (var * counts + PRIOR_SAMPLES * pooled[:, None, None]) / (counts + PRIOR_SAMPLES)
+    largest = (c.sum() * np.arange(len(rows), 0, -1.0)) ** 2 / 4
+    mixed_in = PRIOR_SAMPLES * pooled + PRIOR_OF_RANGE * largest
+    mixed = (var * counts + mixed_in[:, None, None]) / (counts + PRIOR_SAMPLES)
     squared: FloatArray = mixed / np.maximum(counts, 1.0)
     return squared
+
+
+def utility_errors(samples: Samples, shape: tuple[int, ...]) -> FloatArray:
+    """[H, S, A, N]: squared error of each row's mean of each utility, for rows of `shape` [H, S, A, 1+N]."""
+    H, S, A, M = shape
+    rows, found = samples.rows.reshape(H, S, A, -1), np.zeros((H, S, A, M - 1))
+    for n in range(M - 1):
+        found[..., n] = _squared_error(rows, np.eye(M)[1 + n])
+    return found
 
 
 def _ahead_error(values: FloatArray, c: FloatArray) -> FloatArray:

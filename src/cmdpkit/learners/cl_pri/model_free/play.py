@@ -41,6 +41,7 @@ class Block(NamedTuple):
     deviation_chance: float  # probability per step that a deviation is asked for
     learn: bool  # whether rows, values and starts are sampled
     certify: bool  # whether returns are sampled for the certificate of a fixed policy
+    batch: int  # how many of these returns are added up in a row of `Samples.sample`
     pi: FloatArray  # [H*S, A]: what is played, deviations included, for the meter
     cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy without deviations
     sure: NDArray[np.uint64]  # [H*S]: its action where it has only one, else A
@@ -51,12 +52,13 @@ class Block(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Moments of all samples; a record holds n, 1+N sums and the lower triangle of products."""
+    """Sums of all samples; a record of moments holds n, 1+N sums and the lower triangle of products."""
 
     rows: FloatArray  # [H*S*A, record]: of what follows each action
     values: FloatArray  # [H*S, record]: of the return from each state on
     start: FloatArray  # [record]: of the return of whole episodes
-    sample: FloatArray  # [record]: of the return of the policy handed over, see Block.certify
+    sample: FloatArray  # [batches, 1+N]: returns of the policy handed over, each row the sum of a batch of them
+    sampled: NDArray[np.int64]  # [1]: how many returns that are
     visits: FloatArray  # [H*S]: how often the episodes of `start` came to each state
     totals: FloatArray  # [1+N]: reward and utilities of all episodes, added up
 
@@ -141,8 +143,11 @@ def _finish(block, samples, episode):
             _add(block, samples.rows[i * block.A + episode.actions[h]], episode.target)
     for n in range(len(block.zero)):
         samples.totals[n] += episode.total[n]
-    if block.certify:
-        _add(block, samples.sample, episode.total)
+    if block.certify and samples.sampled[0] < block.batch * len(samples.sample):
+        row = samples.sampled[0] // block.batch
+        for n in range(len(block.zero)):
+            samples.sample[row, n] += episode.total[n]
+        samples.sampled[0] += 1
     if block.learn and free:
         _add(block, samples.start, episode.total)
         for h in range(block.H):

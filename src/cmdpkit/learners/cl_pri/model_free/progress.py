@@ -73,7 +73,8 @@ class Progress:
     explore: BoolArray  # [H, S, A]: actions not in use that are worth deviating to
     lam: FloatArray  # [N]: prices
     sd: FloatArray  # [N]: standard deviations of an episode's utilities
-    short: FloatArray  # [N]: what the last improvement missed of its target
+    short: FloatArray  # [N]: what the last improvement missed of the bounds
+    uncovered: FloatArray  # [N]: what the policy to hand over misses of its margin
     reach: FloatArray  # [H, S]: probability of getting there
     effect: FloatArray  # [H, S, A, N]: change of the utilities per probability moved from base to an extra action
     ahead: FloatArray  # [(H+1)*S, 1+N]: value estimates of this epoch
@@ -82,6 +83,8 @@ class Progress:
     advantage: FloatArray  # [H, S, A]: of every action over the base action, at the last improvement
     se: FloatArray  # [H, S, A]: its standard error
     history: History
+    hoped_lam: FloatArray  # [N]: prices at the end of the warm-up
+    hoped: FloatArray  # [S]: what an episode from there could be worth at these prices, by the warm-up's optimism
     block_end: int  # episode at which the running block ends
     noise: float  # standard deviation of an episode's return at the present prices
     loss: float  # what a deviation costs on average
@@ -109,6 +112,7 @@ def new_progress(spec: Spec, table: Timetable) -> Progress:
         lam=np.zeros(N),
         sd=np.full(N, H / 4),
         short=np.zeros(N),
+        uncovered=np.zeros(N),
         reach=np.zeros((H, S)),
         effect=np.zeros((*cells, N)),
         ahead=np.zeros(((H + 1) * S, 1 + N)),
@@ -117,13 +121,15 @@ def new_progress(spec: Spec, table: Timetable) -> Progress:
         advantage=np.zeros(cells),
         se=np.full(cells, np.inf),
         history=History.empty(len(table.ends), N),
+        hoped_lam=np.zeros(N),
+        hoped=np.zeros(S),
         block_end=table.warm,
         noise=H / 4,
         loss=H / 4,
     )
 
 
-def new_samples(spec: Spec) -> Samples:
+def new_samples(spec: Spec, table: Timetable) -> Samples:
     """No samples yet."""
     H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
     size = record_size(M)
@@ -131,7 +137,8 @@ def new_samples(spec: Spec) -> Samples:
         rows=np.zeros((H * S * A, size)),
         values=np.zeros((H * S, size)),
         start=np.zeros(size),
-        sample=np.zeros(size),
+        sample=np.zeros((table.batches, M)),
+        sampled=np.zeros(1, dtype=np.int64),
         visits=np.zeros(H * S),
         totals=np.zeros(M),
     )

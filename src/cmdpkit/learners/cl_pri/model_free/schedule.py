@@ -16,17 +16,21 @@ from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 SMALLEST_BLOCK = 100
 SHORTEST_EPOCH = 500
 REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
+MAX_BATCHES = 16_384  # rows of returns that are kept for the certificate
 
 
 class Timetable(NamedTuple):
     """When what happens; episodes count from 0."""
 
     K: int
+    cells: int  # number of cells that are learned about in the warm-up: actions by state and, if it matters, by step
     warm: int  # episodes of warm-up
     freeze: int  # first episode without exploration
     hand: int  # first episode of certification
     ends: tuple[int, ...]  # episodes at which epochs end; the last one is `hand`
     longest: int  # block
+    batch: int = 1  # episodes of the certificate whose returns are averaged, so that memory does not grow with them
+    batches: int = 0  # how many averages that makes; what is left over is not used
 
     def block(self, k: int) -> int:
         """Length of a block that begins at episode k: short at first and, so that the loop ends well, at last."""
@@ -41,7 +45,8 @@ class Timetable(NamedTuple):
 def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
     """The timetable of a run of spec.K episodes."""
     K, pairs = spec.K, int(spec.allowed.sum())
-    warm = max(1, min(math.ceil(p.warm_up * pairs), K // 20))
+    cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
+    warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
     hand = max(warm, math.floor(p.hand_over * K))
     freeze = min(hand, max(warm, math.ceil(p.freeze * K)))
     ends, k, length = [], warm, float(max(SHORTEST_EPOCH, 4 * pairs))
@@ -50,4 +55,17 @@ def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
         k = hand if hand - k < 1.5 * n else k + n
         ends.append(k)
         length *= p.growth
-    return Timetable(K, warm, freeze, hand, tuple(ends), max(SMALLEST_BLOCK, K // 2000))
+    table = Timetable(K, cells, warm, freeze, hand, tuple(ends), max(SMALLEST_BLOCK, K // 2000))
+    certified = _certified(table)
+    batch = max(1, math.ceil(certified / MAX_BATCHES))
+    return table._replace(batch=batch, batches=certified // batch)
+
+
+def _certified(table: Timetable) -> int:
+    """Number of episodes of the certificate: those of every other block after the policy is fixed."""
+    found, k, certifying = 0, table.hand, True
+    while k < table.K:
+        size = min(table.block(k), table.K - k)
+        found += size * certifying
+        k, certifying = k + size, not certifying
+    return found

@@ -1,0 +1,123 @@
+"""The warm-up of CL-PRI without counts: optimistic Q-learning of reward and utilities, with prices that follow.
+
+It is `dual_q` with two changes that make the most of few episodes: an episode is learned from in reverse order, when it
+has ended, and in a world that does not depend on the step every step learns from what was seen at any of them
+(`backups`). No transition is counted, and the memory is that of the action values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play, scan
+from cmdpkit.learners.cl_pri.model_free.play import Episode
+from cmdpkit.learners.state import Saved
+from cmdpkit.model.policy import one_hot
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
+
+FIRST_PRICE = 1.0  # of every constraint, in unit scale
+MAX_PRICE = 10.0
+RANDOM_ACTIONS = 0.1  # share of random actions at first
+
+
+class WarmUp(Saved):
+    """A first policy and first prices, from `episodes` episodes."""
+
+    changing: ClassVar[tuple[str, ...]] = ("learned",)
+
+    def __init__(self, spec: Spec, episodes: int, cells: int) -> None:
+        self.spec = spec
+        self.constants = _constants(spec, episodes, cells)
+        self.learned = _nothing_learned(spec)
+        scan(self.learned, self.constants)
+
+    def run(self, source: Source, episode: Episode, rng: Stream, out: FloatArray, first: int, n: int) -> None:
+        """Play n more episodes in the compiled loop; their returns go to out [1+N, :] from column `first` on."""
+        play(source.simulator, source.meter, self.learned, self.constants, episode, rng, out, first, n)
+
+    def act(self, episode: Episode, h: int, s: int, rng: Stream) -> int:
+        """The action to take at step h in state s."""
+        if h == 0:
+            self.learned.changed[0] = False
+        return int(choose(self.learned, self.constants, episode, h, s, rng))
+
+    def finish(self, episode: Episode) -> None:
+        """Learn from an episode that has ended."""
+        end_episode(self.learned, self.constants, episode)
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
+        spec, explore = self.spec, self.learned.explore[0]
+        greedy = one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+        evenly = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
+        mixed: FloatArray = (1 - explore) * greedy + explore * evenly
+        return mixed
+
+    def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
+        """Best action [H, S] at prices lam [N], by the values learned."""
+        best: NDArray[np.int64] = self._weighed(lam).argmax(axis=-1)
+        return best
+
+    def hopes(self, lam: FloatArray) -> FloatArray:
+        """[S]: what an episode that begins there could be worth at prices lam, by values that began optimistic."""
+        most: FloatArray = self._weighed(lam)[0].max(axis=-1)
+        return most
+
+    def _weighed(self, lam: FloatArray) -> FloatArray:
+        """[H, S, A]: values of actions at prices lam."""
+        spec = self.spec
+        values = self.learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
+        return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
+        return self.learned.weight[1:].copy()
+
+    @property
+    def mean_multipliers(self) -> FloatArray:
+        """Average of the prices over the second half; before that, the prices now."""
+        n, sums = self.learned.lam_sum[0], self.learned.lam_sum[1:]
+        return sums / n if n else self.multipliers
+
+
+def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
+    word = np.uint64
+    return Constants(
+        H=word(spec.H),
+        S=word(spec.S),
+        A=word(spec.A),
+        zero=(1 + spec.N) * (0.0,),
+        shared=bool(spec.stationary),
+        usable=np.array(spec.allowed).reshape(-1, spec.A),
+        rho=spec.rho,
+        half=episodes / 2,
+        frame=math.ceil(episodes ** (1 / 3)),
+        eta=2 / (spec.H * math.sqrt(episodes)),
+        lam_max=MAX_PRICE,
+        explore=RANDOM_ACTIONS,
+        explore_for=10.0 * cells,
+        memory=float(spec.H),
+    )
+
+
+def _nothing_learned(spec: Spec) -> Learned:
+    H, S, A, N = spec.H, spec.S, spec.A, spec.N
+    cells = np.zeros((H + 1, S, A, N + 2))
+    cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
+    return Learned(
+        cells=cells.reshape(-1, N + 2),
+        best=np.zeros((H + 1) * S, dtype=np.uint64),
+        weight=np.append(1.0, np.full(N, FIRST_PRICE)),
+        drive=np.zeros(N),
+        lam_sum=np.zeros(1 + N),
+        explore=np.array([RANDOM_ACTIONS]),
+        episodes=np.zeros(1, dtype=np.int64),
+        changed=np.ones(1, dtype=bool),
+    )

@@ -1,0 +1,158 @@
+"""The parts of CL-PRI without counts that keep it from being led astray: warm-up, forgetting, prices, warnings."""
+
+import numpy as np
+import pytest
+from bench.model_free import constant, copies
+
+from cmdpkit import CMDP, Policy, envs, evaluate, solve
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.cl_pri.model_free import WithoutCounts
+from cmdpkit.learners.cl_pri.model_free.improve import _forget
+from cmdpkit.learners.cl_pri.model_free.moments import record_size
+from cmdpkit.simulate.random import stream
+
+
+def run(cmdp, K, seed=1, noise="none"):
+    learner = WithoutCounts(Spec.of(cmdp, K))
+    learner.run(Source.of(cmdp, noise=noise), stream(seed), K)
+    return learner
+
+
+def lock(n, H, *, stationary):
+    """n states in a row, of which one action of three leads on and the others back; the end alone pays."""
+    P, r, g = np.zeros((n + 1, 3, n + 1)), np.zeros((n + 1, 3)), np.ones((1, n + 1, 3))
+    key = np.random.default_rng(2).integers(3, size=n)
+    for s in range(n):
+        P[s, np.arange(3), np.where(np.arange(3) == key[s], s + 1, 0)] = 1.0
+    P[n, :, n], r[n], g[0, n] = 1.0, 1.0, (0.2, 0.5, 0.9)
+    if not stationary:
+        P, r = np.tile(P, (H, 1, 1, 1)), np.tile(r, (H, 1, 1))
+        g = np.tile(g[:, None], (1, H, 1, 1))
+    return CMDP(P, r, g, np.array([0.9 * H]), horizon=H)
+
+
+# -- warm-up -----------------------------------------------------------------------------------------------------------
+
+
+def backed_up(cells, visits, path, weight, allowed, shared):
+    """Action values [H+1, S, A, 1+N] after an episode (states, actions, signals), by a plain reading of the rule."""
+    H = len(path[1])
+    for h in reversed(range(H)):
+        s, a, x = path[0][h], path[1][h], path[2][h]
+        for j in reversed(range(H)) if shared and h < H - 1 else [h]:
+            then = np.zeros_like(x)
+            if j < H - 1:
+                s_next = path[0][h + 1]
+                then = cells[
+                    j + 1, s_next, np.where(allowed[j + 1, s_next], cells[j + 1, s_next] @ weight, -9).argmax()
+                ]
+            visits[j, s, a] += 1
+            cells[j, s, a] += (H + 1) / (H + visits[j, s, a]) * (x + then - cells[j, s, a])
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("stationary", [True, False])
+def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_steps(stationary):
+    """Fifty episodes, against a plain reading of the rule; the prices stay as they are until the frame ends."""
+    cmdp = envs.build("random", S=4, A=3, H=4, N=2, stationary=stationary, seed=5)
+    spec = Spec.of(cmdp, 10**6)
+    learner, source, rng = WithoutCounts(spec, warm_up=10**5), Source.of(cmdp), stream(3)
+    warm = learner.warm
+    frame = int(warm.constants.frame)
+    assert frame > 50 and bool(warm.constants.shared) == stationary
+    cells = warm.learned.cells.reshape(5, 4, 3, 4).copy()
+    values, visits = cells[..., :3].copy(), cells[..., 3].copy()
+    assert np.all(values[:4] == np.arange(4, 0, -1.0)[:, None, None, None])  # the most that could still be earned
+    for _ in range(50):
+        learner.run(source, rng, 1)
+        episode = learner._episode_now
+        path = episode.states.astype(int), episode.actions.astype(int), episode.signals
+        backed_up(values, visits, path, warm.learned.weight, cmdp.actions, stationary)
+    found = warm.learned.cells.reshape(5, 4, 3, 4)
+    np.testing.assert_allclose(found[..., :3], values, rtol=1e-12)
+    np.testing.assert_array_equal(found[..., 3], visits)
+    assert visits[0].sum() > 100 if stationary else visits[0].sum() == 50
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_a_lock_whose_end_alone_pays_is_opened(stationary):
+    """Random actions open it in an episode with probability below 1e-4, and no reward is seen before."""
+    cmdp = lock(10, 14, stationary=stationary)
+    learner = run(cmdp, 4000)
+    assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v > 0.99 * solve(cmdp).value > 0
+    assert not any("far from the best" in text for text in learner.warnings())
+
+
+def test_a_lock_that_is_not_opened_is_called_unsolved():
+    cmdp = lock(25, 30, stationary=False)
+    learner = run(cmdp, 300)
+    assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v == 0
+    assert any("the policy may be far from the best" in text for text in learner.warnings())
+
+
+# -- forgetting --------------------------------------------------------------------------------------------------------
+
+
+def with_samples(n, variance):
+    """A learner with n samples of that variance in every record, mean 0.5; its policy takes action 0."""
+    learner = WithoutCounts(Spec.of(envs.build("random", S=3, A=2, H=3, N=1, seed=1), 10_000))
+    assert record_size(2) == 6
+    second = n * (variance + 0.25)
+    for records in (learner.samples.rows, learner.samples.values):
+        records[:] = [n, n / 2, n / 2, second, second, second]
+    learner.progress.pi[..., 0] = 1.0
+    return learner
+
+
+def test_a_change_that_moves_no_value_forgets_nothing_and_a_large_one_leaves_a_few_samples():
+    learner = with_samples(1000.0, 0.04)
+    before = learner.samples.rows.copy(), learner.samples.values.copy()
+    moved = np.zeros((3, 3, 2))
+    _forget(learner.task, learner.progress, learner.samples, moved)
+    np.testing.assert_array_equal(learner.samples.rows, before[0])
+    np.testing.assert_array_equal(learner.samples.values, before[1])
+    moved[1, 2, 0] = -1.0  # at the second step
+    _forget(learner.task, learner.progress, learner.samples, moved)
+    rows, values = learner.samples.rows[:, 0].reshape(3, 3, 2), learner.samples.values[:, 0].reshape(3, 3)
+    assert np.allclose(rows[0], [50, 4]) and np.allclose(rows[1:], 1000)  # in use, and not
+    assert np.allclose(values[:2], 50) and np.allclose(values[2], 1000)
+    np.testing.assert_allclose(learner.samples.rows[:, 1], learner.samples.rows[:, 0] / 2)  # means stay
+
+
+def test_records_keep_as_many_samples_as_make_their_error_the_size_of_the_change():
+    """Variance 0.04 and changes of 0.02 and 0.01 of the utility: 0.04 / (0.02^2 + 0.01^2) = 80 samples."""
+    learner = with_samples(1000.0, 0.04)
+    moved = np.zeros((3, 3, 2))
+    moved[1, 0, 1], moved[2, 1, 1] = 0.02, -0.01
+    _forget(learner.task, learner.progress, learner.samples, moved)
+    rows, values = learner.samples.rows[:, 0].reshape(3, 3, 2), learner.samples.values[:, 0].reshape(3, 3)
+    assert np.allclose(rows[0], 80) and np.allclose(rows[1], 400) and np.allclose(rows[2], 1000)
+    assert np.allclose(values[:2], 80) and np.allclose(values[2], 400)
+
+
+# -- prices and warnings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_bound_that_all_policies_meet_exactly_is_not_chased_though_noise_hides_it(seed):
+    """Version 0.1 ends up to 0.8 below the optimum here: by chance every policy seems to miss the bound a little."""
+    cmdp = constant(0)
+    learner = run(cmdp, 100_000, seed, "bernoulli")
+    assert solve(cmdp).value - evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v < 0.02
+    assert learner.progress.history.lam.max() < 2
+
+
+def test_three_copies_of_one_constraint_are_learned_like_one():
+    cmdp = copies(0)
+    learner = run(cmdp, 100_000)
+    values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
+    assert solve(cmdp).value - values.v < 0.02 and (values.w >= cmdp.rho - 1e-3).all()
+
+
+def test_a_bound_that_was_missed_in_what_was_realised_is_said_to_be():
+    cmdp = envs.build("paper/synthetic", rho=2.5)  # at most 2.09 can be had
+    learner = run(cmdp, 3000)
+    short = 2.5 - learner.samples.totals[1] / 3000
+    assert short > 0.4
+    assert any(f"was missed by {short:.3g}" in text for text in learner.warnings())
+    assert not any("was missed" in text for text in run(envs.build("paper/synthetic", rho=1.0), 3000).warnings())
