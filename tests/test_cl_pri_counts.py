@@ -7,10 +7,10 @@ import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._betting import betting_interval
+from cmdpkit.learners._homogeneity import contradictions
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.estimate import best_plan, evidence, model_of, plan_errors
-from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
 from cmdpkit.learners.cl_pri.counts.memory import (
     count_episode,
     new_episode,

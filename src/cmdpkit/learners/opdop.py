@@ -134,8 +134,8 @@ def _shrink(values, beta):
                     values.means.p[t, s, a, s_next] *= moved / (moved + 1)
                 for n in range(len(values.Q)):
                     values.means.signals[n, t, s, a] *= visits / (visits + 1)
-                for h in range(t, H, T):
-                    values.bonus[h, s, a] = 2 * beta / np.sqrt(visits + 1.0)
+                for h in range(t, H, T):  # where a transition follows, it must have been seen
+                    values.bonus[h, s, a] = 2 * beta / np.sqrt((moved if h + 1 < H else visits) + 1.0)
     episodes = values.means.episodes[0]
     for s in range(S):
         values.means.mu[s] *= episodes / (episodes + 1)

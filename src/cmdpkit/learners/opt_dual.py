@@ -107,7 +107,7 @@ class OptDual(Iterating):
             box=confidence_box(means, 0.0, spec.H),
             signals=means.signals.copy(),
             objective=means.r.copy(),
-            found=Optimistic.empty(spec.H, spec.S, spec.A, 1 + spec.N),
+            found=Optimistic.empty(spec.H, spec.S, 1 + spec.N),
         )
         self.notes = on_radius(spec, hoeffding(even_visits(spec), log_l))
         self._improve()

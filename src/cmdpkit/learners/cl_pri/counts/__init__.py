@@ -10,7 +10,7 @@
 4. Certification: the policy to hand over clears the bounds by a margin for the error of its own prediction. Every other
    block plays it, unchanged, for the certificate; the blocks between go on repaying.
 
-Where the world is declared stationary, all steps share their counts (`memory`), and `homogeneity` warns if the data
+Where the world is declared stationary, all steps share their counts (`memory`), and `_homogeneity` warns if the data
 contradict the declaration.
 """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
+from cmdpkit.learners._homogeneity import warning
 
 if TYPE_CHECKING:
     from cmdpkit.learners import Spec
@@ -37,12 +37,7 @@ def warnings_of(learner: WithCounts) -> tuple[str, ...]:
         said += _uncovered(learner)
     if clock.episode >= learner.spec.K:
         said += _missed(learner)
-    changing = contradictions(learner.memory.halves) if learner.T == 1 else 0
-    if changing:
-        said.append(
-            f"the world was declared not to depend on the step, but in {changing} (state, action) pairs the first and "
-            "the second half of the steps differ: declare it as depending on the step"
-        )
+    said += warning(learner.memory.halves)
     return tuple(said)
 
 
