@@ -3,15 +3,14 @@
 python -m bench settings                 some minutes; writes docs/algorithms/measured/settings.inc
 python -m bench.settings opt-cmdp dope   these algorithms alone; writes nothing
 
-Every algorithm is given nine settings and runs with each of them on the same development problems, which are not those
-of the comparison table, for the same number of episodes. The score of a
-setting is the average over all runs of
+Every algorithm is given twelve settings and runs with each of them on the same development problems, which are not
+those of the comparison table, for the same number of episodes. The score of a setting is the average over all runs of
 
     strong regret + strong violation + what the policy handed over lacks, in value and at its worst bound,
 
 each per episode and in percent of what lies between the smallest and the largest total that any policy reaches. The
-setting with the smallest score is chosen. A setting with which an algorithm that promises never to be unsafe had an
-unsafe episode is out.
+setting with the smallest score is chosen. If an algorithm that promises never to be unsafe had an unsafe episode, that
+setting is out, and so are all others with the same c, the number that scales its pessimism.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import numpy as np
 from bench import _suite
 from bench._ranges import total_range
 from cmdpkit import CMDP, RunRecord, evaluate, learn
-from cmdpkit.results.tables import Column, Table, rounded
 
 FILE = Path("docs/algorithms/measured/settings.inc")
 FAMILIES = ("dense", "queue", "inventory", "several", "step_dependent")  # four of five do not depend on the step
@@ -45,20 +43,20 @@ def grid(**values: tuple[float, ...]) -> list[Setting]:
 
 
 SETTINGS: dict[str, list[Setting]] = {
-    "opt-cmdp": grid(c=(1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)),
-    "opt-cmdp-bonus": grid(c=(1e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)),
-    "conrl": grid(c=(1e-8, 1e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 1e-3, 1e-2)),
-    "opt-dual": grid(c=(1e-5, 1e-4, 1e-3), dual_step=(1.0, 3.0, 10.0)),
-    "opt-primal-dual": grid(c=(1e-7, 1e-6, 1e-5), policy_step=(300.0, 1000.0, 3000.0)),
-    "opdop": grid(c=(1e-7, 1e-6, 1e-5), policy_step=(1.0, 3.0, 10.0)),
-    "opt-pess-primal-dual": grid(c=(1e-7, 1e-6, 1e-5), eta=(0.1, 0.3, 1.0)),
-    "opt-pess-lp": grid(c=(1e-6, 1e-5, 1e-4), bonus=(0.01, 0.1, 1.0)),
-    "dope": grid(c=(1e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
-    "opsrl": grid(c=(1e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
-    "reload": grid(c=(1e-8, 1e-7, 1e-6), step=(0.3, 1.0, 3.0)),
-    "triple-q": grid(eta=(1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
-    "dual-q": grid(explore=(0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
-    "cl-pri": grid(deviations=(0.3, 0.6, 1.2), exploration=(5.0, 10.0, 20.0)),
+    "opt-cmdp": grid(c=(1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 5e-4, 1e-3, 2e-3, 3e-3, 1e-2, 1e-1)),
+    "opt-cmdp-bonus": grid(c=(1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)),
+    "conrl": grid(c=(1e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 2e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)),
+    "opt-dual": grid(c=(1e-5, 1e-4, 1e-3), dual_step=(0.3, 1.0, 3.0, 10.0)),
+    "opt-primal-dual": grid(c=(1e-7, 1e-6, 1e-5), policy_step=(100.0, 300.0, 1000.0, 3000.0)),
+    "opdop": grid(c=(1e-7, 1e-6, 1e-5), policy_step=(1.0, 3.0, 10.0, 30.0)),
+    "opt-pess-primal-dual": grid(c=(1e-7, 1e-6, 1e-5), eta=(0.1, 0.3, 1.0, 3.0)),
+    "opt-pess-lp": grid(c=(1e-6, 3e-6, 1e-5, 1e-4), bonus=(0.01, 0.1, 1.0)),
+    "dope": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
+    "opsrl": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
+    "reload": grid(c=(1e-8, 1e-7, 1e-6), step=(0.1, 0.3, 1.0, 3.0)),
+    "triple-q": grid(eta=(0.3, 1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
+    "dual-q": grid(explore=(0.01, 0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
+    "cl-pri": grid(deviations=(0.3, 0.6, 1.2, 2.4), exploration=(5.0, 10.0, 20.0)),
 }
 
 
@@ -127,10 +125,11 @@ def judged(record: RunRecord, cmdp: CMDP, ranges: list[float]) -> tuple[float, f
     return 100 * (regret + float(strong.max()) + max(gap, 0.0) + max(miss, 0.0)), miss
 
 
-def choice(algo: str, tried: list[Tried]) -> Tried | None:
+def choice(algo: str, tried: list[Tried]) -> Tried:
     """The setting with the smallest score, among those that were never unsafe if the algorithm promises that."""
-    possible = [x for x in tried if algo not in SAFE or not x.unsafe]
-    return min(possible, key=lambda x: x.score, default=None)
+    bold = {x.setting["c"] for x in tried if algo in SAFE and x.unsafe}
+    possible = [x for x in tried if x.setting.get("c") not in bold]
+    return min(possible, key=lambda x: x.score)
 
 
 def said(setting: Setting) -> str:
@@ -138,32 +137,19 @@ def said(setting: Setting) -> str:
 
 
 def table(tried: list[Tried]) -> str:
-    """Per algorithm the chosen setting, the range of scores, and what was tried."""
-    algos = list(dict.fromkeys(x.algo for x in tried))
-    columns: list[Column[str]] = [
-        Column("algo", "algorithm", "The algorithm.", lambda algo: f"`{algo}`"),
-        Column("best", "best setting", "Of those tried.", lambda algo: best(algo, tried)),
-        Column("score", "its score, %", "Of the best.", lambda algo: min_score(algo, tried), rounded(2), "right"),
-        Column("others", "other scores, %", "Lowest and highest of the others.", lambda algo: others(algo, tried)),
-        Column("tried", "settings tried", "All of them.", lambda algo: listed(algo)),
-    ]
-    return Table("", tuple(columns), tuple(algos)).to_markdown() + "\n"
-
-
-def best(algo: str, tried: list[Tried]) -> str:
-    return next((said(x.setting) for x in tried if x.algo == algo and x.chosen), "none was safe")
-
-
-def min_score(algo: str, tried: list[Tried]) -> float | None:
-    return next((x.score for x in tried if x.algo == algo and x.chosen), None)
-
-
-def others(algo: str, tried: list[Tried]) -> str:
-    scores = sorted(x.score for x in tried if x.algo == algo and not x.chosen)
-    return f"{scores[0]:.2f} … {scores[-1]:.2f}"
+    """Per algorithm the chosen setting, its score and those of the others, and what was tried."""
+    lines = ["| algorithm | best setting | its score, % | other scores, % | settings tried |", "|---|---|---:|---|---|"]
+    for algo in dict.fromkeys(x.algo for x in tried):
+        mine = [x for x in tried if x.algo == algo]
+        best = next(x for x in mine if x.chosen)
+        others = sorted(x.score for x in mine if not x.chosen)
+        scores = f"{best.score:.2f} | {others[0]:.2f} … {others[-1]:.2f}"
+        lines.append(f"| `{algo}` | {said(best.setting)} | {scores} | {listed(algo)} |")
+    return "\n".join(lines) + "\n"
 
 
 def listed(algo: str) -> str:
+    """All settings of an algorithm: the values of each parameter, which are combined."""
     names = SETTINGS[algo][0]
     values = {name: list(dict.fromkeys(f"{x[name]:g}" for x in SETTINGS[algo])) for name in names}
     return f"{len(SETTINGS[algo])}: " + " × ".join(f"{name} {', '.join(x)}" for name, x in values.items())

@@ -9,8 +9,7 @@ from scipy.stats import binom
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, dope, load, opt_cmdp, opt_dual, opt_pess_primal_dual
-from cmdpkit.learners._model_based.optimistic_planner import memory_of
-from cmdpkit.learners.cl_pri.counts.memory import (
+from cmdpkit.learners._counts.memory import (
     count_episode,
     new_episode,
     new_memory,
@@ -18,6 +17,7 @@ from cmdpkit.learners.cl_pri.counts.memory import (
     transitions,
     with_room,
 )
+from cmdpkit.learners._model_based.optimistic_planner import memory_of
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic

@@ -18,7 +18,7 @@ published code uses a Lagrangian heuristic); before the last step, n counts only
 start distribution is unknown and lowers the thresholds by its own bonus; signals with their bonus are cut at H - h,
 which keeps them optimistic; what is handed over is the best policy of the estimated model, without a bonus and with a
 margin for its own error.
-"practical": c = 1e-5, the best of 8 values on the development instances (docs/algorithms/model-based.md).
+"practical": c = 1e-5, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations

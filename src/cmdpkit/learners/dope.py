@@ -16,8 +16,8 @@ Departures: does not plan before every episode, as the paper does, but when a co
 gives K0 up to logarithms; rewards and utilities are unknown, their radius has the weights 3 H / slack_b and 1; the
 start distribution is unknown, has its own box and raises the thresholds by its own term; `bonus` multiplies what the
 reward is raised by, so that optimism and pessimism can be scaled apart.
-"practical": no warm-up (whether the LP is feasible is test enough), and c = 1e-3, the boldest of 7 values that stayed
-safe on all development instances (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-4 and bonus = 0.1, the best of 12 pairs that
+stayed safe, by the common rule of choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations

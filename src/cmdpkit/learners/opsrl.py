@@ -14,8 +14,8 @@ Departures: those of DOPE. The objective is inferred from the published code, wi
 theory assumes that rewards are known. Here they are not, so the reward gets the bonus (3 H / slack_b) beta_l, as in
 DOPE: without it, an action that the baseline never takes has estimated reward 0 and a pessimistic utility. It is then
 never tried, and the regret grows linearly for ever.
-"practical": no warm-up (whether the LP is feasible is test enough), and c = 1e-3, the boldest of 7 values that stayed
-safe on all development instances (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-4 and bonus = 0.1, the best of 12 pairs that
+stayed safe, by the common rule of choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations

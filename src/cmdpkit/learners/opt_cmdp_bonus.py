@@ -12,7 +12,7 @@ Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
 thresholds by its own bonus and r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it
 optimistic.
-"practical": c = 1e-4, the best of 8 values on the development instances (docs/algorithms/model-based.md).
+"practical": c = 1e-7, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OptCMDPBonus(OptimisticPlanner):
     title = "OptCMDP-bonus: plan in the estimated model, with a bonus for what is little known."
     guarantee = "strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
-    presets = {"practical": RadiiWithMargin(replan="need", c=1e-4), "theory": RadiiWithMargin()}
+    presets = {"practical": RadiiWithMargin(replan="need", c=1e-7), "theory": RadiiWithMargin()}
 
     params: RadiiWithMargin
 

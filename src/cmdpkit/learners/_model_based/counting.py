@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
-from cmdpkit.learners._homogeneity import warning
+from cmdpkit.learners._counts.homogeneity import warning
 from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.learners._planning.empirical import compare_halves, count_move, count_start, count_step, no_counts
 from cmdpkit.model.compiled import inlined

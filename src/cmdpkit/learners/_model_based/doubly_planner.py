@@ -41,7 +41,7 @@ class DoublyPlanner(SafePlanner):
 
     params: Doubly
     presets: ClassVar[Mapping[str, Preset]] = {
-        "practical": Doubly(replan="need", c=1e-3, warm_up=0.0),
+        "practical": Doubly(replan="need", c=1e-4, bonus=0.1, warm_up=0.0),
         "theory": Doubly(),
     }
     boxed = True

@@ -3,7 +3,7 @@
 Optimism is for exploring. The policy that is handed over is the best one of the estimated model among actions that were
 tried, and it clears the bounds by a margin for the standard error of its own prediction: an optimum of an estimated
 model meets a bound exactly there, and hence misses it in truth in about half of all cases. How the margin comes about
-is shared with CL-PRI (`cmdpkit.learners.cl_pri.counts.plans.covering_plan`).
+is shared with CL-PRI (`cmdpkit.learners._counts.hand_over`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from cmdpkit.learners import State
 from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._counts.estimate import model_of
+from cmdpkit.learners._counts.hand_over import HandOver, covering_plan
+from cmdpkit.learners._counts.memory import Memory, new_memory
 from cmdpkit.learners._model_based.planner import Planner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners._planning.empirical import Counts
-from cmdpkit.learners.cl_pri.counts.estimate import model_of
-from cmdpkit.learners.cl_pri.counts.memory import Memory, new_memory
-from cmdpkit.learners.cl_pri.counts.plans import HandOver, covering_plan
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 ENOUGH = 3  # observations without which the policy handed over does not use an action, if it can do without

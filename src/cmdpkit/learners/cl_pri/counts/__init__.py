@@ -10,8 +10,8 @@
 4. Certification: the policy to hand over clears the bounds by a margin for the error of its own prediction. Every other
    block plays it, unchanged, for the certificate; the blocks between go on repaying.
 
-Where the world is declared stationary, all steps share their counts (`memory`), and `_homogeneity` warns if the data
-contradict the declaration.
+Where the world is declared stationary, all steps share their counts (`memory`), and `_counts.homogeneity` warns if the
+data contradict the declaration.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from numpy.typing import NDArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._betting import betting_interval
 from cmdpkit.learners._certificate import Intervals, half_width
+from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of
+from cmdpkit.learners._counts.hand_over import covering_plan
+from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, warnings_of
-from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism, sweep
-from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners.cl_pri.counts.plans import covering_plan, repaying_plan, worth_trying
+from cmdpkit.learners.cl_pri.counts.plans import repaying_plan, worth_trying
 from cmdpkit.learners.cl_pri.counts.play import Block, Ledger, act, block_of, finish, play_episodes
 from cmdpkit.learners.cl_pri.counts.saving import Clock, restore, state_of
 from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, Timetable
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners._homogeneity import warning
+from cmdpkit.learners._counts.homogeneity import warning
 
 if TYPE_CHECKING:
     from cmdpkit.learners import Spec
