@@ -21,7 +21,10 @@ from cmdpkit.model.evaluate import action_values
 from cmdpkit.simulate.random import stream
 
 SEEDS, NEAR = 40, 0.005
-CASES: tuple[tuple[str, dict[str, Any]], ...] = (("signals known", {"deterministic": True}), ("signals unknown", {}))
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("signals known", {"deterministic": True, "margin": 0.0}),
+    ("signals unknown", {"margin": 0.0}),
+)
 
 
 def main() -> None:

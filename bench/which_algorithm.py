@@ -2,9 +2,11 @@
 
 python -m bench which_algorithm          some minutes; what is finished in runs/table1 is not run again
 
-Writes docs/algorithms/measured/*.inc. Totals are over all K episodes, exact, in the problem's units; where there are
-several bounds, the worst of them counts. The summary has averages per episode, in percent of what there is between the
-smallest and the largest total of a signal, and of these the median over problems.
+The experiment is run as it stands, with other numbers of episodes (`FEW` for all algorithms, `MANY` for those that take
+microseconds per episode), and with more seeds for the algorithms that promise never to be unsafe. Writes
+docs/algorithms/measured/*.inc. Totals are over all K episodes, exact, in the problem's units; where there are several
+bounds, the worst of them counts. The summary has averages per episode, in percent of what there is between the smallest
+and the largest total of a signal, and of these the median over problems.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -24,13 +28,26 @@ from cmdpkit.experiments.execute import execute
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners import facts
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.records.record import Run
 from cmdpkit.results.statistics import Estimate, estimate
-from cmdpkit.results.study import Group, finals, policy_gaps, policy_misses, slope
+from cmdpkit.results.study import Group, curve, finals, policy_gaps, policy_misses, slope
 from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share, whole, with_interval
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
-EXPONENTS = {"triple-q": "0.8", "reload": "–", "cl-pri": "–"}  # of K in the published bound, where it is not a half
+FEW, MANY = (3_000, 10_000), 2_000_000
+QUICK = (
+    "opt-cmdp", "opt-cmdp-bonus", "conrl", "opt-pess-lp", "dope", "opsrl", "triple-q", "dual-q", "cl-pri",
+)  # fmt: skip
+FEW_SEEDS = 2  # of every run with few episodes
+SAFE, SAFETY_SEEDS = ("opt-pess-lp", "dope", "opsrl"), 20  # with theory constants, at the smallest number of episodes
+AWAKE = 0.02  # of the range of a signal: an algorithm that loses no more than this per episode has woken up
+EXPONENTS = {
+    "triple-q": "0.8",
+    "reload": "–",
+    "cl-pri": "–",
+    "dual-q": "–",
+}  # of K in the published bound, where it is not a half
 
 
 class Figures(NamedTuple):
@@ -70,19 +87,34 @@ class Figures(NamedTuple):
 
 def main() -> None:
     experiment = Experiment.load(EXPERIMENT)
-    done = execute(experiment.runs(), experiment.worlds, experiment.output, title=experiment.name)
+    done = execute(all_runs(experiment.runs()), experiment.worlds, experiment.output, title=experiment.name)
     groups = done.study().groups()
     models = {problem.env: problem.world for problem in experiment.problems}
+    practical = [group for group in groups if group.run.preset == "practical"]
     FOLDER.mkdir(exist_ok=True)
-    write("summary", summary([group for group in groups if group.run.preset == "practical"], models))
-    write("growth", growth(groups))
+    write("summary", summary(practical, models))
+    write("waking", waking(practical, models))
+    write("safety", safety([group for group in groups if group.run.algo in SAFE and group.run.episodes == FEW[0]]))
+    long = [group for group in groups if group.run.episodes not in FEW]
+    write("growth", growth(long))
     for preset in PRESETS:
         lines = []
         for env, cmdp in models.items():
-            mine = [group for group in groups if (group.run.env, group.run.preset) == (env, preset)]
+            mine = [group for group in long if (group.run.env, group.run.preset) == (env, preset)]
             lines += [f"### `{env}`", "", described(cmdp, mine[0]), "", *table(mine, cmdp), ""]
         write(preset, lines)
     print(f"{done.seconds:.0f} s of learning now, {len(done.failed)} runs failed; the tables are in {FOLDER}")
+
+
+def all_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs of the experiment, and the same with other numbers of episodes and more seeds."""
+    first = [run for run in runs if run.seed == 0]
+    practical = [run for run in first if run.preset == "practical"]
+    few = [replace(run, episodes=K, seed=seed) for K in FEW for seed in range(FEW_SEEDS) for run in practical]
+    many = [replace(run, episodes=MANY) for run in practical if run.algo in QUICK]
+    promised = [run for run in first if run.algo in SAFE and run.preset == "theory"]
+    safe = [replace(run, episodes=FEW[0], seed=seed) for seed in range(SAFETY_SEEDS) for run in promised]
+    return list({run.key: run for run in (*few, *runs, *many, *safe)}.values())
 
 
 def write(name: str, lines: Sequence[str]) -> None:
@@ -100,12 +132,9 @@ class Line(NamedTuple):
     kilobytes: float | None
 
 
-TOTALS = {
-    "regret": "regret",
-    "strong_regret": "strong regret",
-    "violation": "violation",
-    "strong_violation": "strong violation",
-}
+STRONG = {"strong_regret": "strong regret", "strong_violation": "strong violation"}
+WEAK = {"regret": "regret", "violation": "violation"}
+TOTALS = STRONG | WEAK
 
 
 def as_table(lines: Iterable[Line], write: Format, unit: str = "") -> list[str]:
@@ -117,11 +146,12 @@ def as_table(lines: Iterable[Line], write: Format, unit: str = "") -> list[str]:
     columns: list[Column[Line]] = [
         Column("algo", "algorithm", "The algorithm.", lambda line: line.algo),
         Column("episodes", "K", "Episodes of every run.", lambda line: line.episodes, whole, "right"),
-        *(figure(key, heading + unit) for key, heading in TOTALS.items()),
+        *(figure(key, heading + unit) for key, heading in STRONG.items()),
         figure("unsafe", "unsafe episodes, %"),
         figure("gap", "policy below optimum" + unit),
         Column("within", "policies within bounds", "Final policies that meet all bounds.", lambda line: line.within,
                share, "right"),
+        *(figure(key, heading + unit) for key, heading in WEAK.items()),
         Column("microseconds", "µs an episode", "The median time.", lambda line: line.microseconds, rounded(2),
                "right"),
         Column("kilobytes", "kB", "The size of what the learner keeps.", lambda line: line.kilobytes, rounded(2),
@@ -146,15 +176,25 @@ def table(groups: Iterable[Group], cmdp: CMDP) -> list[str]:
         figures = {key: estimate(getattr(x, key)) for key in (*TOTALS, "gap")}
         figures["unsafe"] = estimate(100 * x.unsafe)
         within, micro = Share(x.within, len(group.seeds)), 1e6 * x.seconds
-        lines.append(Line(group.run.algo, group.run.episodes, figures, within, micro, kilobytes(group, cmdp)))
+        lines.append(
+            Line(
+                group.run.algo,
+                group.run.episodes,
+                figures,
+                within,
+                micro,
+                kilobytes(group.run.algo, group.run.preset, cmdp),
+            )
+        )
     return as_table(lines, with_interval(3))
 
 
-def kilobytes(group: Group, cmdp: CMDP) -> float:
+@cache
+def kilobytes(algo: str, preset: str, cmdp: CMDP) -> float:
     """Size of the arrays that the learner keeps, as a checkpoint has them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.npz")
-        learn(cmdp, group.run.algo, preset=group.run.preset, episodes=1000, checkpoint=path)
+        learn(cmdp, algo, preset=preset, episodes=1000, checkpoint=path)
         with np.load(path, allow_pickle=False) as saved:
             size = sum(saved[name].nbytes for name in saved.files if name.startswith("learner/"))
     return size / 1e3
@@ -177,6 +217,83 @@ def summary(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
         within = Share(sum(x.within for x in found), sum(len(group.seeds) for group in mine))
         lines.append(Line(algo, K, figures, within, 1e6 * median(x.seconds for x in found), None))
     return as_table(lines, rounded(2), unit=", %")
+
+
+class Waking(NamedTuple):
+    """One row of the table that says from how many episodes on an algorithm is of use."""
+
+    algo: str
+    found: Sequence[float]  # K / (H S A) at which it wakes up, of the problems where it does
+    problems: int
+
+
+def waking(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
+    """From which k / (H S A) on the rest of the longest run loses at most AWAKE per episode, over all problems."""
+    longest: dict[tuple[str, str], Group] = {}
+    for group in sorted(groups, key=lambda group: group.run.episodes):
+        longest[group.run.algo, group.run.env] = group
+    algos = list(dict.fromkeys(algo for algo, _ in longest))
+    rows = []
+    for algo in algos:
+        mine = {env: group for (name, env), group in longest.items() if name == algo}
+        found = [(woken(group, models[env]), models[env]) for env, group in mine.items()]
+        ratios = sorted(k / (cmdp.H * cmdp.S * cmdp.A) for k, cmdp in found if k is not None)
+        rows.append(Waking(algo, ratios, len(found)))
+    columns: list[Column[Waking]] = [
+        Column("algo", "algorithm", "The algorithm.", lambda row: row.algo),
+        Column("first", "first problem", "Smallest K / (H S A).", lambda row: min(row.found, default=None), rounded(2),
+               "right"),
+        Column("median", "median", "Median K / (H S A).", lambda row: median(row.found) if row.found else None,
+               rounded(2), "right"),
+        Column("last", "last problem", "Largest K / (H S A).", lambda row: max(row.found, default=None), rounded(2),
+               "right"),
+        Column("awake", "problems", "Where it wakes up at all.", lambda row: Share(len(row.found), row.problems),
+               share, "right"),
+    ]  # fmt: skip
+    return Table("", tuple(columns), tuple(rows)).to_markdown().splitlines()
+
+
+def woken(group: Group, cmdp: CMDP) -> float | None:
+    """The first checkpoint from which on strong regret and violation together are at most AWAKE per episode."""
+    reward, *utilities = (total_range(cmdp, x) for x in (cmdp.r, *cmdp.g))
+    regret = curve(group, "strong_regret")
+    violation = np.max([curve(group, "strong_violation", n).mean / x for n, x in enumerate(utilities)], axis=0)
+    lost, k = regret.mean / reward + violation, regret.episode
+    rest = (lost[-1] - lost[:-1]) / (k[-1] - k[:-1])
+    awake = np.flatnonzero(rest > AWAKE)
+    first = int(awake[-1]) + 1 if len(awake) else 0
+    return float(k[first]) if first < len(rest) else None
+
+
+def safety(groups: Iterable[Group]) -> list[str]:
+    """Unsafe episodes of the algorithms that promise to have none, over all problems and seeds."""
+    together: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        together.setdefault((group.run.algo, group.run.preset), []).append(group)
+    Row = tuple[tuple[str, str], list[Group]]
+    columns: list[Column[Row]] = [
+        Column("algo", "algorithm", "The algorithm.", lambda row: row[0][0]),
+        Column("preset", "preset", "The preset.", lambda row: row[0][1]),
+        Column("runs", "runs with an unsafe episode", "Runs.", lambda row: unsafe_runs(row[1]), share, "right"),
+        Column("episodes", "unsafe episodes", "Of all episodes.", lambda row: unsafe_episodes(row[1]), share, "right"),
+        Column("within", "policies within bounds", "Handed over.", lambda row: safe_policies(row[1]), share, "right"),
+    ]
+    return Table("", tuple(columns), tuple(together.items())).to_markdown().splitlines()
+
+
+def unsafe_runs(groups: Sequence[Group]) -> Share:
+    counts = np.concatenate([finals(group, "unsafe_episodes") for group in groups])
+    return Share(int((counts > 0).sum()), len(counts))
+
+
+def unsafe_episodes(groups: Sequence[Group]) -> Share:
+    counts = np.concatenate([finals(group, "unsafe_episodes") for group in groups])
+    return Share(int(counts.sum()), FEW[0] * len(counts))
+
+
+def safe_policies(groups: Sequence[Group]) -> Share:
+    found = [Figures.of(group) for group in groups]
+    return Share(sum(x.within for x in found), sum(len(x.gap) for x in found))
 
 
 class Growth(NamedTuple):

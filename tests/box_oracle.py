@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from cmdpkit.learners._planning.confidence import Box
+from cmdpkit.learners._planning.confidence import Box, box_of
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
@@ -45,6 +45,29 @@ def compromise(x: Problem, per: np.ndarray) -> float:
     cost = np.append(np.zeros(equal.shape[1]), -1.0)
     equal = np.hstack([equal, np.zeros((len(equal), 1))])
     return _solve(cost, equal, source, below, limits, [*_ranges(x), (None, None)])
+
+
+def distance(x: Problem, pi: np.ndarray, values: np.ndarray) -> float:
+    """How far (v, w_1 .. w_N) is, at most in one of them, from what pi has in some model of the box."""
+    H, S, A = _sizes(x)
+    equal, source, below = _polytope(x)
+    z = S + np.arange(H * S * A * S).reshape(H, S, A, S)
+    follows = np.zeros((H, S, A, equal.shape[1]))  # sum_s' z[h, s, a, s'] = pi[h, s, a] sum_{a, s'} z[h, s, a, s']
+    for h, s, a in np.ndindex(H, S, A):
+        follows[h, s, a, z[h, s].ravel()] -= pi[h, s, a]
+        follows[h, s, a, z[h, s, a]] += 1.0
+    equal = np.vstack([equal, follows.reshape(H * S * A, -1)])
+    d_and_z = np.array([totals(x, signal) for signal in (x.r, *x.g)])
+    apart = -np.ones((len(values), 1))
+    below = np.block([[below, np.zeros((len(below), 1))], [d_and_z, apart], [-d_and_z, apart]])
+    limits = np.concatenate([np.zeros(len(below) - 2 * len(values)), values, -values])
+    equal = np.hstack([equal, np.zeros((len(equal), 1))])
+    source = np.append(source, np.zeros(H * S * A))
+    nearest = _solve(
+        np.append(np.zeros(equal.shape[1] - 1), 1.0), equal, source, below, limits, [*_ranges(x), (0, None)]
+    )
+    assert nearest is not None
+    return -nearest
 
 
 def totals(x: Problem, signal: np.ndarray) -> np.ndarray:
@@ -125,7 +148,7 @@ def problem(rng: np.random.Generator, N: int) -> Problem:
     r[:, never], g[:, :, never] = 10.0, 10.0
     lo, up = random_box(rng, (steps["box"], S, A, S))
     start_lo, start_up = random_box(rng, (S,))
-    x = Problem(Box(lo, up, start_lo, start_up), r, g, np.zeros(N), allowed, H)
+    x = Problem(box_of(lo, up, start_lo, start_up), r, g, np.zeros(N), allowed, H)
     return x._replace(rho=_threshold(rng, x))
 
 

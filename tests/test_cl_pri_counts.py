@@ -6,11 +6,9 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.counts import WithCounts
-from cmdpkit.learners.cl_pri.counts.estimate import best_plan, evidence, model_of, plan_errors
-from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
-from cmdpkit.learners.cl_pri.counts.memory import (
+from cmdpkit.learners._counts.estimate import best_plan, evidence, model_of, plan_errors
+from cmdpkit.learners._counts.homogeneity import contradictions
+from cmdpkit.learners._counts.memory import (
     count_episode,
     new_episode,
     new_memory,
@@ -18,6 +16,8 @@ from cmdpkit.learners.cl_pri.counts.memory import (
     transitions,
     with_room,
 )
+from cmdpkit.learners.cl_pri import ClosedLoopPRI
+from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream

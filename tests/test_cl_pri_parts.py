@@ -6,12 +6,12 @@ from scipy.optimize import linprog
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.learners.cl_pri.model_free.improve import decide
 from cmdpkit.learners.cl_pri.model_free.master import allocate, linear, solve_master
 from cmdpkit.learners.cl_pri.model_free.moments import covariance, evidence, means, record_size, spread
 from cmdpkit.learners.cl_pri.model_free.steer import debt, steered
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum

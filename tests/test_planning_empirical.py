@@ -1,25 +1,21 @@
-"""Counting, estimating and the doubling rule against bookkeeping in plain Python."""
+"""Counting, estimating and keeping estimates up to date against bookkeeping in plain Python."""
 
 from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 
+from cmdpkit.learners._planning.belief import new_belief, refresh
+from cmdpkit.learners._planning.confidence import confidence_box, point, transition_bonus
 from cmdpkit.learners._planning.empirical import (
     Counts,
+    compare_halves,
     count_move,
     count_start,
     count_step,
     estimate,
-    mark_planned,
     no_counts,
-    plan_is_due,
-    update_estimate,
 )
-from cmdpkit.model.compiled import compiled
-from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.simulator import Simulator, reset, step
-from instances import synthetic
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 2, 2
@@ -39,6 +35,7 @@ def count(counts: Counts, episode: Episode) -> None:
         count_step(counts, h, s, a, signals[None], 0)
         if h + 1 < H:
             count_move(counts, h, s, a, episode[h + 1][0])
+            compare_halves(counts, H, h, s, a, episode[h + 1][0], signals[None], 0)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -68,12 +65,11 @@ def test_estimates_are_the_means_of_what_was_seen(pooled):
         assert means.p[cell] == pytest.approx([to[s] / n if n else 1 / S for s in range(S)])
 
 
-def test_before_any_data_everything_is_uniform_or_zero_and_a_plan_is_due():
+def test_before_any_data_everything_is_uniform_or_zero():
     counts = no_counts(H, S, A, N)
     means = estimate(counts)
     assert (means.p == 0.25).all() and (means.mu == 0.25).all()
     assert not means.r.any() and not means.g.any() and not means.visits.any() and not means.moved.any()
-    assert plan_is_due(counts)
 
 
 def test_the_last_step_adds_visits_but_no_moves():
@@ -82,36 +78,6 @@ def test_the_last_step_adds_visits_but_no_moves():
     count_step(counts, 0, 1, 0, np.array([[0.5]]), 0)
     assert counts.visits[0, 1, 0] == 1
     assert estimate(counts).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
-
-
-def test_plans_fall_due_when_a_count_doubles():
-    counts = no_counts(1, 1, 1, 0)
-    planned_at = []
-    for k in range(1, 101):
-        count_step(counts, 0, 0, 0, np.zeros((1, 1)), 0)
-        if plan_is_due(counts):
-            mark_planned(counts)
-            planned_at.append(k)
-    assert planned_at == [1, 2, 4, 8, 16, 32, 64]
-
-
-@pytest.mark.parametrize("pooled", [False, True])
-def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
-    counts = no_counts(H, S, A, N, pooled=pooled)
-    before = np.zeros_like(counts.visits)
-    plans = waits = 0
-    for episode in episodes(np.random.default_rng(1), 400):
-        count(counts, episode)
-        doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
-        assert plan_is_due(counts) == doubled
-        if doubled:
-            mark_planned(counts)
-            before = counts.visits.copy()
-            plans += 1
-        waits += not doubled
-    reached = counts.visits[counts.visits > 0]
-    assert plans <= (np.floor(np.log2(reached)) + 1).sum()
-    assert waits > 200, "most episodes need no plan"
 
 
 def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -131,39 +97,40 @@ def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tm
         assert a.dtype == b.dtype
 
 
-@compiled
-def play_until_due(sim, counts, means, rng):
-    """Episodes of the action (h + s) % 3 until a plan is due, as the compiled loop of a learner has them."""
-    episodes = 0
-    while not plan_is_due(counts):
-        s = reset(sim, rng)
-        count_start(counts, s)
-        for h in range(sim.H):
-            a = (h + s) % np.uint64(3)
-            s_next, x = step(sim, h, s, a, rng)
-            count_step(counts, h, s, a, sim.outcomes, x)
-            if h + np.uint64(1) < sim.H:
-                count_move(counts, h, s, a, s_next)
-            s = s_next
-        episodes += 1
-    update_estimate(counts, means)
-    return episodes
-
-
-def test_a_compiled_loop_plays_until_a_plan_is_due():
-    cmdp = synthetic()
-    sim, counts, rng = Simulator.of(cmdp), no_counts(3, 3, 3, 1), stream(1)
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("boxed", [False, True])
+def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
+    counts, log = no_counts(H, S, A, N, pooled=pooled), 0.02
+    belief = new_belief(counts, boxed=boxed)
+    for i, episode in enumerate(episodes(np.random.default_rng(3), 60)):
+        count(counts, episode)
+        if i % 7 == 0:
+            refresh(counts, belief, log, H, boxed)
+    refresh(counts, belief, log, H, boxed)
     means = estimate(counts)
-    played = []
-    for _ in range(24):
-        mark_planned(counts)
-        played.append(play_until_due(sim, counts, means, rng))
-    assert played[0] == 1 and played[-1] > 10_000
-    assert counts.starts.sum() == sum(played) == means.episodes[0]
-    assert (counts.visits.sum(axis=(1, 2)) == sum(played)).all()
-    assert (counts.moves.sum(axis=(1, 2, 3)) == [sum(played), sum(played), 0]).all()
-    used = np.add.outer(np.arange(3), np.arange(3)) % 3
-    assert (np.argwhere(counts.visits) == [(h, s, used[h, s]) for h in range(3) for s in range(3)]).all()
-    seen = counts.visits > 0
-    np.testing.assert_allclose(means.r[seen], cmdp.r[seen], rtol=1e-9)
-    np.testing.assert_allclose(means.g[0][seen], cmdp.g[0][seen], rtol=1e-9)
+    box = confidence_box(means, log, H) if boxed else point(means.p, means.mu)
+    for mine, other in zip((*belief.means, *belief.box), (*means, *box), strict=True):
+        if mine.shape == belief.box.states.shape and mine.dtype == np.int32:
+            listed = np.arange(S) < box.needed[..., None]
+            mine, other = np.where(listed, mine, -1), np.where(listed, other, -1)
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(belief.transition_bonus(H), transition_bonus(means, log, H))
+
+
+def test_pooled_counts_keep_the_halves_of_an_episode_apart():
+    counts, seen = no_counts(H, S, A, N, pooled=True), episodes(np.random.default_rng(4), 25)
+    for episode in seen:
+        count(counts, episode)
+    for s, a in np.ndindex(S, A):
+        for half in range(2):
+            steps = [
+                (signals, episode[h + 1][0])
+                for episode in seen
+                for h, (s_h, a_h, signals) in enumerate(episode)
+                if (s_h, a_h) == (s, a) and h + 1 < H and 2 * h // H == half
+            ]
+            record = counts.halves[s * A + a, half]
+            assert record[0] == len(steps)
+            assert record[1] == pytest.approx(sum(counts.marks[s_next] for _, s_next in steps))
+            assert record[3::2] == pytest.approx(sum((x for x, _ in steps), np.zeros(1 + N)))
+    assert len(no_counts(H, S, A, N).halves) == 0

@@ -6,7 +6,7 @@ import pytest
 import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
-from cmdpkit.learners._planning.confidence import Box, point
+from cmdpkit.learners._planning.confidence import box_of, point
 from cmdpkit.learners._planning.extended import Plan, plan
 from instances import synthetic, tiny, with_rho
 
@@ -14,17 +14,11 @@ pytestmark = pytest.mark.compiled
 
 
 def check_model(x: Problem, found: Plan) -> None:
-    """The policy is one, the kernel lies in the box, and the values are those of the policy under the kernel."""
+    """The policy is one, and its values are those that it has in some model of the box."""
     allowed = np.broadcast_to(x.allowed, found.pi.shape)
     assert found.pi.sum(axis=-1) == pytest.approx(np.ones(found.pi.shape[:2]), abs=1e-12)
     assert (found.pi >= 0).all() and allowed[found.pi > 0].all()
-    assert found.p.sum(axis=-1) == pytest.approx(allowed.astype(float), abs=1e-9)
-    assert ((found.p >= x.box.lo - 1e-9) & (found.p <= x.box.up + 1e-9))[allowed].all()
-    assert found.mu.sum() == pytest.approx(1.0, abs=1e-12)
-    assert ((found.mu >= x.box.start_lo - 1e-12) & (found.mu <= x.box.start_up + 1e-12)).all()
-    assert np.append(found.value, found.utilities) == pytest.approx(
-        box_oracle.start_values(x, found.pi, found.p, found.mu), abs=1e-10
-    )
+    assert box_oracle.distance(x, found.pi, np.append(found.value, found.utilities)) < 1e-8
 
 
 def check_optimal(x: Problem, found: Plan, optimum: float) -> None:
@@ -44,6 +38,11 @@ def check_compromise(x: Problem, found: Plan) -> None:
     assert most == pytest.approx(reached, abs=1e-7) and reached < 0, "the multipliers prove that nothing reaches rho"
 
 
+def guess(rng: np.random.Generator, N: int) -> np.ndarray | None:
+    """Multipliers to begin with, good, bad or none: they may change the time that a plan takes, and nothing else."""
+    return None if rng.random() < 0.3 else rng.random(N) * 10.0 ** rng.integers(-3, 3)
+
+
 @pytest.mark.parametrize("N", [0, 1, 2, 3])
 @pytest.mark.parametrize("seed", range(2))
 def test_columns_agree_with_the_extended_lp_written_out(N, seed):
@@ -51,7 +50,7 @@ def test_columns_agree_with_the_extended_lp_written_out(N, seed):
     infeasible = mixed = 0
     for _ in range(25):  # 8 x 25 = 200 instances
         x = box_oracle.problem(rng, N)
-        found, optimum = plan(*x), box_oracle.optimum(x, np.eye(1 + N)[0], bounded=True)
+        found, optimum = plan(*x, guess=guess(rng, N)), box_oracle.optimum(x, np.eye(1 + N)[0], bounded=True)
         check_model(x, found)
         assert found.feasible == (optimum is not None)
         if optimum is None:
@@ -98,7 +97,7 @@ def test_a_wider_box_never_makes_the_plan_worse():
     values = []
     for width in (0.0, 0.01, 0.05, 0.2, 1.0):
         lo, up = np.maximum(cmdp.P - width, 0.0), np.minimum(cmdp.P + width, 1.0)
-        values.append(plan(Box(lo, up, cmdp.mu, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).value)
+        values.append(plan(box_of(lo, up, cmdp.mu, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).value)
     assert (np.diff(values) > 0).all()
 
 
@@ -106,7 +105,7 @@ def test_a_bound_at_the_very_edge_is_met_and_one_beyond_it_is_not():
     # Two states, one action, two steps; the box lets the second state have probability at most 3/4, and it pays 1.
     P_lo, P_up = np.full((1, 2, 1, 2), 0.25), np.full((1, 2, 1, 2), 0.75)
     g = np.array([[[[0.0], [1.0]]]])
-    box = Box(P_lo, P_up, np.eye(2)[0], np.eye(2)[0])
+    box = box_of(P_lo, P_up, np.eye(2)[0], np.eye(2)[0])
     allowed = np.ones((1, 2, 1), dtype=bool)
     edge = plan(box, -g[0], g, np.array([0.75]), allowed, 2)
     assert edge.feasible and edge.utilities == pytest.approx([0.75], abs=1e-12)

@@ -11,12 +11,13 @@ generation, each column O(H S^2 A). Memory O(H S^2 A).
 Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_hat) L / n) + (14/3) L / n; beta_l =
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
 
-Departures: plans when a count has doubled (`replan="episode"` is the paper's cadence); N constraints, with the least of
-the baseline's margins; the paper gives K0 up to logarithms; rewards and utilities are unknown, their radius has the
-weights 3 H / slack_b and 1; the start distribution is unknown, has its own box and raises the thresholds by its own
-term.
-"practical": no warm-up (whether the LP is feasible is test enough), and c = 1e-3, the boldest of 7 values that stayed
-safe on all development instances (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
+"practical" (`cmdpkit.learners._planning.cadence`); N constraints, with the least of the baseline's margins; the paper
+gives K0 up to logarithms; rewards and utilities are unknown, their radius has the weights 3 H / slack_b and 1; the
+start distribution is unknown, has its own box and raises the thresholds by its own term; `bonus` multiplies what the
+reward is raised by, so that optimism and pessimism can be scaled apart.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-4 and bonus = 0.1, the best of 12 pairs that
+stayed safe, by the common rule of choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Gamma = beta / sqrt(n + 1), beta = C1 H sqrt(S ln(S A H K / delta)) = `beta`; Y 
 Departures: the paper leaves the constant C1 open, here it is 1; N constraints, one price each; the start distribution
 is unknown and treated like a row of the kernel; a policy is evaluated with the data of its own episode included;
 `policy_step` and `dual_step` multiply the paper's steps.
-"practical": c, policy_step and dual_step are the best of 32 settings on the development instances
-(docs/algorithms/model-based.md).
+"practical": c and policy_step are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class OPDOP(Iterating):
     guarantee = "weak regret and weak violation of order H^3 sqrt(S^2 A K), with probability 1 - delta"
     paper = "arXiv 2003.00534"
     needs = ("slack",)
-    presets = {"practical": Steps(c=1e-5, policy_step=3.0), "theory": Steps()}
+    presets = {"practical": Steps(c=1e-6, policy_step=10.0), "theory": Steps()}
 
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "promised")
     params: Steps
@@ -134,8 +133,8 @@ def _shrink(values, beta):
                     values.means.p[t, s, a, s_next] *= moved / (moved + 1)
                 for n in range(len(values.Q)):
                     values.means.signals[n, t, s, a] *= visits / (visits + 1)
-                for h in range(t, H, T):
-                    values.bonus[h, s, a] = 2 * beta / np.sqrt(visits + 1.0)
+                for h in range(t, H, T):  # where a transition follows, it must have been seen
+                    values.bonus[h, s, a] = 2 * beta / np.sqrt((moved if h + 1 < H else visits) + 1.0)
     episodes = values.means.episodes[0]
     for s in range(S):
         values.means.mu[s] *= episodes / (episodes + 1)

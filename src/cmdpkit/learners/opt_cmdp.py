@@ -7,16 +7,17 @@ box. Then the plan promises at least the optimum, so the regret is at most the d
 what their policies earn.
 
 Output: the current policy, with at most N stochastic decisions in the planned model. Per plan: column generation, each
-column O(H S^2 A). Memory O(H S^2 A).
+column at most O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary.
 
 Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
 `cmdpkit.learners._planning.confidence`.
 
-Departures: plans when a count has doubled (`replan="episode"` is the paper's cadence); utilities instead of costs, N of
-them; the start distribution is unknown too and has its own box; optimistic signals are cut at 1, which keeps them
-optimistic; should no model of the box reach the bounds, the policy and model that miss them least are taken.
-What is handed over is the best policy of the estimated model, without optimism.
-"practical": c = 1e-4, the best of 6 values on the development instances (docs/algorithms/model-based.md).
+Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
+"practical" (`cmdpkit.learners._planning.cadence`); utilities instead of costs, N of them; the start distribution is
+unknown too and has its own box; optimistic signals are cut at 1, which keeps them optimistic; should no model of the
+box reach the bounds, the policy and model that miss them least are taken. What is handed over is the best policy of the
+estimated model, without optimism and with a margin for its own error.
+"practical": c = 1e-3, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
-from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Radii, logs
-from cmdpkit.learners._planning.confidence import confidence_box, hoeffding, mean_radius
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
+from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.settings import RadiiWithMargin, logs
+from cmdpkit.learners._planning.belief import Belief
+from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
 from cmdpkit.learners._planning.extended import plan
 
 
-class OptCMDP(Planner):
+class OptCMDP(OptimisticPlanner):
     """OptCMDP at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
@@ -50,18 +52,20 @@ class OptCMDP(Planner):
     title = "OptCMDP: plan in the best model the data allow, with the extended LP."
     guarantee = "strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
-    presets = {"practical": Radii(c=1e-4), "theory": Radii()}
+    presets = {"practical": RadiiWithMargin(replan="need", c=1e-3), "theory": RadiiWithMargin()}
+    boxed = True
 
-    params: Radii
+    params: RadiiWithMargin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
         self.notes = on_radius(spec, hoeffding(even_visits(spec), self.mean_log))
 
-    def plan(self, means: Estimate) -> Decided:
+    def plan(self, belief: Belief) -> Decided:
         """The best pair of a policy and a model of the box."""
-        spec = self.spec
+        spec, means = self.spec, belief.means
         signals = np.minimum(means.signals + mean_radius(means.visits, self.mean_log), 1.0)
-        box = confidence_box(means, self.kernel_log, spec.H)
-        return Decided.by(plan(box, signals[0], signals[1:], spec.rho, spec.allowed, spec.H))
+        return Decided.by(
+            plan(belief.box, signals[0], signals[1:], spec.rho, spec.allowed, spec.H, guess=self.playing.lam)
+        )

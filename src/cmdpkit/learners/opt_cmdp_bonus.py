@@ -12,7 +12,7 @@ Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
 thresholds by its own bonus and r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it
 optimistic.
-"practical": c = 1e-4, the best of 8 values on the development instances (docs/algorithms/model-based.md).
+"practical": c = 1e-7, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._model_based.settings import Radii, logs
-from cmdpkit.learners._planning.confidence import mean_radius, point, start_bonus, transition_bonus
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
+from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.settings import RadiiWithMargin, logs
+from cmdpkit.learners._planning.belief import Belief
+from cmdpkit.learners._planning.confidence import mean_radius, start_bonus
 from cmdpkit.learners._planning.extended import plan
 
 
-class OptCMDPBonus(Planner):
+class OptCMDPBonus(OptimisticPlanner):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
@@ -46,21 +47,22 @@ class OptCMDPBonus(Planner):
     title = "OptCMDP-bonus: plan in the estimated model, with a bonus for what is little known."
     guarantee = "strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
-    presets = {"practical": Radii(c=1e-4), "theory": Radii()}
+    presets = {"practical": RadiiWithMargin(replan="need", c=1e-7), "theory": RadiiWithMargin()}
 
-    params: Radii
+    params: RadiiWithMargin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
         self.notes = on_bonus(spec, transition_and_signal(spec, self.kernel_log, self.mean_log))
 
-    def plan(self, means: Estimate) -> Decided:
+    def plan(self, belief: Belief) -> Decided:
         """The best policy of the estimated model with optimistic signals."""
-        spec = self.spec
-        bonus = mean_radius(means.visits, self.mean_log) + spec.H * transition_bonus(means, self.kernel_log, spec.H)
+        spec, means = self.spec, belief.means
+        bonus = mean_radius(means.visits, self.mean_log) + spec.H * belief.transition_bonus(spec.H)
         most = spec.H - np.arange(spec.H, dtype=float)[:, None, None]
         signals = np.minimum(means.signals + bonus, most)
         start = spec.H * start_bonus(means, self.kernel_log)
-        found = plan(point(means.p, means.mu), signals[0], signals[1:], spec.rho - start, spec.allowed, spec.H)
+        lam = self.playing.lam
+        found = plan(belief.box, signals[0], signals[1:], spec.rho - start, spec.allowed, spec.H, guess=lam)
         return Decided.by(found, start)

@@ -11,7 +11,7 @@ Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cm
 
 Departures: utilities instead of costs; the start distribution is unknown too and has its own box; optimistic signals
 are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
-"practical": c and dual_step are the best of 15 pairs on the development instances (docs/algorithms/model-based.md).
+"practical": c and dual_step are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class OptDual(Iterating):
     )
     paper = "arXiv 2003.02189"
     needs = ("slack",)
-    presets = {"practical": OptDualParams(c=1e-4, dual_step=3.0), "theory": OptDualParams()}
+    presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
 
     params: OptDualParams
 
@@ -107,7 +107,7 @@ class OptDual(Iterating):
             box=confidence_box(means, 0.0, spec.H),
             signals=means.signals.copy(),
             objective=means.r.copy(),
-            found=Optimistic.empty(spec.H, spec.S, spec.A, 1 + spec.N),
+            found=Optimistic.empty(spec.H, spec.S, 1 + spec.N),
         )
         self.notes = on_radius(spec, hoeffding(even_visits(spec), log_l))
         self._improve()

@@ -14,7 +14,8 @@ sqrt(S^3 A) (L_k + 1) / sqrt(k L_k), at most `tighten_max` slack_b; slack_b = le
 Departures: the constants are quoted from memory; the start distribution is unknown and has its own bonus H S b; the
 last step has no transition, so 1 takes the place of 1 + S H there; optimistic signals are cut at H - h; the settings
 `eta`, `tighten` (both times the paper's) and `tighten_max` (infinite in the paper) exist for "practical".
-"practical": the best of 43 settings on the development instances (docs/algorithms/model-based.md).
+"practical": c and eta are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md); tighten
+and tighten_max are of an earlier choice among 43 settings on four random problems.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, remember
 from cmdpkit.learners._model_based.settings import Settings
-from cmdpkit.learners._planning.confidence import Box, hoeffding
+from cmdpkit.learners._planning.confidence import hoeffding, list_needed, point
 from cmdpkit.learners._planning.empirical import estimate, update_estimate
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
 from cmdpkit.model.compiled import compiled
@@ -85,7 +86,7 @@ class OptPessPrimalDual(Iterating):
     paper = "arXiv 2106.02684"
     needs = ("baseline_utility",)
     presets = {
-        "practical": OptPessPrimalDualParams(c=1e-5, eta=0.3, tighten=3e-4, tighten_max=0.5),
+        "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),
         "theory": OptPessPrimalDualParams(),
     }
 
@@ -106,8 +107,10 @@ class OptPessPrimalDual(Iterating):
             tighten_max=p.tighten_max * self.margin,
         )
         self.queue = np.zeros(spec.N)  # Z
-        self.values, self.found = Evaluation.of(estimate(self.counts), spec.H), Optimistic.empty(H, S, A, 0)
-        self.nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
+        self.values = Evaluation.of(estimate(self.counts), spec.H)
+        estimated = point(self.values.means.p, self.values.means.mu)
+        nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
+        self.scratch = (self.values, estimated, Optimistic.empty(H, S, 0), nothing)
         last = float(_tightening(spec.K, self.constants))
         if spec.N and last > self.margin / 2:
             self.notes = (
@@ -117,11 +120,11 @@ class OptPessPrimalDual(Iterating):
         self._improve()
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter, scratch = source.simulator, source.meter, (self.values, self.found, self.nothing)
+        sim, meter, scratch = source.simulator, source.meter, self.scratch
         _episodes(sim, meter, self.counts, self.playing, self.choices, self.queue, scratch, self.constants, rng, out)
 
     def _improve(self) -> None:
-        _improve(self.counts, self.playing, self.queue, (self.values, self.found, self.nothing), self.constants)
+        _improve(self.counts, self.playing, self.queue, self.scratch, self.constants)
 
 
 @compiled
@@ -136,7 +139,7 @@ def _episodes(sim, meter, counts, playing, choices, queue, scratch, constants, r
 @compiled
 def _improve(counts, playing, queue, scratch, constants):
     """Find the policy of the next episode, and move the queues by what it promises."""
-    values, found, nothing = scratch
+    values, box, found, nothing = scratch
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)
     update_estimate(counts, values.means)
@@ -144,7 +147,7 @@ def _improve(counts, playing, queue, scratch, constants):
     for n in range(len(queue)):
         playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
     _objective(values, playing.lam)
-    box = Box(values.means.p, values.means.p, values.means.mu, values.means.mu)
+    list_needed(box.lo, box.needed, box.states, box.missing)
     extended_induction(box, values.mixed, nothing, constants.allowed, found)
     H, S, A = playing.pi.shape
     for h in range(H):
@@ -169,11 +172,12 @@ def _bonus(values, log):
     """Fill `bonus` with (1 + S H) b; returns that of the start distribution."""
     H, S, A = values.bonus.shape
     for h in range(H):
-        weight = 1.0 + S * H if h + 1 < H else 1.0
+        t, last = h % len(values.means.p), h + 1 == H
+        weight = 1.0 if last else 1.0 + S * H
         for s in range(S):
-            for a in range(A):
-                visits = values.means.visits[h % len(values.means.visits), s, a]
-                values.bonus[h, s, a] = weight * hoeffding(visits, log)
+            for a in range(A):  # where a transition follows, it must have been seen
+                seen = values.means.visits[t, s, a] if last else values.means.moved[t, s, a]
+                values.bonus[h, s, a] = weight * hoeffding(seen, log)
     return S * H * hoeffding(values.means.episodes[0], log)
 
 

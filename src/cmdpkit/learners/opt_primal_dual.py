@@ -15,8 +15,8 @@ b = beta_l + H sum beta_p = `Evaluation.bonus`.
 Departures: utilities instead of costs; the start distribution is unknown too and has its own bonus; a policy is
 evaluated with the data of its own episode included; `policy_step` and `dual_step` multiply the paper's steps; the
 probability of an action does not fall below 1e-26.
-"practical": c, policy_step and dual_step are the best of 34 settings on the development instances
-(docs/algorithms/model-based.md).
+"practical": c and policy_step are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md);
+dual_step is of an earlier choice among 34 settings on four random problems.
 """
 
 from __future__ import annotations

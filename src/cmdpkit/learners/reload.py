@@ -18,7 +18,7 @@ fall; G_before, d_before = `Gradients`.
 
 Departures: the step is taken in policy space, state by state; the algorithm is quoted from memory, without the text of
 the paper, and checked by its convergence; an action's probability does not fall below 1e-26.
-"theory": bonuses at full size. "practical": c and the steps are the best of 23 settings on the development instances
+"theory": bonuses at full size. "practical": c and step are the best of 12 pairs by the common rule of choice
 (docs/algorithms/model-based.md).
 """
 

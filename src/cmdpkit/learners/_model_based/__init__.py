@@ -2,6 +2,7 @@
 
     counting        the base class of all of them: play and count, save and restore
     planner         the learners that plan in the estimated model now and then
+    optimistic_planner  planners that hand over a policy with a margin for their own error
     safe_planner    planners that play a known safe policy until they can prove another one safe
     doubly_planner  what OPSRL and DOPE have in common, which are such planners
     iterating       the learners that move policy and prices a little after every episode

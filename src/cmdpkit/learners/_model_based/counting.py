@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._counts.homogeneity import warning
 from cmdpkit.learners._model_based.settings import Settings
-from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, no_counts
+from cmdpkit.learners._planning.empirical import compare_halves, count_move, count_start, count_step, no_counts
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy
@@ -30,17 +31,18 @@ class Playing(NamedTuple):
     episodes: IntArray  # [1]: how many episodes were played
     changed: BoolArray  # [1]: whether pi has changed since the last episode began
     path: IntArray  # [H]: states of the episode played last
+    actions: IntArray  # [H]: its actions
 
 
 class Counting(Learner):
-    """A learner that plays a policy pi [H, S, A] and counts."""
+    """A learner that plays a policy pi [H, S, A] and counts, over all steps together where the world is stationary."""
 
     params: Settings
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.counts = no_counts(spec.H, spec.S, spec.A, spec.N, pooled=self.params.pooled)
+        self.counts = no_counts(spec.H, spec.S, spec.A, spec.N, pooled=spec.stationary)
         pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
         self.playing = Playing(
             pi=pi,
@@ -49,6 +51,7 @@ class Counting(Learner):
             episodes=np.zeros(1, dtype=np.int64),
             changed=np.ones(1, dtype=bool),
             path=np.zeros(spec.H, dtype=np.int64),
+            actions=np.zeros(spec.H, dtype=np.int64),
         )
         self._at = (0, 0, 0)  # step, state and action whose outcome is not known yet
 
@@ -84,10 +87,11 @@ class Counting(Learner):
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        h, *_ = self._at
-        count_step(self.counts, *self._at, np.reshape(signals, (1, -1)), 0)
+        earned = np.reshape(signals, (1, -1))
+        count_step(self.counts, *self._at, earned, 0)
         count_move(self.counts, *self._at, s)
-        return self._act(h + 1, s, rng)
+        compare_halves(self.counts, self.spec.H, *self._at, s, earned, 0)
+        return self._act(self._at[0] + 1, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
@@ -97,13 +101,17 @@ class Counting(Learner):
     def _act(self, h: int, s: int, rng: Stream) -> int:
         a = int(draw(self.playing.pi, h, s, rng))
         self._at = (h, s, a)
-        self.playing.path[h] = s
+        self.playing.path[h], self.playing.actions[h] = s, a
         return a
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays."""
         self._begin()
         return self.playing.pi.copy()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Data that contradict the declaration that the world does not depend on the step."""
+        return warning(self.counts.halves)
 
     @property
     def multipliers(self) -> FloatArray:
@@ -123,9 +131,11 @@ def play(sim, meter, counts, playing, rng, out, k):
         a = draw(playing.pi, h, s, rng)
         s_next, x = step(sim, h, s, a, rng)
         playing.path[h] = s
+        playing.actions[h] = a
         count_step(counts, h, s, a, sim.outcomes, x)
         if h + 1 < H:
             count_move(counts, h, s, a, s_next)
+            compare_halves(counts, H, h, s, a, s_next, sim.outcomes, x)
         for n in range(len(out)):
             out[n, k] += sim.outcomes[x, n]
         s = s_next

@@ -17,15 +17,8 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
 from cmdpkit.learners._model_based.settings import Radii
-from cmdpkit.learners._planning.confidence import (
-    confidence_box,
-    mean_log,
-    mean_radius,
-    start_bonus,
-    total_radius,
-    transition_bonus,
-)
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.belief import Belief
+from cmdpkit.learners._planning.confidence import mean_log, mean_radius, start_bonus, total_radius
 from cmdpkit.learners._planning.extended import plan
 from cmdpkit.learners.params import Preset
 
@@ -34,10 +27,12 @@ from cmdpkit.learners.params import Preset
 class Doubly(Radii):
     """Settings of OPSRL and DOPE."""
 
+    bonus: float = 1.0  # times the theory's bonus on the reward
     warm_up: float = 1.0  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._expect("bonus", 0 <= self.bonus < math.inf, "a finite number, at least 0")
         self._expect("warm_up", 0 <= self.warm_up < math.inf, "a finite number, at least 0")
 
 
@@ -45,7 +40,11 @@ class DoublyPlanner(SafePlanner):
     """Plans in a box of kernels with utilities lowered by H sum beta_p; the algorithm says what the reward gains."""
 
     params: Doubly
-    presets: ClassVar[Mapping[str, Preset]] = {"practical": Doubly(c=1e-3, warm_up=0.0), "theory": Doubly()}
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "practical": Doubly(replan="need", c=1e-4, bonus=0.1, warm_up=0.0),
+        "theory": Doubly(),
+    }
+    boxed = True
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
         super().__init__(spec, preset=preset, **given)
@@ -53,7 +52,7 @@ class DoublyPlanner(SafePlanner):
         self.kernel_log = p.c * math.log(2 * S * A * H * K / p.delta)
         self.mean_log = 0.0 if p.deterministic else mean_log(S, A, H, spec.N, K, p.delta, p.c)
         self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
-        self.reward_weights = [weight * H / self.margin for weight in self.reward_bonus()]
+        self.reward_weights = [p.bonus * weight * H / self.margin for weight in self.reward_bonus()]
         least = H * float(total_radius(np.eye(1, S)[0], K, self.kernel_log))  # of a pair with one successor
         pessimism = H * math.sqrt(self.mean_log / K) + (H - 1) * least
         self.notes = self._doubt(pessimism, self.margin)
@@ -64,16 +63,15 @@ class DoublyPlanner(SafePlanner):
     def reward_bonus(self) -> tuple[float, float]:
         """Weights of beta_l and of sum beta_p in the bonus of the reward, both times H / slack_b."""
 
-    def plan(self, means: Estimate) -> Decided:
+    def plan(self, belief: Belief) -> Decided:
         """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""
-        spec = self.spec
+        spec, means = self.spec, belief.means
         if means.episodes[0] < self.warm_up:
             return self.fall_back()
         signal = mean_radius(means.visits, self.mean_log)
-        transition = transition_bonus(means, self.kernel_log, spec.H)
+        transition = belief.transition_bonus(spec.H)
         r = means.r + self.reward_weights[0] * signal + self.reward_weights[1] * transition
         g = means.g - signal - spec.H * transition
         rho = spec.rho + spec.H * start_bonus(means, self.kernel_log)
-        box = confidence_box(means, self.kernel_log, spec.H)
-        found = plan(box, r, g, rho, spec.allowed, spec.H)
+        found = plan(belief.box, r, g, rho, spec.allowed, spec.H, guess=self.playing.lam)
         return Decided.by(found) if found.feasible else self.fall_back()

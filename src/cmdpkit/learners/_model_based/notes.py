@@ -9,8 +9,9 @@ NOTICEABLE = 0.1  # a radius that is worth a note, as a share of what a step can
 
 
 def even_visits(spec: Spec) -> int:
-    """Visits of a (step, state, action) when K episodes are spread evenly."""
-    return max(1, spec.K * spec.H // int(spec.allowed.sum()))
+    """Visits that a count rests on when K episodes are spread evenly; in a stationary world the steps share them."""
+    cells = int(spec.allowed.any(axis=0).sum() if spec.stationary else spec.allowed.sum())
+    return max(1, spec.K * spec.H // cells)
 
 
 def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> float:

@@ -6,15 +6,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning
-from cmdpkit.learners._planning.confidence import point
-from cmdpkit.learners._planning.empirical import Estimate, estimate, mark_planned
-from cmdpkit.learners._planning.extended import Plan, plan
+from cmdpkit.learners._planning.belief import Belief, forget, new_belief, refresh
+from cmdpkit.learners._planning.cadence import CADENCES, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._planning.extended import Plan
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -58,75 +55,75 @@ class PlanLog:
 
 
 class Planner(Counting):
-    """Plans from the counts: whenever one has doubled, or before every episode."""
+    """Plans from the counts, at the times that the setting `replan` asks for (`cmdpkit.learners._planning.cadence`)."""
 
     params: Planning
-    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "plan_log")
+    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "plan_log", "cadence")
+    boxed: ClassVar[bool] = False  # whether it plans with all kernels within their radii, or with the estimate alone
+    kernel_log = 0.0  # the logarithm inside the radii of transitions
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.plan_log = PlanLog()
+        self.plan_log, self.cadence = PlanLog(), new_cadence(self.counts)
+        self.belief = new_belief(self.counts, boxed=self.boxed)
+        self.rule = CADENCES.index(self.params.replan)
 
     @abstractmethod
-    def plan(self, means: Estimate) -> Decided:
-        """The policy to play, given the estimates; it must depend on nothing else that changes during a run."""
+    def plan(self, belief: Belief) -> Decided:
+        """The policy to play, given what the counts say; of what changes, it may look at `playing.lam` besides."""
 
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that is best in the estimated model, among the actions that were tried.
-
-        The policy that is handed over does not explore, so it needs no optimism, which would only break the bounds.
-        """
-        spec, means = self.spec, estimate(self.counts)
-        tried = spec.allowed & (means.visits > 0)
-        usable = np.where(tried.any(axis=-1, keepdims=True), tried, spec.allowed)
-        return plan(point(means.p, means.mu), means.r, means.g, spec.rho, usable, spec.H).pi
-
-    def warnings(self) -> tuple[str, ...]:
-        """Bounds that the last plan found out of reach."""
-        if not self.plan_log.last_infeasible:
-            return ()
-        return (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
+    def believed(self) -> Belief:
+        """What the counts say by now."""
+        refresh(self.counts, self.belief, self.kernel_log, self.spec.H, self.boxed)
+        return self.belief
 
     def explain(self) -> dict[str, Any]:
         """The number of plans, of plans without a policy that meets the bounds, and of episodes of the safe policy."""
         log = self.plan_log
         return {
+            "counts": "shared by all steps" if len(self.counts.visits) < self.spec.H else "kept per step",
             "plans": log.plans,
             "infeasible_plans": log.infeasible,
             "baseline_episodes": log.baseline_episodes,
         }
 
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        forget(self.belief)
+
     def _begin(self) -> None:
-        if not self.counts.due[0]:
+        if not self.cadence.due[0]:
             return
-        decided = self.plan(estimate(self.counts))
-        mark_planned(self.counts)
+        belief = self.believed()
+        decided = self.plan(belief)
         self.plan_log.planned(decided)
         self.playing.pi[...], self.playing.lam[...] = decided.pi, decided.lam
         self.playing.changed[0] = True
+        mark_planned(self.cadence, belief.means, self.playing.pi)
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        every, done = self.params.replan == "episode", 0
+        done = 0
         while done < out.shape[1]:
             self._begin()
             before = done
-            done = _episodes(source.simulator, source.meter, self.counts, self.playing, rng, out, done, every)
+            parts = (self.counts, self.playing, self.cadence)
+            done = _episodes(source.simulator, source.meter, parts, rng, out, done, self.rule)
             self.plan_log.played(done - before)
 
     def _end(self) -> None:
         self.playing.episodes[0] += 1
         self.plan_log.played(1)
-        if self.params.replan == "episode":
-            self.counts.due[0] = True
+        note_episode(self.cadence, self.counts.visits, self.playing.path, self.playing.actions, self.rule)
 
 
 @compiled
-def _episodes(sim, meter, counts, playing, rng, out, done, every):
+def _episodes(sim, meter, parts, rng, out, done, rule):
     """Fill the columns of out from `done` on until a plan is due; returns how many columns are filled then."""
+    counts, playing, cadence = parts
     for k in range(done, out.shape[1]):
         play(sim, meter, counts, playing, rng, out, k)
-        if every:
-            counts.due[0] = True
-        if counts.due[0]:
+        note_episode(cadence, counts.visits, playing.path, playing.actions, rule)
+        if cadence.due[0]:
             return k + 1
     return out.shape[1]

@@ -9,7 +9,6 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.baseline import policy_of, utilities_of
 from cmdpkit.learners._model_based.planner import Decided, Planner
-from cmdpkit.learners._planning.empirical import estimate
 from cmdpkit.model.transitions import FloatArray
 
 
@@ -37,11 +36,7 @@ class SafePlanner(Planner):
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
-        return self.plan(estimate(self.counts)).pi.copy()
-
-    def warnings(self) -> tuple[str, ...]:
-        """Nothing is wrong with playing the baseline; `explain` says for how long."""
-        return ()
+        return self.plan(self.believed()).pi.copy()
 
     def fall_back(self) -> Decided:
         """The baseline."""

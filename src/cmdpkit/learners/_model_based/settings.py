@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._planning.cadence import CADENCES
 from cmdpkit.learners._planning.confidence import kernel_log, mean_log
 from cmdpkit.model.validate import MIN_DELTA, index_of
-
-CADENCES = ("doubling", "episode")  # when to plan: a visit count has doubled, or before every episode
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,6 @@ class Settings(Params):
 
     delta: float = 0.1  # probability with which the guarantee may fail
     c: float = 1.0  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
-    pooled: bool = False  # count all steps together: right only if nothing in the model depends on the step
 
     def __post_init__(self) -> None:
         self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
@@ -29,7 +27,7 @@ class Settings(Params):
 class Planning(Settings):
     """Settings of learners that solve a planning problem now and then."""
 
-    replan: str = "doubling"  # plan when a visit count has doubled, or before every "episode"
+    replan: str = "doubling"  # plan when a visit count has doubled, by "need", or before every "episode"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,10 +35,26 @@ class Planning(Settings):
 
 
 @dataclass(frozen=True)
+class WithMargin(Planning):
+    """Settings of planners that hand over a policy with a margin for its own error."""
+
+    margin: float = 1.0  # of the policy handed over: times what the error of its own prediction asks for
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._expect("margin", 0 <= self.margin < math.inf, "a finite number, at least 0")
+
+
+@dataclass(frozen=True)
 class Radii(Planning):
     """Settings of planners that have separate radii for signals and for transitions."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+
+
+@dataclass(frozen=True)
+class RadiiWithMargin(Radii, WithMargin):
+    """Settings of planners that have both."""
 
 
 @dataclass(frozen=True)

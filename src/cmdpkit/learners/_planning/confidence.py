@@ -7,6 +7,13 @@
 probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
 episodes. Presets make the radii smaller by this number c alone; the formulas stay as they are.
 
+In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms.
+Each of the S A pairs then has up to H K observations instead of each of the H S A triples up to K, so the union bound
+is over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
+made at: think of a pile of next states and signals that was drawn beforehand for every pair, and of which each visit
+takes the next one. A box that holds the true kernel then holds it at every step. The plan may choose another kernel of
+the box at every step, which only makes it more optimistic.
+
 Where nothing was seen a radius is at least 1, whatever c is: any distribution is possible and any mean in [0, 1]. The
 last step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box,
 which takes the place of a row of the last step in the union bound.
@@ -18,20 +25,29 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners._planning.empirical import Estimate
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
+
+ROUNDING = 1e-14  # a row whose smallest probabilities sum to 1 up to this has nothing to give out
 
 
 class Box(NamedTuple):
-    """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty."""
+    """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty.
+
+    Most rows have few next states with lo > 0. These are listed, so that nobody has to look at all states.
+    """
 
     lo: FloatArray  # [T, S, A, S]: smallest probability of each next state
     up: FloatArray  # [T, S, A, S]: largest probability of each next state
     start_lo: FloatArray  # [S]: smallest probability of starting in each state
     start_up: FloatArray  # [S]: largest probability of starting in each state
+    needed: NDArray[np.int32]  # [T, S, A]: how many next states have lo > 0
+    states: NDArray[np.int32]  # [T, S, A, S]: these next states, in the first entries of each row
+    missing: FloatArray  # [T, S, A]: 1 - sum of lo, the probability that is still to be given out
 
 
 def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> float:
@@ -63,16 +79,32 @@ def mean_radius(visits: IntArray, log: float) -> FloatArray:
     return radius
 
 
+def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: FloatArray) -> Box:
+    """The box between given sides."""
+    box = Box(
+        lo=lo,
+        up=up,
+        start_lo=start_lo,
+        start_up=start_up,
+        needed=np.zeros(lo.shape[:3], dtype=np.int32),
+        states=np.zeros(lo.shape, dtype=np.int32),
+        missing=np.zeros(lo.shape[:3]),
+    )
+    list_needed(readonly(lo), box.needed, box.states, box.missing)
+    return box
+
+
 def confidence_box(means: Estimate, log: float, H: int, mu: FloatArray | None = None) -> Box:
     """The kernels within beta_p of the estimate, and likewise the start distributions, or `mu` alone if it is known."""
-    box = Box(np.zeros(means.p.shape), np.zeros(means.p.shape), np.zeros(means.mu.shape), np.zeros(means.mu.shape))
+    cells, start = means.p.shape, means.mu.shape
+    box = box_of(np.zeros(cells), np.zeros(cells), np.zeros(start), np.zeros(start))
     update_box(means, log, H, box)
     return box if mu is None else box._replace(start_lo=mu, start_up=mu)
 
 
 def point(p: FloatArray, mu: FloatArray) -> Box:
     """The box that holds one kernel and one start distribution."""
-    return Box(p, p, mu, mu)
+    return box_of(p, p, mu, mu)
 
 
 def transition_bonus(means: Estimate, log: float, H: int) -> FloatArray:
@@ -110,9 +142,9 @@ def bernstein(p, n, log):
 @compiled
 def total_radius(p, n, log):
     """Sum of the radii of the frequencies p [S]."""
-    total = 0.0
+    unseen, total = bernstein(0.0, n, log), 0.0
     for s in range(len(p)):
-        total += bernstein(p[s], n, log)
+        total += unseen if p[s] == 0.0 else bernstein(p[s], n, log)
     return total
 
 
@@ -130,30 +162,71 @@ def update_mean_radius(visits, log, radius):
 def update_transition_bonus(means, log, bonus):
     """Fill bonus [H, S, A]."""
     H, S, A = bonus.shape
+    T = len(means.p)
     for h in range(H):
-        t = h % len(means.p)
         for s in range(S):
             for a in range(A):
-                last = h == H - 1
-                bonus[h, s, a] = 0.0 if last else total_radius(means.p[t, s, a], means.moved[t, s, a], log)
+                if h == H - 1:
+                    bonus[h, s, a] = 0.0
+                elif h < T:
+                    bonus[h, s, a] = total_radius(means.p[h, s, a], means.moved[h, s, a], log)
+                else:
+                    bonus[h, s, a] = bonus[h % T, s, a]
 
 
 @compiled
 def update_box(means, log, H, box):
-    """Fill `box` (a Box). If the last step has rows of its own, they get no radius: no transition follows it."""
+    """Fill `box` (a Box)."""
     T, S, A = means.moved.shape
     for t in range(T):
-        last = T == H and t == H - 1
         for s in range(S):
             for a in range(A):
-                _interval(means.p[t, s, a], means.moved[t, s, a], log, last, box.lo[t, s, a], box.up[t, s, a])
+                update_box_row(means, log, H, box, t, s, a)
+    update_start(means, log, box)
+
+
+@compiled
+def update_box_row(means, log, H, box, t, s, a):
+    """Fill one row of `box`. If the last step has rows of its own, they get no radius: no transition follows it."""
+    last = len(means.p) == H and t == H - 1
+    _interval(means.p[t, s, a], means.moved[t, s, a], log, last, box.lo[t, s, a], box.up[t, s, a])
+    list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
+
+
+@compiled
+def update_start(means, log, box):
+    """Fill both sides of the start distribution."""
     _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
 
 
 @compiled
 def _interval(p, n, log, certain, lo, up):
     """Fill lo and up [S] with p -+ its radii, cut to [0, 1]."""
+    unseen = 0.0 if certain else bernstein(0.0, n, log)
     for s in range(len(p)):
-        radius = 0.0 if certain else bernstein(p[s], n, log)
+        radius = unseen if certain or p[s] == 0.0 else bernstein(p[s], n, log)
         lo[s] = max(p[s] - radius, 0.0)
         up[s] = min(p[s] + radius, 1.0)
+
+
+@compiled
+def list_needed(lo, needed, states, missing):
+    """Fill `needed`, `states` and `missing` of a box for all rows of lo [T, S, A, S]."""
+    T, S, A, _ = lo.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                list_needed_row(lo[t, s, a], needed, states, missing, t, s, a)
+
+
+@compiled
+def list_needed_row(lo, needed, states, missing, t, s, a):
+    """Fill `needed`, `states` and `missing` of a box for the row lo [S]."""
+    found, total = 0, 0.0
+    for s_next in range(len(lo)):
+        if lo[s_next] > 0.0:
+            states[t, s, a, found] = s_next
+            found += 1
+            total += lo[s_next]
+    needed[t, s, a] = found
+    missing[t, s, a] = 1.0 - total if total < 1.0 - ROUNDING else 0.0

@@ -1,8 +1,9 @@
 """Counts of what was seen, and the estimates they give.
 
 `Counts` is a tuple of named arrays that compiled loops update in place and checkpoints save (`Counts._asdict`). With
-T = H every step has its own counts; with T = 1 they are pooled over the steps, for models whose transitions, rewards
-and utilities do not depend on the step. The last step has no transition, so the moves counted at a pair may be fewer
+T = H every step has its own counts; with T = 1 they are pooled over the steps, for worlds that are declared stationary
+(`Spec.stationary`). What the first and the second half of the steps saw is then also kept apart, to warn where the data
+contradict the declaration. The last step has no transition, so the moves counted at a pair may be fewer
 than its visits.
 """
 
@@ -12,19 +13,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.learners._counts.homogeneity import count_half, marks_of, new_halves
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 
 class Counts(NamedTuple):
-    """What was seen so far, and when planning happened last."""
+    """What was seen so far."""
 
     starts: IntArray  # [S]: episodes that began in each state
     visits: IntArray  # [T, S, A]: how often each action was taken
     moves: IntArray  # [T, S, A, S]: how often each transition was seen; none are counted at the last step
     signals: FloatArray  # [1+N, T, S, A]: reward and utilities, summed over visits
-    planned: IntArray  # [T, S, A]: visits at the time of the last plan
-    due: BoolArray  # [1]: whether a visit count has doubled since the last plan, or there was no plan yet
+    squares: FloatArray  # [1+N, T, S, A]: squares of reward and utilities, summed over visits
+    halves: FloatArray  # [S * A or 0, 2, 3 + 2 (1 + N)]: the first and second half of the steps, if pooled
+    marks: FloatArray  # [S]: a fixed random number per state, by which next states are told apart in `halves`
 
 
 class Estimate(NamedTuple):
@@ -50,7 +53,7 @@ class Estimate(NamedTuple):
 
 
 def no_counts(H: int, S: int, A: int, N: int, *, pooled: bool = False) -> Counts:
-    """Counts before the first episode; a plan is due.
+    """Counts before the first episode.
 
     >>> no_counts(3, 2, 4, 1).moves.shape, no_counts(3, 2, 4, 1, pooled=True).moves.shape
     ((3, 2, 4, 2), (1, 2, 4, 2))
@@ -61,8 +64,9 @@ def no_counts(H: int, S: int, A: int, N: int, *, pooled: bool = False) -> Counts
         visits=np.zeros(cells, dtype=np.int64),
         moves=np.zeros((*cells, S), dtype=np.int64),
         signals=np.zeros((1 + N, *cells)),
-        planned=np.zeros(cells, dtype=np.int64),
-        due=np.ones(1, dtype=np.bool_),
+        squares=np.zeros((1 + N, *cells)),
+        halves=new_halves(S * A if pooled else 0, 1 + N),
+        marks=marks_of(S),
     )
 
 
@@ -89,13 +93,12 @@ def count_start(counts, s):
 
 @compiled
 def count_step(counts, h, s, a, outcomes, x):
-    """Action a was taken at (h, s) and earned outcomes[x] [1+N]; a plan is due once such a count has doubled."""
+    """Action a was taken at (h, s) and earned outcomes[x] [1+N]."""
     t = np.uint64(h) % np.uint64(len(counts.visits))
     counts.visits[t, s, a] += 1
     for n in range(len(counts.signals)):
         counts.signals[n, t, s, a] += outcomes[x, n]
-    if counts.visits[t, s, a] >= 2 * counts.planned[t, s, a]:
-        counts.due[0] = True
+        counts.squares[n, t, s, a] += outcomes[x, n] * outcomes[x, n]
 
 
 @compiled
@@ -105,35 +108,38 @@ def count_move(counts, h, s, a, s_next):
 
 
 @compiled
-def plan_is_due(counts):
-    """Whether some visit count has doubled since the last plan: at most T S A log2(2 K H) plans in K episodes."""
-    return counts.due[0]
-
-
-@compiled
-def mark_planned(counts):
-    """A plan was made with these counts."""
-    counts.due[0] = False
-    T, S, A = counts.visits.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                counts.planned[t, s, a] = counts.visits[t, s, a]
+def compare_halves(counts, H, h, s, a, s_next, outcomes, x):
+    """Note the step apart in the half of the episode that it lies in, if all steps share their counts."""
+    if len(counts.halves) > 0:
+        cell = s * counts.visits.shape[2] + a
+        count_half(counts.halves[cell, 2 * h // H], counts.marks[s_next], outcomes[x])
 
 
 @compiled
 def update_estimate(counts, means):
     """Fill `means` (an Estimate) from the counts."""
     T, S, A = counts.visits.shape
-    means.episodes[0] = _mean(counts.starts, means.mu)
+    update_start_estimate(counts, means)
     for t in range(T):
         for s in range(S):
             for a in range(A):
-                means.visits[t, s, a] = counts.visits[t, s, a]
-                seen = max(counts.visits[t, s, a], 1)
-                for n in range(len(counts.signals)):
-                    means.signals[n, t, s, a] = counts.signals[n, t, s, a] / seen
-                means.moved[t, s, a] = _mean(counts.moves[t, s, a], means.p[t, s, a])
+                update_row(counts, means, t, s, a)
+
+
+@compiled
+def update_row(counts, means, t, s, a):
+    """Fill what `means` (an Estimate) says of one cell."""
+    means.visits[t, s, a] = counts.visits[t, s, a]
+    seen = max(counts.visits[t, s, a], 1)
+    for n in range(len(counts.signals)):
+        means.signals[n, t, s, a] = counts.signals[n, t, s, a] / seen
+    means.moved[t, s, a] = _mean(counts.moves[t, s, a], means.p[t, s, a])
+
+
+@compiled
+def update_start_estimate(counts, means):
+    """Fill the start distribution of `means` (an Estimate)."""
+    means.episodes[0] = _mean(counts.starts, means.mu)
 
 
 @compiled

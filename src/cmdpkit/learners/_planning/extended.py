@@ -18,19 +18,18 @@ import numpy as np
 from cmdpkit.exact.columns import Choice, Columns
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.learners._planning.confidence import Box
-from cmdpkit.learners._planning.evaluation import policy_values
-from cmdpkit.learners._planning.induction import Optimistic, extended_induction
+from cmdpkit.learners._planning.induction import Optimistic, extended_induction, fill_row
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE, one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
+NEAR_GUESS = (1.05, 0.95)  # times guessed multipliers, at which the first two columns are priced
+
 
 class Plan(NamedTuple):
-    """A policy, the model it was planned in, and its values there."""
+    """A policy, and its values in the model of the box that was chosen with it."""
 
     pi: FloatArray  # [H, S, A]: the policy
-    p: FloatArray  # [H, S, A, S]: the kernel, from the box; 0 where the action does not exist
-    mu: FloatArray  # [S]: the start distribution, from the box
     value: float  # expected total reward of the policy in that model
     utilities: FloatArray  # [N]: expected total utilities of the policy in that model
     lam: FloatArray  # [N]: multipliers; if infeasible, weights with max lam . (w - rho) < 0 over all pairs
@@ -42,27 +41,32 @@ class BoxPool(Columns):
 
     def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
         super().__init__(r, g, H)
-        self.last = Optimistic.empty(H, self.S, self.A, 1 + self.N)
+        self.last = Optimistic.empty(H, self.S, 1 + self.N)
         signals = np.empty((1 + self.N, *self._objective.shape))
         for signal, x in zip(signals, (r, *g), strict=True):
             signal[:] = x
-        self._box, self._signals, self._allowed = Box(*map(readonly, box)), readonly(signals), readonly(allowed)
+        self.box, self._signals, self._allowed = Box(*map(readonly, box)), readonly(signals), readonly(allowed)
 
     def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        extended_induction(self._box, readonly(objective), self._signals, self._allowed, self.last)
+        extended_induction(self.box, readonly(objective), self._signals, self._allowed, self.last)
         choice[:], totals[:] = self.last.choice, self.last.totals
 
 
-def plan(box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, allowed: BoolArray, H: int) -> Plan:
+def plan(
+    box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, allowed: BoolArray, H: int, guess: FloatArray | None = None
+) -> Plan:
     """Maximise the reward over policies and kernels of the box, with every utility at least rho [N].
 
     r [1 or H, S, A], g [N, 1 or H, S, A], allowed [1 or H, S, A]. If no pair of policy and kernel reaches rho, the plan
     is the one that misses it least, relative to the range of the utilities (for N = 1: the largest utility), and
-    `feasible` is false.
+    `feasible` is false. Multipliers near a `guess` [N] are found sooner; those of a similar problem are a good one.
     """
     pool = BoxPool(box, r, g, allowed, H)
     thresholds = pool.scaled(rho)
-    if pool.N:
+    if guess is not None and guess.any():
+        for factor in NEAR_GUESS:
+            pool.price(1.0, factor * guess * pool.units[1:] / pool.units[0])
+    if pool.N and not (pool.w >= thresholds).all(axis=1).any():
         t, weights, y = pool.reach(thresholds, np.ones(pool.N), enough=0.0)
         if t < -FEASIBLE:
             return _read_off(pool, weights, y / pool.units[1:], feasible=False)
@@ -71,41 +75,40 @@ def plan(box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, allowed: BoolA
 
 
 def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: bool) -> Plan:
-    """The policy q / sum_a q and the kernel z / q of a mixture of pairs.
+    """The policy q / sum_a q of a mixture of pairs, and the values of the mixture.
 
-    In states that the mixture does not reach, policy and kernel are those of the pair that was found last.
+    In states that the mixture does not reach, the policy is that of the pair that was found last.
     """
-    pi, p = one_hot(pool.last.choice, pool.A), pool.last.p.copy()
-    q, z, mu, d = np.zeros(pi.shape), np.zeros(p.shape), np.zeros(pool.S), np.zeros((2, pool.S))
+    pi = one_hot(pool.last.choice, pool.A)
+    q, d, totals = np.zeros(pi.shape), np.zeros((2, pool.S)), np.zeros(1 + pool.N)
     for weight, column in zip(weights, pool.columns, strict=False):
         if weight > 0:
             pool.respond(column.weights)
-            mu += weight * pool.last.mu
-            _add_flow(weight, pool.last, d, q, z)
+            totals += weight * pool.last.totals[1:]
+            _add_flow(weight, pool.box, pool.last, d, q)
     used = q > NEGLIGIBLE
-    p[used] = z[used] / q[used][:, None]
     reached = used.any(axis=-1)
     pi[reached] = np.where(used, q, 0.0)[reached]
     pi /= pi.sum(axis=-1, keepdims=True)
-    v, *w = (float(mu @ policy_values(p, x, pi)[1][0]) for x in (pool.r, *pool.g))
-    return Plan(pi, p, mu, v, np.array(w), lam, feasible)
+    return Plan(pi, float(totals[0]), totals[1:], lam, feasible)
 
 
 @compiled
-def _add_flow(weight, pair, d, q, z):
-    """Add `weight` times the flow of a pair to q [H, S, A] and z [H, S, A, S]; d [2, S] is working memory."""
+def _add_flow(weight, box, pair, d, q):
+    """Add `weight` times the flow of a pair (an Optimistic) to q [H, S, A]; d [2, S] is working memory."""
     H, S = pair.choice.shape
+    fill_row(box.start_lo, box.start_up, pair.order[H], pair.row)
     for s in range(S):
-        d[0, s] = weight * pair.mu[s]
+        d[0, s] = weight * pair.row[s]
     for h in range(H):
-        now, then = d[h % 2], d[(h + 1) % 2]
+        now, then, t = d[h % 2], d[(h + 1) % 2], h % len(box.lo)
         then[:] = 0.0
         for s in range(S):
             if now[s] == 0.0:
                 continue
             a = pair.choice[h, s]
             q[h, s, a] += now[s]
-            for s_next in range(S):
-                mass = now[s] * pair.p[h, s, a, s_next]
-                z[h, s, a, s_next] += mass
-                then[s_next] += mass
+            if h + 1 < H:
+                fill_row(box.lo[t, s, a], box.up[t, s, a], pair.order[h], pair.row)
+                for s_next in range(S):
+                    then[s_next] += now[s] * pair.row[s_next]

@@ -19,27 +19,28 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
 class Optimistic(NamedTuple):
-    """A deterministic policy, the kernel and start distribution chosen with it, and start values under all three."""
+    """A deterministic policy, the kernel and start distribution chosen with it, and start values under all three.
+
+    The kernel is not written out. `fill_row` makes any row of it from the box and the order of the states.
+    """
 
     choice: Choice  # [H, S]: the action of the policy
-    p: FloatArray  # [H, S, A, S]: the kernel; 0 where the action does not exist
-    mu: FloatArray  # [S]: the start distribution
+    order: IntArray  # [H+1, S]: states by falling value, for rows of each step; last, for the start distribution
     totals: FloatArray  # [1+M]: expected totals of the objective and of M further signals
     V: FloatArray  # [2, S]: working memory, the values of the present and of the next step
     X: FloatArray  # [2, S, M]: working memory, the same for the further signals
-    order: IntArray  # [S]: working memory, the states in the order of falling values
+    row: FloatArray  # [S]: working memory, a row of the kernel
 
     @classmethod
-    def empty(cls, H: int, S: int, A: int, M: int) -> Optimistic:
+    def empty(cls, H: int, S: int, M: int) -> Optimistic:
         """Arrays for `extended_induction` to fill."""
         return cls(
             choice=np.zeros((H, S), dtype=np.int16),
-            p=np.zeros((H, S, A, S)),
-            mu=np.zeros(S),
+            order=np.zeros((H + 1, S), dtype=np.int64),
             totals=np.zeros(1 + M),
             V=np.zeros((2, S)),
             X=np.zeros((2, S, M)),
-            order=np.arange(S),
+            row=np.zeros(S),
         )
 
 
@@ -50,8 +51,7 @@ def extended_value_iteration(
 
     `signals` [M, 1 or H, S, A] are evaluated under the maximiser; `allowed` [1 or H, S, A] says which actions exist.
     """
-    _, S, A = objective.shape
-    found = Optimistic.empty(H, S, A, len(signals))
+    found = Optimistic.empty(H, objective.shape[1], len(signals))
     extended_induction(Box(*map(readonly, box)), readonly(objective), readonly(signals), readonly(allowed), found)
     return found
 
@@ -60,55 +60,87 @@ def extended_value_iteration(
 def extended_induction(box, objective, signals, allowed, found):
     """Fill `found` (an Optimistic)."""
     H, S = found.choice.shape
-    A, M = allowed.shape[2], len(signals)
+    M = len(signals)
     found.V[H % 2] = 0.0
     found.X[H % 2] = 0.0
     for s in range(S):
-        found.order[s] = s  # so that ties do not depend on what was computed before
+        found.order[H - 1, s] = s  # all values after the last step are equal
     for h in range(H - 1, -1, -1):
-        V, X = found.V[h % 2], found.X[h % 2]
-        V_next, X_next = found.V[(h + 1) % 2], found.X[(h + 1) % 2]
-        sort_descending(V_next, found.order)
-        t, ho, ha, hx = h % len(box.lo), h % len(objective), h % len(allowed), h % signals.shape[1]
+        _step(box, objective, signals, allowed, found, h)
+        before = h - 1 if h > 0 else H  # whose rows lead to the values just found
         for s in range(S):
-            best, best_value = -1, -np.inf
-            for a in range(A):
-                if not allowed[ha, s, a]:
-                    continue
-                row = found.p[h, s, a]
-                value = objective[ho, s, a] + best_row(box.lo[t, s, a], box.up[t, s, a], V_next, found.order, row)
-                if value > best_value:
-                    best, best_value = a, value
-            found.choice[h, s] = best
-            V[s] = best_value
-            for m in range(M):
-                X[s, m] = signals[m, hx, s, best]
-                for s_next in range(S):
-                    X[s, m] += found.p[h, s, best, s_next] * X_next[s_next, m]
-    sort_descending(found.V[0], found.order)
-    found.totals[0] = best_row(box.start_lo, box.start_up, found.V[0], found.order, found.mu)
-    for m in range(M):
-        found.totals[1 + m] = 0.0
-        for s in range(S):
-            found.totals[1 + m] += found.mu[s] * found.X[0, s, m]
+            found.order[before, s] = found.order[h, s]
+        sort_descending(found.V[h % 2], found.order[before])
+    fill_row(box.start_lo, box.start_up, found.order[H], found.row)
+    for m in range(1 + M):
+        found.totals[m] = 0.0
+    for s in range(S):
+        found.totals[0] += found.row[s] * found.V[0, s]
+        for m in range(M):
+            found.totals[1 + m] += found.row[s] * found.X[0, s, m]
 
 
 @compiled
-def best_row(lo, up, V, order, row):
-    """Fill row [S] with the distribution in [lo, up] that maximises row . V; `order` lists the states by falling V."""
-    missing, value = 1.0, 0.0
-    for s in range(len(V)):
+def _step(box, objective, signals, allowed, found, h):
+    """Choose the actions of step h, and fill the values V and X of its states."""
+    S, A, M = len(found.row), allowed.shape[2], len(signals)
+    V, X = found.V[h % 2], found.X[h % 2]
+    V_next, X_next = found.V[(h + 1) % 2], found.X[(h + 1) % 2]
+    t, ho, ha, hx = h % len(box.lo), h % len(objective), h % len(allowed), h % signals.shape[1]
+    last = h + 1 == len(found.choice)
+    for s in range(S):
+        best, best_value = -1, -np.inf
+        for a in range(A):
+            if not allowed[ha, s, a]:
+                continue
+            value = objective[ho, s, a]
+            if not last:
+                value += row_value(box, t, s, a, V_next, found.order[h])
+            if value > best_value:
+                best, best_value = a, value
+        found.choice[h, s] = best
+        V[s] = best_value
+        for m in range(M):
+            X[s, m] = signals[m, hx, s, best]
+        if last or M == 0:
+            continue
+        fill_row(box.lo[t, s, best], box.up[t, s, best], found.order[h], found.row)
+        for s_next in range(S):
+            if found.row[s_next] > 0.0:
+                for m in range(M):
+                    X[s, m] += found.row[s_next] * X_next[s_next, m]
+
+
+@compiled
+def row_value(box, t, s, a, V, order):
+    """The largest expectation of V over the distributions of a row of the box; `order` lists states by falling V."""
+    lo, up, states = box.lo[t, s, a], box.up[t, s, a], box.states[t, s, a]
+    value = 0.0
+    for i in range(box.needed[t, s, a]):
+        value += lo[states[i]] * V[states[i]]
+    missing = box.missing[t, s, a]
+    for s_next in order:
+        if missing <= 0.0:
+            break
+        extra = min(up[s_next] - lo[s_next], missing)
+        missing -= extra
+        value += extra * V[s_next]
+    return value
+
+
+@compiled
+def fill_row(lo, up, order, row):
+    """Fill row [S] with the distribution in [lo, up] that gives as much as possible to the states first in `order`."""
+    missing = 1.0
+    for s in range(len(row)):
         row[s] = lo[s]
         missing -= lo[s]
-        value += lo[s] * V[s]
     for s in order:
         if missing <= 0.0:
             break
         extra = min(up[s] - lo[s], missing)
         row[s] += extra
         missing -= extra
-        value += extra * V[s]
-    return value
 
 
 @compiled

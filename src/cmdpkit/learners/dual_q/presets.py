@@ -27,12 +27,12 @@ class DualQParams(Params):
 
 
 def practical(spec: Spec) -> DualQParams:
-    """One rule for all instances."""
+    """One rule for all instances, the best of 12 by the common rule of choice (docs/algorithms/model-based.md)."""
     return DualQParams(
         frame=math.ceil(spec.K ** (1 / 3)),
         eta=2 / (spec.H * math.sqrt(spec.K)),
         lam_start=1.0,
         lam_max=10.0,
-        explore=0.1,
+        explore=0.03,
         explore_for=10.0 * int(spec.allowed.sum()),
     )

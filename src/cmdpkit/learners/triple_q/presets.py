@@ -112,7 +112,10 @@ def theory(spec: Spec) -> TripleQParams:
 
 
 def authors(spec: Spec) -> TripleQParams:
-    """The settings of the published code, whose rewards go up to 100 per step, brought to unit scale (H = 25 there)."""
+    """The settings of the published code, whose rewards go up to 100 per step, brought to unit scale (H = 25 there).
+
+    Start values are fixed there, 800 of 2,500. They are optimistic only where no policy earns more than that share.
+    """
     H, K, frame = spec.H, spec.K, math.ceil(spec.K**0.6)
     return TripleQParams(
         frame=frame,
@@ -142,7 +145,14 @@ def authors(spec: Spec) -> TripleQParams:
 
 
 def notes(spec: Spec, preset: str) -> tuple[str, ...]:
-    """What makes the constants of the theory vacuous at this K."""
+    """What makes the constants of the theory vacuous at this K; where those of the authors stop being optimistic."""
+    if preset == "authors":
+        start = authors(spec).reward_start
+        return (
+            f"an untried action begins with a value of {start:g} H, as published for other rewards: wherever more than "
+            f"{start:.0%} of the largest total reward can be earned, that is not optimistic any more, and actions that "
+            "are better than those tried first may stay untried",
+        )
     if preset != "theory":
         return ()
     said = []

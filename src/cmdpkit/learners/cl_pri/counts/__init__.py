@@ -13,8 +13,8 @@
 A run whose length nobody knows (*anytime*) goes through these phases in stages, each of which doubles the length of the
 run (`schedule`). Counts are kept from stage to stage, and exploration is taken up again while it still finds something.
 
-Where the world is declared stationary, all steps share their counts (`memory`), and `homogeneity` warns if the data
-contradict the declaration.
+Where the world is declared stationary, all steps share their counts (`_counts.memory`), and `_counts.homogeneity` warns
+if the data contradict the declaration.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._certificate import Intervals, simultaneous
+from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
+from cmdpkit.learners._counts.hand_over import covering_plan
+from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
 from cmdpkit.learners.cl_pri.counts.certify import margin_for_certificate, stage_delta
 from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
 from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
-from cmdpkit.learners.cl_pri.counts.estimate import Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners.cl_pri.counts.exploration import (
     MAX_PRICE,
     end_exploration_block,
@@ -41,8 +44,7 @@ from cmdpkit.learners.cl_pri.counts.exploration import (
     resume_exploration,
 )
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
-from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners.cl_pri.counts.plans import covering_plan, margin_error, repaying_plan
+from cmdpkit.learners.cl_pri.counts.plans import margin_error, repaying_plan
 from cmdpkit.learners.cl_pri.counts.play import (
     Block,
     act,
@@ -55,7 +57,6 @@ from cmdpkit.learners.cl_pri.counts.play import (
 from cmdpkit.learners.cl_pri.counts.saving import Clock, restore, state_of
 from cmdpkit.learners.cl_pri.counts.schedule import Timetable
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

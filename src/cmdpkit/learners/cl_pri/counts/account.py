@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import UtilityAmount
-from cmdpkit.learners.cl_pri.counts.estimate import model_of
+from cmdpkit.learners._counts.estimate import model_of
 from cmdpkit.model.evaluate import flow
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model
+from cmdpkit.learners._counts.estimate import Evidence, Model
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.counts.plans import worth_trying
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._counts.homogeneity import warning
+from cmdpkit.learners._counts.memory import signal_means
 from cmdpkit.learners.cl_pri.counts.account import FEW_TRIES, short_run
-from cmdpkit.learners.cl_pri.counts.homogeneity import contradictions
-from cmdpkit.learners.cl_pri.counts.memory import signal_means
 
 if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
@@ -115,10 +115,4 @@ def _too_little_seen(learner: WithCounts) -> list[str]:
 
 def _changing(learner: WithCounts) -> list[str]:
     """A world that was declared stationary, where the data contradict that."""
-    changing = contradictions(learner.memory.halves) if learner.T == 1 else 0
-    if not changing:
-        return []
-    return [
-        f"the world was declared not to depend on the step, but in {changing} (state, action) pairs the first and the "
-        "second half of the steps differ: declare it as depending on the step"
-    ]
+    return list(warning(learner.memory.halves)) if learner.T == 1 else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.counts.estimate import best_plan, model_of
+from cmdpkit.learners._counts.estimate import best_plan, model_of
 from cmdpkit.learners.cl_pri.counts.explore import sweep
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which policy to play next, which one to hand over, and which actions are worth trying beside it."""
+"""Which policy to play next, and which actions are worth trying beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, plan_errors
+from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as this
@@ -42,36 +42,6 @@ def margin_error(delta: float, K: int) -> float:
     itself shrinks in the same way, so that a wider one costs less and less.
     """
     return delta / 3 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
-
-
-class HandOver(NamedTuple):
-    """The policy to hand over and what its margin covers."""
-
-    plan: Plan
-    margin: FloatArray  # [N]: by how much it was asked to clear the bounds
-    uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
-
-
-def covering_plan(model: Model, rho: FloatArray, z: float, extra: FloatArray) -> HandOver:
-    """The best plan that clears the bounds by z standard errors of its own prediction and by `extra` [N].
-
-    The margin depends on the plan and the plan on the margin, so they are found in turns. Where no policy clears the
-    whole margin, as large a part of it as possible is kept.
-    """
-    plan, share = best_plan(model, rho), 1.0
-    margin = z * plan_errors(model, plan.pi) + extra
-    for _ in range(6):
-        other = best_plan(model, rho + share * margin)
-        if not other.feasible:
-            share /= 2
-            continue
-        plan = other
-        wanted = z * plan_errors(model, plan.pi) + extra
-        if np.all(wanted <= share * margin * 1.02 + 1e-9):
-            break
-        margin = np.maximum(margin, wanted)
-    short = rho + z * plan_errors(model, plan.pi) - plan.utilities
-    return HandOver(plan, margin, np.maximum(short, 0.0))
 
 
 class Deviations(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._certificate import Intervals, simultaneous
+from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.model_free.explain import account, warnings_of
 from cmdpkit.learners.cl_pri.model_free.improve import begin_epoch, improve
@@ -26,7 +27,6 @@ from cmdpkit.learners.cl_pri.model_free.progress import Task, new_episode, new_p
 from cmdpkit.learners.cl_pri.model_free.schedule import timetable
 from cmdpkit.learners.cl_pri.model_free.steer import steered
 from cmdpkit.learners.cl_pri.model_free.warm_up import WarmUp
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray

@@ -9,7 +9,7 @@ import numpy as np
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri.counts.memory import Memory, signal_means, signal_variances, transitions
+from cmdpkit.learners._counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import at_least

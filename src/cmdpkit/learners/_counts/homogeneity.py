@@ -8,12 +8,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.quantiles import error_quantile
+from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import FloatArray
 
 ENOUGH = 30  # observations that both halves of a cell need
 ERROR = 1e-4  # probability of a warning in a world that is stationary, all comparisons together
 ROUNDING = 1e-9  # differences that a sum of equal numbers may show
+
+
+def new_halves(cells: int, M: int) -> FloatArray:
+    """Room for what cells with M signals saw in the first and in the second half of the steps."""
+    return np.zeros((cells, 2, 3 + 2 * M))
+
+
+def marks_of(S: int) -> FloatArray:
+    """[S]: a fixed random number per state, by which next states are told apart."""
+    return np.random.default_rng(S).random(S)
+
+
+@inlined
+def count_half(record, mark, signals):
+    """Add a step to a record: number, sum and squares of the marks of next states, sums and squares of the signals."""
+    record[0] += 1.0
+    record[1] += mark
+    record[2] += mark * mark
+    for m in range(len(signals)):
+        record[3 + 2 * m] += signals[m]
+        record[4 + 2 * m] += signals[m] * signals[m]
 
 
 def contradictions(halves: FloatArray) -> int:
@@ -29,3 +51,14 @@ def contradictions(halves: FloatArray) -> int:
     apart = np.abs(means[:, 0] - means[:, 1])
     limit = error_quantile(ERROR / 2, apart.size)
     return int((apart > limit * spread + ROUNDING).any(axis=1).sum())
+
+
+def warning(halves: FloatArray) -> tuple[str, ...]:
+    """What a user is told where the data contradict the declaration that the world is stationary."""
+    changing = contradictions(halves)
+    if not changing:
+        return ()
+    return (
+        f"the world was declared not to depend on the step, but in {changing} (state, action) pairs the first and "
+        "the second half of the steps differ: declare it as depending on the step",
+    )

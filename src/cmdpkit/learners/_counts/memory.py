@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.learners._counts.homogeneity import count_half, marks_of, new_halves
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
@@ -57,8 +58,8 @@ def new_memory(T: int, S: int, A: int, M: int) -> Memory:
         moves=np.zeros(cells, dtype=np.int64),
         moments=np.zeros((cells, M + M * (M + 1) // 2)),
         starts=np.zeros(S, dtype=np.int64),
-        halves=np.zeros((cells if T == 1 else 0, 2, 3 + 2 * M)),
-        marks=np.random.default_rng(S).random(S),
+        halves=new_halves(cells if T == 1 else 0, M),
+        marks=marks_of(S),
     )
 
 
@@ -105,17 +106,6 @@ def count_episode(memory, episode, A):
             if T == 1:
                 count_half(memory.halves[cell, 2 * h // H], memory.marks[episode.states[h + 1]], episode.signals[h])
     return new
-
-
-@inlined
-def count_half(record, mark, signals):
-    """Add a step to a record: number, sum and squares of the marks of next states, sums and squares of the signals."""
-    record[0] += 1.0
-    record[1] += mark
-    record[2] += mark * mark
-    for m in range(len(signals)):
-        record[3 + 2 * m] += signals[m]
-        record[4 + 2 * m] += signals[m] * signals[m]
 
 
 @compiled

@@ -1,0 +1,120 @@
+"""Planners that are optimistic while they play, and hand over a policy with a margin for their own error.
+
+Optimism is for exploring. The policy that is handed over is the best one of the estimated model among actions that were
+tried, and it clears the bounds by a margin for the standard error of its own prediction: an optimum of an estimated
+model meets a bound exactly there, and hence misses it in truth in about half of all cases. How the margin comes about
+is shared with CL-PRI (`cmdpkit.learners._counts.hand_over`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.learners import State
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._counts.estimate import model_of
+from cmdpkit.learners._counts.hand_over import HandOver, covering_plan
+from cmdpkit.learners._counts.memory import Memory, new_memory
+from cmdpkit.learners._model_based.planner import Planner
+from cmdpkit.learners._model_based.settings import WithMargin
+from cmdpkit.learners._planning.empirical import Counts
+from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.model.transitions import BoolArray, FloatArray
+
+ENOUGH = 3  # observations without which the policy handed over does not use an action, if it can do without
+
+
+class OptimisticPlanner(Planner):
+    """A planner whose plans are too good to be true, so that it hands over another policy."""
+
+    params: WithMargin
+    _found: tuple[int, BoolArray, HandOver] | None = None  # what would be handed over after so many episodes
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that is best in the estimated model and clears the bounds there by a margin for its own error.
+
+        It uses actions that were tried a few times; in states that were never seen it is the policy played last.
+        """
+        known, found = self._hand_over()
+        pi: FloatArray = np.where(known[..., None], found.plan.pi, self.behaviour())
+        return pi
+
+    def warnings(self) -> tuple[str, ...]:
+        """Bounds that the last plan found out of reach, or that the policy to hand over may miss."""
+        said = super().warnings()
+        if self.plan_log.last_infeasible:
+            said += (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
+        if not self.plan_log.plans or not self.params.margin:
+            return said
+        short = self._hand_over()[1].uncovered
+        template = (
+            "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated model clears it by "
+            "a margin for its own error, which more episodes would narrow"
+        )
+        uncovered = (BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short))
+        return (*said, *uncovered)
+
+    def explain(self) -> dict[str, Any]:
+        """How planning went, and the margin of the policy that would be handed over now, in unit scale."""
+        if not self.plan_log.plans:
+            return super().explain()
+        _, found = self._hand_over()
+        tried = int((self.counts.visits > 0).sum())
+        return {
+            **super().explain(),
+            "cells never tried": f"{self._cells() - tried} of {self._cells()}",
+            "margin of the policy handed over": found.margin.round(6).tolist(),
+        }
+
+    def _cells(self) -> int:
+        """Number of allowed (step, state, action), or of (state, action) where the steps share their counts."""
+        allowed = self.spec.allowed
+        return int(allowed.any(axis=0).sum() if len(self.counts.visits) < self.spec.H else allowed.sum())
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self._found = None
+
+    def _hand_over(self) -> tuple[BoolArray, HandOver]:
+        """Where the estimated model knows an action [H, S], and the plan in it with its margin."""
+        episodes = int(self.counts.starts.sum())
+        if self._found is None or self._found[0] != episodes:
+            self._found = episodes, *self._covering_plan()
+        return self._found[1:]
+
+    def _covering_plan(self) -> tuple[BoolArray, HandOver]:
+        spec, memory, T = self.spec, memory_of(self.counts), len(self.counts.visits)
+        z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
+        for least in (ENOUGH, 1):
+            model = model_of(spec, memory, T, least)
+            found = covering_plan(model, spec.rho, z, np.zeros(spec.N))
+            if found.plan.feasible:
+                break
+        return model.known, found
+
+
+def memory_of(counts: Counts) -> Memory:
+    """Dense counts as the lists that CL-PRI keeps; products of two different signals are not known and stay 0."""
+    T, S, A = counts.visits.shape
+    M = len(counts.signals)
+    rows = counts.moves.reshape(-1, S)
+    cell, s_next = np.nonzero(rows)
+    seen, first = np.unique(cell, return_index=True)
+    memory = new_memory(T, S, A, M)
+    memory.head[seen] = first
+    memory.visits[...], memory.moves[...] = counts.visits.ravel(), rows.sum(axis=1)
+    memory.starts[...] = counts.starts
+    squares = M + np.cumsum(np.arange(1, M + 1)) - 1  # where the lower triangle has its diagonal
+    memory.moments[:, :M] = counts.signals.reshape(M, -1).T
+    memory.moments[:, squares] = counts.squares.reshape(M, -1).T
+    link = np.arange(1, len(cell) + 1)
+    link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
+    return memory._replace(
+        link=link.astype(np.int32),
+        state=s_next.astype(np.int32),
+        times=rows[cell, s_next],
+        used=np.array([len(cell)]),
+    )

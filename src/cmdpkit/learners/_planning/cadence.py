@@ -1,0 +1,126 @@
+"""When to plan anew.
+
+Every episode, as most papers do; whenever the visits of some (step, state, action) have doubled since the last plan,
+which is the customary rule, and under which guarantees keep their order; or by need. In a large model the rule of
+doubling asks for a plan after almost every episode in the beginning, because there is always something that is seen for
+the first or second time. Mostly that is irrelevant for the plan.
+
+By need, a plan is made when the present one would be noticeably surer of itself. With q its expected visits of every
+cell in an episode, in the estimated model, and n the visits a cell had,
+
+    error = sum over cells of q / sqrt(n),    2 in place of 1 / sqrt(n) where nothing was seen,
+
+is proportional to the error of the plan's prediction. A new plan is due when counting has brought the error down by
+`PROGRESS`, and at the latest when the number of episodes has doubled. What the plan does not visit cannot make one due.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.learners._planning.empirical import Counts
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+CADENCES = ("need", "doubling", "episode")
+NEED, DOUBLING = (CADENCES.index(name) for name in ("need", "doubling"))
+PROGRESS = 0.02  # the share by which a plan's error must have fallen for a new plan
+UNSEEN = 2.0  # takes the place of 1 / sqrt(n) where nothing was seen
+
+
+class Cadence(NamedTuple):
+    """The last plan, and what was seen since."""
+
+    planned: IntArray  # [T, S, A]: visits at the time of the plan
+    noted: IntArray  # [T, S, A]: visits that `error` takes into account
+    reach: FloatArray  # [T, S, A]: visits that an episode of the plan is expected to make
+    error: FloatArray  # [2]: the error of the plan when it was made, and by now
+    episodes: IntArray  # [2]: episodes before the plan, and since
+    due: BoolArray  # [1]: whether a plan is due
+    flow: FloatArray  # [2, S]: working memory, the distribution of the state at this and the next step
+
+
+def new_cadence(counts: Counts) -> Cadence:
+    """Before the first plan, which is due."""
+    cells = counts.visits.shape
+    return Cadence(
+        planned=np.zeros(cells, dtype=np.int64),
+        noted=np.zeros(cells, dtype=np.int64),
+        reach=np.zeros(cells),
+        error=np.zeros(2),
+        episodes=np.zeros(2, dtype=np.int64),
+        due=np.ones(1, dtype=np.bool_),
+        flow=np.zeros((2, cells[1])),
+    )
+
+
+@compiled
+def mark_planned(cadence, means, pi):
+    """The plan pi [H, S, A] was made from `means` (an Estimate)."""
+    _expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
+    error = 0.0
+    T, S, A = cadence.planned.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                visits = means.visits[t, s, a]
+                cadence.planned[t, s, a] = visits
+                cadence.noted[t, s, a] = visits
+                error += cadence.reach[t, s, a] * _error(visits)
+    cadence.error[0] = error
+    cadence.error[1] = error
+    cadence.episodes[0] = means.episodes[0]
+    cadence.episodes[1] = 0
+    cadence.due[0] = False
+
+
+@compiled
+def note_episode(cadence, visits, path, actions, rule):
+    """Decide whether a plan is due after an episode through the states `path` [H] with `actions` [H]."""
+    cadence.episodes[1] += 1
+    if rule != NEED and rule != DOUBLING:
+        cadence.due[0] = True
+        return
+    T = len(visits)
+    for h in range(len(path)):
+        t, s, a = h % T, path[h], actions[h]
+        n = visits[t, s, a]
+        if rule == DOUBLING and n >= 2 * cadence.planned[t, s, a]:
+            cadence.due[0] = True
+        cadence.error[1] -= cadence.reach[t, s, a] * (_error(cadence.noted[t, s, a]) - _error(n))
+        cadence.noted[t, s, a] = n
+    if rule == NEED and cadence.error[1] <= (1.0 - PROGRESS) * cadence.error[0]:
+        cadence.due[0] = True
+    if rule == NEED and cadence.episodes[1] >= max(cadence.episodes[0], 1):
+        cadence.due[0] = True
+
+
+@compiled
+def _error(n):
+    """Of a cell with n visits, up to a constant."""
+    return UNSEEN if n == 0 else 1.0 / math.sqrt(n)
+
+
+@compiled
+def _expected_visits(p, mu, pi, reach, flow):
+    """Fill reach [T, S, A] with the expected visits of an episode of pi [H, S, A] in the model p, mu."""
+    H, S, A = pi.shape
+    T = len(reach)
+    reach[:] = 0.0
+    for s in range(S):
+        flow[0, s] = mu[s]
+    for h in range(H):
+        now, then, t = flow[h % 2], flow[(h + 1) % 2], h % T
+        then[:] = 0.0
+        for s in range(S):
+            for a in range(A):
+                mass = now[s] * pi[h, s, a]
+                if mass == 0.0:
+                    continue
+                reach[t, s, a] += mass
+                if h + 1 < H:
+                    for s_next in range(S):
+                        then[s_next] += mass * p[t, s, a, s_next]

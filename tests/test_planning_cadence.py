@@ -1,0 +1,100 @@
+"""When a plan is due: by doubling against a count in plain Python, by need against the error written out."""
+
+import numpy as np
+import pytest
+
+from cmdpkit.learners._planning.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, estimate, no_counts
+
+pytestmark = pytest.mark.compiled
+H, S, A = 3, 4, 2
+NEED, DOUBLING, EPISODE = (CADENCES.index(name) for name in ("need", "doubling", "episode"))
+
+
+def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Count an episode of random states, and of random actions from `fewest` on; returns both."""
+    path, actions = rng.integers(0, S - 1, H), rng.integers(fewest, A, H)
+    count_start(counts, path[0])
+    for h in range(H):
+        count_step(counts, h, path[h], actions[h], np.zeros((1, 1)), 0)
+        if h + 1 < H:
+            count_move(counts, h, path[h], actions[h], path[h + 1])
+    return path, actions
+
+
+def test_with_one_cell_plans_fall_due_at_powers_of_two():
+    counts = no_counts(1, 1, 1, 0)
+    cadence, planned_at = new_cadence(counts), []
+    for k in range(1, 101):
+        count_start(counts, 0)
+        count_step(counts, 0, 0, 0, np.zeros((1, 1)), 0)
+        note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int), DOUBLING)
+        if cadence.due[0]:
+            mark_planned(cadence, estimate(counts), np.ones((1, 1, 1)))
+            planned_at.append(k)
+    assert planned_at == [1, 2, 4, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
+    rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
+    cadence, pi = new_cadence(counts), np.full((H, S, A), 1 / A)
+    mark_planned(cadence, estimate(counts), pi)
+    before, plans, waits = np.zeros_like(counts.visits), 0, 0
+    for _ in range(400):
+        note_episode(cadence, counts.visits, *random_episode(rng, counts), DOUBLING)
+        doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
+        assert cadence.due[0] == doubled
+        if doubled:
+            mark_planned(cadence, estimate(counts), pi)
+            before, plans = counts.visits.copy(), plans + 1
+        waits += not doubled
+    reached = counts.visits[counts.visits > 0]
+    assert plans <= (np.floor(np.log2(reached)) + 1).sum()
+    assert waits > 200, "most episodes need no plan"
+
+
+def expected_visits(means, pi: np.ndarray) -> np.ndarray:
+    """[T, S, A], forward through the steps in NumPy."""
+    reach, d = np.zeros(means.visits.shape), means.mu
+    for h in range(H):
+        q = d[:, None] * pi[h]
+        reach[h % len(reach)] += q
+        d = np.einsum("sa,sat->t", q, means.p[h % len(reach)])
+    return reach
+
+
+def error(reach: np.ndarray, visits: np.ndarray) -> float:
+    return float((reach * np.where(visits == 0, UNSEEN, np.maximum(visits, 1) ** -0.5)).sum())
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_doubled(pooled):
+    rng, counts = np.random.default_rng(2), no_counts(H, S, A, 0, pooled=pooled)
+    cadence, by_error, by_doubling, waits = new_cadence(counts), 0, 0, 0
+    for _ in range(30):
+        random_episode(rng, counts)
+    while counts.starts.sum() < 3000:
+        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], estimate(counts)
+        elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
+        if elsewhere:
+            pi[...] = np.eye(A)[0]
+        mark_planned(cadence, means, pi)
+        reach, k = expected_visits(means, pi), int(counts.starts.sum())
+        assert not cadence.due[0]
+        while not cadence.due[0]:
+            note_episode(cadence, counts.visits, *random_episode(rng, counts, elsewhere), NEED)
+            fallen = error(reach, counts.visits) <= (1 - PROGRESS) * error(reach, means.visits)
+            doubled = counts.starts.sum() >= 2 * k
+            assert cadence.due[0] == (fallen or doubled)
+            waits += not cadence.due[0]
+        by_error, by_doubling = by_error + fallen, by_doubling + doubled
+    assert by_error >= 5 and by_doubling >= 3 and waits >= 100
+
+
+def test_every_episode_means_every_episode():
+    counts = no_counts(H, S, A, 0)
+    cadence = new_cadence(counts)
+    mark_planned(cadence, estimate(counts), np.full((H, S, A), 1 / A))
+    note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts), EPISODE)
+    assert cadence.due[0]
