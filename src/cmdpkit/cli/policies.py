@@ -20,7 +20,10 @@ PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="A policy fil
 
 @app.command(epilog=examples("evaluate queue plan.csv", "evaluate queue plan.csv --json"))
 def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
-    """What a policy is worth, exactly: its totals, which bounds it meets, and what it loses against the optimum."""
+    """What a policy is worth, and which bounds it meets.
+
+    Its totals are exact. What it loses against the optimum is shown in all, and decision by decision.
+    """
     _compared(model, [policy], table, as_json)
 
 
@@ -31,7 +34,7 @@ def compare(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Policies and the optimum side by side, where they decide otherwise, and what each difference costs."""
+    """Policies beside the optimum, and what each difference costs."""
     _compared(model, policies, table, as_json)
 
 
@@ -46,7 +49,10 @@ def simulate(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """What single episodes bring: how every total spreads, and how often it exceeds its bound."""
+    """How totals spread over single episodes.
+
+    Shows quantiles, how often an episode misses a bound (exactly where totals are counted in units), and histograms.
+    """
     import cmdpkit as ck
     from cmdpkit.results.policy_tables import spread_table
     from cmdpkit.results.text import policies as show
@@ -75,7 +81,10 @@ def explain(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Why this action? What every action in a state is worth at the prices of the bounds, and what the others lose."""
+    """Why this action, and what would the others lose?
+
+    Shows what every action in a state is worth at the prices of the bounds, if the optimum is followed afterwards.
+    """
     import cmdpkit as ck
     from cmdpkit.results.policy_tables import option_table
     from cmdpkit.results.text import policies as show

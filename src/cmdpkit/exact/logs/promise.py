@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.logs.fitted import Fitted, Total
 from cmdpkit.exact.logs.log import Log, named
@@ -83,7 +83,7 @@ class Promise:
 
     def __repr__(self) -> str:
         totals = "".join(
-            f", {c.name} {x.low:.4g} to {x.high:.4g}"
+            f", {shown(c.name)} {x.low:.4g} to {x.high:.4g}"
             for c, x in zip(self.cmdp.constraints, self.utilities, strict=True)
         )
         return f"Promise({self.confidence:.0%}: value {self.value.low:.4g} to {self.value.high:.4g}{totals})"
