@@ -296,7 +296,7 @@ def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_pat
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True)
     said = done.stdout.splitlines()
-    assert said[0] == "unknown class in own_algorithm 'Lasy'; did you mean 'Lazy'?"
+    assert said[0] == "algorithm 'own_algorithm:Lasy': the module 'own_algorithm' has no 'Lasy'; did you mean 'Lazy'?"
     assert "there is no module 'own_algoritm'" in said[1]
     assert "does not define first, last, next, recommend" in said[2]
     assert "is not a class that inherits from cmdpkit.Learner" in said[3]

@@ -37,7 +37,7 @@ def by_hand(cmdp, learner, source, rng, n):
 
 
 @pytest.mark.parametrize("preset", ["practical", "authors"])
-@pytest.mark.parametrize("cmdp", [envs.build("paper/synthetic"), envs.build("paper/grid"), awkward()], ids=str)
+@pytest.mark.parametrize("cmdp", [envs.build("paper/synthetic"), envs.build("paper/grid"), awkward()], ids=repr)
 def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     n, optimum = 300, solve(cmdp).value
     spec = Spec.of(cmdp, n)

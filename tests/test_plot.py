@@ -149,7 +149,7 @@ def test_occupancy_maps_show_the_probabilities():
     heat = figure.axes[0].images[0].get_array()
     reach = ck.occupancy(cmdp, policy)[2].sum(axis=-1)
     for s, (row, column) in enumerate(cmdp.grid.cells):
-        assert heat[row, column] == reach[s]
+        assert heat[row, column] == pytest.approx(reach[s], rel=1e-15)
 
 
 @pytest.mark.parametrize("name", ["overview", "regret", "violation", "multiplier", "price", "policy", "occupancy"])
