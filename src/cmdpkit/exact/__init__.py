@@ -14,6 +14,6 @@ random numbers or touches files, and models are never changed. In the order of t
     solver            `solve`, which puts all of these together
     ranges, diagnosis, tradeoff   how far bounds can be moved, and what each of them costs
 
-Other rooms import `solve_fully` (`solve`, which catches Ctrl-C, is for users), `diagnose`, `tradeoff` and their results;
-`Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.
+Other rooms import `solve_fully` (`solve` is for users, because it catches Ctrl-C), `diagnose`, `tradeoff` and their
+results; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.
 """
