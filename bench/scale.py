@@ -1,7 +1,7 @@
 """How the time and the memory of an exact solve grow with states, actions, steps, constraints and successors.
 
 One number of a base case is changed at a time. Each case is solved in a process of its own, on one thread. It prints
-the table of docs/guide/scale.md. Memory is read from Linux's /proc.
+the table of docs/guide/scale.md. The memory is what solving allocates at most, policies found on the way included.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
+import tracemalloc
 
 import cmdpkit as ck
 from bench.solver import sparse_model
@@ -35,20 +35,14 @@ COLUMNS = ("S", "A", "H", "successors", "N", "nonzeros", "rounds", "CPU s", "ns 
 def report(case: dict[str, int]) -> None:
     ck.solve(sparse_model(10, 2, 3, 2, case["N"]))  # compile
     cmdp, rounds = sparse_model(**case), [0]
-    Path("/proc/self/clear_refs").write_text("5")  # the largest memory so far is forgotten
-    before, cpu = memory("VmRSS"), time.process_time()
+    tracemalloc.start()
+    cpu = time.process_time()
     solution = ck.solve(cmdp, "columns", threads=1, progress=lambda at: rounds.append(at.number))
-    cpu, added = time.process_time() - cpu, memory("VmHWM") - before
+    cpu, added = time.process_time() - cpu, tracemalloc.get_traced_memory()[1] / 1e6
     work = cmdp.kernel.nonzeros * (cmdp.H - 1)  # nothing follows the last step
     row = [f"{case[x]:,}" for x in BASE]
     row += [f"{cmdp.kernel.nonzeros:,}", f"{rounds[-1]}", f"{cpu:.2f}", f"{1e9 * cpu / work / rounds[-1]:.1f}"]
     print("|", " | ".join([*row, f"{added:.0f}", f"{solution.gap / abs(solution.value):.0e}"]), "|", flush=True)
-
-
-def memory(what: str) -> float:
-    """The memory of this process in MB: VmRSS now, or VmHWM at its largest."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{what}:"))
 
 
 def main() -> None:

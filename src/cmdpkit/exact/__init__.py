@@ -16,6 +16,6 @@ random numbers or touches files, and models are never changed. In the order of t
     comparison        given policies beside the optimum, and why the optimum decides as it does
     logs/             a model from a log of past decisions, and policies that can be promised from it
 
-Other rooms import `solve_fully` (`solve`, which catches Ctrl-C, is for users), `diagnose`, `tradeoff` and what they
-return; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.
+Other rooms import `solve_fully` (`solve` is for users, because it catches Ctrl-C), `diagnose`, `tradeoff` and their
+results; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.
 """

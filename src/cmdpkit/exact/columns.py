@@ -150,11 +150,11 @@ class Columns(ABC):
             self.so_far = best
             left, gap = gap, best.bound - value
             converged = gap <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ best.lam)
-            if (enough is not None and enough(best)) or converged:
-                break
             known = self._known(column)
             if known:
                 self.columns.pop()
+            if (enough is not None and enough(best)) or converged:
+                break
             if known and prices is lam:  # the master LP was not exact, or this is as exact as floating point gets
                 if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
                     break
