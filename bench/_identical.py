@@ -8,7 +8,7 @@ policy handed over), and ``regret`` of the curves that do. Only public names are
 and new versions of the package alike.
 
 One learner is expected to differ from version 0.1: ``cl-pri`` with ``memory="none"`` (``pri practical`` at that time)
-has had another warm-up since, forgets differently, and no longer lets its prices wind up.
+has had another warm-up since, forgets differently, and limits its prices in another way.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ def test_the_account_is_plain_bounded_and_tells_phases_decisions_and_doubts():
     ends = [line["until episode"] for line in told["epochs"]]
     assert ends == list(learner.task.table.ends)
     assert all(len(line["multipliers"]) == 2 for line in told["epochs"])
-    assert told["epochs"][-1]["undecided"] <= told["epochs"][0]["undecided"]
+    assert told["epochs"][-1]["undecided"] == cells["undecided"]  # it may rise: a change of policy reopens questions
 
 
 def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
