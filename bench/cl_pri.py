@@ -56,7 +56,7 @@ def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Out
         same=bool(agree[reached > USED].all()),
         often=bool(agree[reached > OFTEN].all()),
         decisions=tuple((d.step, d.state) for d in policy.stochastic_decisions(reach=reach)),
-        undecided=learner.explain()["cells"]["undecided"] if algo == "cl-pri" else 0,
+        undecided=learner.explain().get("cells", {}).get("undecided", 0),  # only without counts
         width=max((high - low for low, high in found.intervals[1:]), default=0.0) if found else np.nan,
         seconds=seconds,
     )

@@ -41,6 +41,7 @@ CHANGES = {
     "baseline": "c",
     "code": "d",
     "readings": (7,),
+    "anytime": True,
 }
 
 

@@ -20,7 +20,7 @@ from cmdpkit.results.published import Row, headlines, in_order
 from cmdpkit.results.run_tables import published_tables
 from cmdpkit.results.statistics import estimate
 from cmdpkit.results.study import Study, groups
-from cmdpkit.running.learning import checkpoints
+from cmdpkit.running.curves import checkpoints
 from records import make_record
 
 SPREAD = {0: 0.9, 1: 1.0, 2: 1.1}

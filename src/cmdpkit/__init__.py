@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from cmdpkit.results.study import curve as curve
     from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
+    from cmdpkit.running.active import Progress as Progress
+    from cmdpkit.running.continuing import continue_run as continue_run
     from cmdpkit.running.learning import learn as learn
 
 _HOME = {
@@ -84,6 +86,8 @@ _HOME = {
     "records.record": ("Certificate", "Run", "RunRecord"),
     "records.store": ("load_record", "load_records", "save_record"),
     "results.study": ("Study", "compare", "curve", "slope"),
+    "running.active": ("Progress",),
+    "running.continuing": ("continue_run",),
     "running.learning": ("learn",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

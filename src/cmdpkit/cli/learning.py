@@ -23,7 +23,14 @@ class Noise(StrEnum):
 OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
 OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
 OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
-Episodes = Annotated[str, typer.Option(metavar="K", help="Episodes of the whole run, e.g. 200000 or 8e6.")]
+OPTIONS |= {"stop": "--stop", "more": "--more"}
+EPISODES = "1e6"  # unless something else is said
+Episodes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="K", help=f"Episodes of the whole run, e.g. 200000 or 8e6; {EPISODES} unless --stop is given."
+    ),
+]
 
 
 @app.command(epilog=examples("algos", "algos --json"))
@@ -47,6 +54,8 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
         "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
         "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
         "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+        "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
+        "learn queue --out runs/queue --more 1e5     (and goes on from there)",
         "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
         'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
     )
@@ -54,7 +63,17 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
 def learn(
     model: Model,
     algo: Algorithm = "cl-pri",
-    episodes: Episodes = "1e6",
+    episodes: Episodes = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, or a number of episodes.",
+        ),
+    ] = None,
+    more: Annotated[
+        str | None, typer.Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
     first_seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first run; later runs use the following integers.")
@@ -105,7 +124,7 @@ def learn(
         records = learn_many(
             _environment(model, constraint, horizon, bound or []),
             algo,
-            episodes=whole("--episodes", episodes),
+            **_length(episodes, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
             bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
@@ -126,6 +145,18 @@ def learn(
         say(show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
+
+
+def _length(episodes: str | None, stop: str | None, more: str | None) -> dict[str, Any]:
+    """How long to learn, as `learn_many` wants it."""
+    given = [name for name, x in (("--episodes", episodes), ("--stop", stop), ("--more", more)) if x is not None]
+    if len(given) > 1:
+        raise typer.BadParameter(f"only one of {' and '.join(given)} can be given", param_hint=given[0])
+    if stop is not None:
+        return {"stop": stop}
+    if more is not None:
+        return {"more": whole("--more", more)}
+    return {"episodes": whole("--episodes", episodes or EPISODES)}
 
 
 def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str]) -> Any:

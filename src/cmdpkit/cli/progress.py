@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 
 from cmdpkit.records.record import Run
 from cmdpkit.results.wording import duration, label, number
-from cmdpkit.running.learning import Progress
+from cmdpkit.running.active import Progress
 
 SECONDS_BETWEEN_LINES = 10.0  # of one run, where there is no terminal
 MIN_MEASURED = 0.05  # seconds of learning before a rate is shown
@@ -50,7 +50,7 @@ class Watch(_ProgressBars):
             SpinnerColumn(),
             TextColumn("seed {task.fields[seed]}  {task.fields[phase]}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
+            TextColumn("{task.fields[share]}  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
             TextColumn("violation {task.fields[violation]}"),
         )
         self.tasks: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class Watch(_ProgressBars):
 
     def _draw(self, at: Progress) -> None:
         if at.run.key not in self.tasks:
-            self.tasks[at.run.key] = self.bars.add_task("", total=at.run.episodes, seed=at.run.seed, **_figures(at))  # type: ignore[arg-type]
+            self.tasks[at.run.key] = self.bars.add_task("", total=_total(at.run), seed=at.run.seed, **_figures(at))  # type: ignore[arg-type]
         self.bars.update(self.tasks[at.run.key], completed=at.done, **_figures(at))  # type: ignore[arg-type]
 
     def _say(self, at: Progress) -> None:
@@ -75,18 +75,25 @@ class Watch(_ProgressBars):
         self.spoke[at.run.key] = now
         figures = _figures(at)
         left = at.seconds / at.done * (at.run.episodes - at.done)
+        total, ahead = (f" of {at.run.episodes:,}", f", {duration(left)} left") if at.run.episodes else ("", "")
         print(
-            f"seed {at.run.seed}: {figures['phase']}, {at.done:,} of {at.run.episodes:,} episodes, "
-            f"{figures['rate']}/s, regret {figures['regret']}, violation {figures['violation']}, {duration(left)} left",
+            f"seed {at.run.seed}: {figures['phase']}, {at.done:,}{total} episodes, {figures['rate']}/s, "
+            f"regret {figures['regret']}, violation {figures['violation']}{ahead}",
             file=sys.stderr,
             flush=True,
         )
+
+
+def _total(run: Run) -> int | None:
+    """The episodes of a run, or None where only a rule will say."""
+    return run.episodes or None
 
 
 def _figures(at: Progress) -> dict[str, str]:
     sums = at.tally.weak or at.tally.realised
     return {
         "phase": at.phase,
+        "share": f"{100 * at.done / at.run.episodes:>3.0f} %" if at.run.episodes else f"{at.done:,} episodes",
         "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MIN_MEASURED else "…",
         "regret": "-" if sums.regret is None else number(sums.regret),
         "violation": " ".join(number(float(x)) for x in sums.violation) or "-",

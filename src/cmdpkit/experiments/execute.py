@@ -31,8 +31,8 @@ from cmdpkit.records.record import Run
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
 from cmdpkit.results.folder import MODELS, save_settings
 from cmdpkit.results.study import Study
+from cmdpkit.running.active import Progress
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.learning import Progress
 from cmdpkit.simulate.simulator import Noise
 
 STALE_FILE_SECONDS = 3600.0  # a temporary file that is older was left behind by a killed process

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,11 +27,13 @@ from cmdpkit.learners import Learner, resolve
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.records.store import has_record, load_record, save_record
+from cmdpkit.records.store import has_record, load_record, load_records, save_record
+from cmdpkit.running.active import Progress
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.learning import Progress, learn_in, request
-from cmdpkit.running.parameters import check_parameters
+from cmdpkit.running.learning import learn_in, request, stop_rule
+from cmdpkit.running.parameters import check_parameters, with_certified
+from cmdpkit.running.stopping import Asked, Stop
 from cmdpkit.running.threads import Report, in_threads
 from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.meter import Sums, Tally
@@ -93,6 +96,23 @@ def ensure(
     saved.unlink(missing_ok=True)
 
 
+def ensure_stopped(
+    run: Run, stop: Stop, folder: Path, kind: type[Learner], world: Callable[[], World], progress: Report
+) -> RunRecord:
+    """The record of an anytime run that has stopped by a rule; what a folder holds of it is continued.
+
+    Its state stays in the folder, so that it can be continued once more.
+    """
+    if stop.episodes is not None and has_record(folder, replace(run, episodes=stop.episodes).key):
+        return load_record(folder, replace(run, episodes=stop.episodes).key)
+    make_folder(folder)
+    with closing(world()) as place:
+        record = learn_in(place, run, kind, stop=stop, checkpoint=checkpoint(folder, run.key), progress=progress)
+    write_policy(record.policy, folder / f"{record.run.key}.policy.json", overwrite=True)
+    save_record(record, folder)
+    return record
+
+
 def checkpoint(folder: Path, key: str) -> Path:
     """Where an unfinished run is saved."""
     return folder / f"{key}.run.npz"
@@ -102,7 +122,9 @@ def learn_many(
     env: str | GymRecipe,
     algo: str | type,
     *,
-    episodes: int,
+    episodes: int | None = None,
+    stop: Asked | None = None,
+    more: int | None = None,
     seeds: Iterable[int],
     preset: str | None = None,
     bounds: Mapping[str, float] | None = None,
@@ -118,8 +140,9 @@ def learn_many(
 
     Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
     ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
-    Ctrl-C saves the runs under way within seconds. ``renormalise`` divides the probabilities in a model file by their
-    sum. The other parameters are those of `cmdpkit.learn`.
+    Ctrl-C saves the runs under way within seconds. ``more`` continues the runs in ``out`` that were ended by ``stop``,
+    each by so many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
+    parameters are those of `cmdpkit.learn`.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
     >>> [record.run.seed for record in records]
@@ -128,13 +151,24 @@ def learn_many(
     check_parameters(params)
     world, kind = world_of(env, None, noise, bounds, renormalise=renormalise), resolve(algo)
     safe = None if baseline is None else known_safe(world, baseline)
+    until = stop_rule(world, episodes, stop if more is None else more)
+    if until is not None and until.certified:
+        params = with_certified(kind, preset, params)
     asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "baseline": safe, **params}
     runs = [request(world, kind, seed=seed, **asked) for seed in seeds]
+    targets = {run.key: until for run in runs}
+    if more is not None:
+        ended = [_ended(run, out) for run in runs]
+        runs = [replace(run, episodes=0) for run in ended]
+        targets = {replace(run, episodes=0).key: Stop(episodes=run.episodes + more) for run in ended}
 
     def one(run: Run, report: Report) -> RunRecord:
+        target = targets[run.key]
         if out is None:
             with closing(world.fresh()) as place:
-                return learn_in(place, run, kind, baseline=safe, progress=report)
+                return learn_in(place, run, kind, baseline=safe, stop=target, progress=report)
+        if target is not None:
+            return ensure_stopped(run, target, Path(out), kind, world.fresh, report)
         ensure(run, Path(out), lambda: kind, world.fresh, report, safe)
         return load_record(out, run.key)
 
@@ -142,6 +176,23 @@ def learn_many(
     with closing(world), closing(in_threads(one, runs, many, progress)) as ends:
         records = {run.key: record for run, record in ends}
     return [records[run.key] for run in runs]
+
+
+def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
+    """The longest run in a folder that was asked for in the same words and was ended by a rule.
+
+    A run that was to stop when it is certified has ``certified`` among its parameters, which need not be repeated.
+    """
+    if out is None:
+        raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
+    same = (run, replace(run, params={"certified": True, **run.params}))
+    ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
+    if not ended:
+        raise CmdpkitError(
+            f"{os.fspath(out)} has no run of {run.algo} on {run.problem} with seed {run.seed} that can be continued: "
+            "begin one with stop= (on the command line --stop), with the same model, settings and code"
+        )
+    return max(ended, key=lambda other: other.episodes)
 
 
 # -- what a job needs --------------------------------------------------------------------------------------------------
@@ -216,4 +267,5 @@ def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
     """The inverse of `packed`; raises KeyError, TypeError or ValueError for values that it did not make."""
     sums = Sums(figures["regret"], np.array(figures["violation"], dtype=float))
     tally = Tally(int(figures["done"]), sums, None, sums, None)
-    return Progress(runs[figures["key"]], tally.episodes, str(figures["phase"]), tally, float(figures["seconds"]))
+    run, seconds = runs[figures["key"]], float(figures["seconds"])
+    return Progress(run, tally.episodes, str(figures["phase"]), tally, seconds, lambda: None)

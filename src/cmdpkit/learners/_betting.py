@@ -2,7 +2,10 @@
 
 For every candidate mean m a gambler bets on each next return being above m, another one on it being below. If m is the
 true mean, neither can expect to win, so a capital beyond 1/delta is unlikely: candidates against which a gambler got
-rich are excluded. The bets use only returns that came before, so the interval holds at any stopping time.
+rich are excluded. A bet uses only returns that came before it, and a number of returns that is planned in advance. So
+the interval holds at any stopping time, also if there are fewer or more returns than planned when it is computed: it is
+narrowest when there are about as many. It would not hold if the bets were made for the number of returns at a stop that
+the returns themselves have decided about.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ from cmdpkit.model.transitions import FloatArray
 HALVINGS = 60  # of the search for an end of the interval
 
 
-def betting_interval(x: FloatArray, delta: float) -> tuple[float, float]:
-    """An interval for the mean of independent x in [0, 1] that misses it with probability at most delta."""
-    bets = _bets(x, delta)
+def betting_interval(x: FloatArray, delta: float, planned: int | None = None) -> tuple[float, float]:
+    """An interval for the mean of independent x in [0, 1] that misses it with probability at most delta.
+
+    ``planned`` is how many x are expected in the end. It may be left out if their number was fixed before the first.
+    """
+    bets = _bets(x, delta, planned or len(x))
     threshold = math.log(2 / delta)
     low = _end(x, bets, threshold, above=True)
     high = _end(x, bets, threshold, above=False)
     return low, high
 
 
-def _bets(x: FloatArray, delta: float) -> FloatArray:
-    """lam_t = sqrt(2 log(2/delta) / (n s2_{t-1})), from running means and variances that begin at 1/2 and 1/4."""
+def _bets(x: FloatArray, delta: float, planned: int) -> FloatArray:
+    """lam_t = sqrt(2 log(2/delta) / (n s2_{t-1})) for n planned x; running means and variances begin at 1/2, 1/4."""
     n = np.arange(1, len(x) + 1)
     means = (0.5 + np.cumsum(x)) / (n + 1)
     variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
     before = np.concatenate(([0.25], variances[:-1]))
-    bets: FloatArray = np.sqrt(2 * math.log(2 / delta) / (len(x) * before))
+    bets: FloatArray = np.sqrt(2 * math.log(2 / delta) / (planned * before))
     return bets
 
 

@@ -1,4 +1,4 @@
-"""Warnings about bounds that look out of reach, with their figures, so that they can be told in the user's units."""
+"""Warnings about bounds and amounts of utilities, with their figures, so that they can be told in the user's units."""
 
 from __future__ import annotations
 
@@ -39,3 +39,18 @@ class BoundWarning(str):
         """The sentence with the name of the constraint and figures in the user's units."""
         said = self.template.format(constraint=constraint, by=f"{by:.3g}", price=f"{price:.3g}")
         return said + ("" if not self.doubtful else POSSIBLE if possible else IMPOSSIBLE)
+
+
+class UtilityAmount(float):
+    """A part of a utility's total in a learner's explanation, which keeps its constraint.
+
+    A learner knows no units: read as a plain number, it is in unit scale. Records give it in the user's units.
+    """
+
+    constraint: int  # index of the constraint
+
+    def __new__(cls, amount: float, constraint: int) -> UtilityAmount:
+        """The amount in unit scale."""
+        self = super().__new__(cls, amount)
+        self.constraint = constraint
+        return self

@@ -60,6 +60,7 @@ class Learner(Saved, ABC):
     paper: ClassVar[str] = ""  # where it is from, e.g. "arXiv 2106.01577"
     needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
     criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn
+    anytime: ClassVar[bool] = False  # whether it can learn without knowing the number of episodes, see `Spec.anytime`
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 
     fixed: ClassVar[tuple[str, ...]] = ("spec", "preset", "params", "notes", "_shown")  # what `state` leaves out
@@ -67,6 +68,10 @@ class Learner(Saved, ABC):
     _shown: FloatArray | None = None  # the policy that the meter was told about last
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        if spec.anytime and not self.anytime:
+            raise CmdpkitError(
+                f"{type(self).__name__} must know the number of episodes in advance: give episodes= instead of stop="
+            )
         self.spec = spec
         self.preset = self.default_preset() if preset is None else preset
         self.params = chosen(self.presets, spec, self.preset, params)

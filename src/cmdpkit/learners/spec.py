@@ -30,10 +30,11 @@ class Spec:
     H: int  # number of steps of an episode
     S: int  # number of states
     A: int  # number of actions
-    K: int  # number of episodes of the whole run
+    K: int  # number of episodes of the whole run; with `anytime`, of its first stage
     rho: FloatArray  # [N]: the expected total of utility n must be at least rho[n], with utilities in [0, 1] per step
     allowed: BoolArray  # [H, S, A]: whether an action may be used
     stationary: bool = False  # whether the world is declared not to depend on the step
+    anytime: bool = False  # whether nobody knows how long the run will be: it may be stopped and continued at will
 
     def __post_init__(self) -> None:
         if not is_int(self.K) or self.K < 1:

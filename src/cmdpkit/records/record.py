@@ -43,6 +43,7 @@ class Run:
     baseline: str = ""  # digest of the safe policy that the user gave, if one was given
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
     readings: tuple[int, ...] = ()  # episodes after which curves are read, beside the usual ones
+    anytime: bool = False  # whether the algorithm did not know the length of the run, which can then be continued
 
     @property
     def problem(self) -> str:
@@ -62,8 +63,9 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         asked = {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
-        del asked["readings"]
-        return asked | ({"readings": list(self.readings)} if self.readings else {})
+        del asked["readings"], asked["anytime"]
+        asked |= {"readings": list(self.readings)} if self.readings else {}
+        return asked | ({"anytime": True} if self.anytime else {})
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class RunRecord(Shown):
     versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
     checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
+    saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
 
     def final(self, name: str) -> Any:
         """The last value of a curve: a number, or an array with one number per constraint."""
@@ -154,6 +157,7 @@ class RunRecord(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The entry of this run in `cmdpkit learn --json`."""
         out: dict[str, Any] = {"seed": self.run.seed}
+        out |= {"episodes": self.run.episodes} if self.run.anytime else {}
         sums = [f"{prefix}{name}" for prefix in ("", "strong_", "realised_") for name in ("regret", "violation")]
         for name in (*sums, "realised_reward", "realised_utility"):
             if name in self.curves:

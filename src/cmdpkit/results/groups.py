@@ -112,11 +112,12 @@ def _but_code(run: Run) -> tuple[object, ...]:
 
 
 def _settings(run: Run) -> str:
-    """Parameters, noise, baseline and readings, as far as they were set."""
+    """Parameters, noise, baseline, readings and unknown length, as far as they were set."""
     given = {name: json.dumps(value) for name, value in sorted(run.params.items())}
     given |= {"noise": run.noise} if run.noise != "none" else {}
     given |= {"baseline": run.baseline} if run.baseline else {}
     given |= {"readings": str(list(run.readings))} if run.readings else {}
+    given |= {"anytime": "true"} if run.anytime else {}
     return ", ".join(f"{name}={value}" for name, value in given.items())
 
 

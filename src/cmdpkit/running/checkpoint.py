@@ -56,12 +56,19 @@ def read_saved(path: Path, key: str) -> Arrays:
     return arrays
 
 
-def check_saved(path: Path, arrays: Arrays, stops: list[int], width: int, fresh: Mapping[str, NDArray[Any]]) -> None:
+def check_saved(
+    path: Path | str,
+    arrays: Mapping[str, NDArray[Any]],
+    stops: list[int],
+    width: int,
+    fresh: Mapping[str, NDArray[Any]],
+) -> None:
     """Refuse a saved run that contradicts itself or the run that is to be continued.
 
-    ``stops`` lists the episodes at which curves are read, up to the last of the run, and ``width`` is how many numbers
-    are read at each. ``fresh`` holds the arrays of random stream and world before the first episode; a saved run has
-    arrays of the same types and shapes. The arrays of the learner are checked by the learner itself.
+    ``stops`` lists the episodes at which curves are read, up to the last of the run (of a run of unknown length, up to
+    the first that it has not reached), and ``width`` is how many numbers are read at each. ``fresh`` holds the arrays
+    of random stream and world before the first episode; a saved run has arrays of the same types and shapes. The arrays
+    of the learner are checked by the learner itself.
     """
     done, rows = int(arrays["done"]), arrays["rows"]
     if not 0 <= done <= stops[-1]:
@@ -117,5 +124,5 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _contradicts(path: Path, what: str) -> CmdpkitError:
+def _contradicts(path: Path | str, what: str) -> CmdpkitError:
     return CmdpkitError(f"{path} contradicts itself or this run: {what}; delete it to start again")

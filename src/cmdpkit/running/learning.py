@@ -1,7 +1,10 @@
-"""Learning: an algorithm acts in a world for K episodes, is watched, and can be stopped and resumed at any point.
+"""Learning: an algorithm acts in a world, is watched, and can be stopped and resumed at any point.
 
 A run is played in pieces, between which curves are read, checkpoints are written and progress is reported. The pieces
 do not change a single bit of the result, because a learner's run of n episodes is the same as n runs of one episode.
+
+The length of a run is given in advance (``episodes``), or nobody knows it (*anytime*, ``stop``). An anytime run that is
+continued is, to the bit, the run that was longer from the start.
 """
 
 from __future__ import annotations
@@ -9,11 +12,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, RunFailed
@@ -21,53 +23,33 @@ from cmdpkit.learners import Learner, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_seed, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.origin import checkout_of, versions
-from cmdpkit.records.record import Certificate, Run, RunRecord, Scalar
+from cmdpkit.records.record import Run, RunRecord, Scalar
+from cmdpkit.running.active import ActiveRun, Progress, arrays_of, certificate_of, progress_of, put_back, resume
 from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved, write_saved
+from cmdpkit.running.checkpoint import write_saved
+from cmdpkit.running.curves import curves_of, readings_of, row_of
 from cmdpkit.running.evaluation import evaluated
-from cmdpkit.running.parameters import check_parameters, check_readings
-from cmdpkit.running.wording import in_users_units
+from cmdpkit.running.parameters import check_parameters, check_readings, with_certified
+from cmdpkit.running.stopping import Asked, Stop, stop_of
+from cmdpkit.running.wording import in_users_names, in_users_units, told_slack
 from cmdpkit.running.worlds import ModelWorld, World, world_of
-from cmdpkit.simulate.meter import Tally
-from cmdpkit.simulate.random import Stream, stream
+from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Noise
 
 SAVE_SECONDS = 5.0  # between two checkpoints on disk
 CHUNK_SECONDS = 0.25  # between two progress reports
-
-
-class Progress(NamedTuple):
-    """How far a run has come; this is what progress callbacks are given."""
-
-    run: Run  # what was asked
-    done: int  # episodes played so far
-    phase: str  # name of the phase that the learner is in
-    tally: Tally  # regret and violation so far
-    seconds: float  # spent so far, including the time before the run was resumed
-
-
-@dataclass
-class ActiveRun:
-    """A run that is under way: everything that changes while it is played."""
-
-    run: Run  # what was asked
-    world: World  # where the learner acts
-    learner: Learner
-    rng: Stream  # the random numbers of the run
-    done: int  # episodes played so far
-    seconds: float  # spent so far, including the time before the run was resumed
-    rows: list[FloatArray]  # one row for each episode at which curves are read, see `_row`
+FIRST_STAGE = 1000  # episodes of the first stage of an anytime run, see `Spec.anytime`
 
 
 def learn(
     env: CMDP | World | str | Any,
     algo: str | type,
     *,
-    episodes: int,
+    episodes: int | None = None,
+    stop: Asked | None = None,
     seed: int = 0,
     preset: str | None = None,
     noise: Noise = "none",
@@ -80,7 +62,7 @@ def learn(
     readings: Iterable[int] = (),
     **params: Scalar,
 ) -> RunRecord:
-    """Let an algorithm learn in a world for a number of episodes.
+    """Let an algorithm learn in a world for a number of episodes, or until a rule says that it is enough.
 
     Parameters
     ----------
@@ -88,6 +70,11 @@ def learn(
         function of your own that makes one of these
     algo : a name that `cmdpkit algos` lists, a class of your own, or its name, "package.module:Class"
     episodes, seed : length of the run, and the seed of all its random numbers
+    stop : instead of ``episodes``, when to stop a run of which nobody knows the length: after a number of episodes,
+        after a time ("60s", "10min", "2h"), when the certificate proves that every bound is kept ("certified"), when
+        no interval of the certificate is wider than a number ("width=0.1"), or when a function of the `Progress`
+        returns True. Such a run can be continued with `cmdpkit.continue_run`. Algorithms that must know the length
+        refuse it.
     preset, params : choose the constants of the algorithm
     noise : with "bernoulli", rewards and utilities of a model are drawn as 0 or 1
     bounds : new bounds of a model, by the names of their constraints
@@ -113,26 +100,53 @@ def learn(
     kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
+    until = stop_rule(world, episodes, stop)
+    if until is not None:
+        params = with_certified(kind, preset, params) if until.certified else params
     run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
-    return learn_in(world, run, kind, baseline=safe, checkpoint=checkpoint, progress=progress)
+    return learn_in(world, run, kind, baseline=safe, stop=until, checkpoint=checkpoint, progress=progress)
+
+
+def stop_rule(world: World, episodes: int | None, stop: Asked | None) -> Stop | None:
+    """The rule that ends a run of unknown length, or None for a run of so many episodes."""
+    if (episodes is None) == (stop is None):
+        many = "neither" if stop is None else "both"
+        raise CmdpkitError(
+            f"{many} of episodes and stop is given; give episodes= for a run whose length is known in advance, or "
+            "stop= for one that ends when a rule says so and can be continued"
+        )
+    if stop is None:
+        return None
+    until = stop_of(stop)
+    if until.certified and not world.constraints:
+        raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
+    return until
 
 
 def request(
     world: World,
     kind: type[Learner],
     *,
-    episodes: int,
+    episodes: int | None,
     seed: int = 0,
     preset: str | None = None,
     baseline: Baseline | None = None,
     readings: Iterable[int] = (),
     **params: Scalar,
 ) -> Run:
-    """Check what is asked for, and return it as a `Run`, whose key is the address of the result."""
+    """Check what is asked for, and return it as a `Run`, whose key is the address of the result.
+
+    Without a number of ``episodes`` it is an anytime run, whose length (0 until then) is known when it has stopped.
+    """
     if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
-    if not is_int(episodes) or episodes < 1:
+    if episodes is not None and (not is_int(episodes) or episodes < 1):
         raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    if episodes is None and not kind.anytime:
+        raise CmdpkitError(
+            f"{name_of(kind)} must know the number of episodes in advance, so it cannot stop by a rule: give "
+            "episodes=, or take an algorithm that can, such as cl-pri"
+        )
     check_seed(seed)
     check_parameters(params)
     readings = tuple(readings)
@@ -140,7 +154,7 @@ def request(
     return Run(
         env=world.name,
         algo=name_of(kind),
-        episodes=int(episodes),
+        episodes=0 if episodes is None else int(episodes),
         seed=int(seed),
         preset=preset or kind.default_preset(),
         params=params,
@@ -150,6 +164,7 @@ def request(
         baseline="" if baseline is None else baseline.digest(),
         code=code_digest(kind),
         readings=readings,
+        anytime=episodes is None,
     )
 
 
@@ -159,25 +174,32 @@ def learn_in(
     kind: type[Learner],
     *,
     baseline: Baseline | None = None,
+    stop: Stop | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    begun: Mapping[str, Any] | None = None,
     save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
     """Carry out a run in a world in which nothing has been counted yet.
 
-    ``kind`` and ``baseline`` are those for which the run was requested. With ``save_end=False`` no checkpoint is
-    written at the end, for callers that keep the record instead.
+    ``kind`` and ``baseline`` are those for which the run was requested, and ``stop`` ends an anytime run. It is
+    continued from the file ``checkpoint`` if that exists, else from the arrays ``begun``. With ``save_end=False`` no
+    checkpoint is written at the end, for callers that keep the record instead.
     """
     given, said = _given(world, kind, baseline)
-    learner = kind(world.spec(run.episodes), preset=run.preset, **given, **run.params)
+    spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
+    learner = kind(spec, preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
-    active = ActiveRun(run, world, learner, stream(run.seed), 0, 0.0, [])
+    until = Stop(episodes=run.episodes) if stop is None else stop
+    active = ActiveRun(replace(run, episodes=until.episodes or 0), world, learner, stream(run.seed))
     path = Path(checkpoint) if checkpoint is not None else None
-    if path is not None:
-        _resume(active, path)
-    _play(active, path, progress)
+    if path is not None and path.exists():
+        resume(active, path)
+    elif begun is not None:
+        put_back(active, begun, "the record")
+    _play(active, until, path, progress)
     if path is not None and save_end:
-        write_saved(path, _arrays(active))
+        write_saved(path, arrays_of(active))
     return _record(active)
 
 
@@ -193,30 +215,39 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
             "this algorithm plays the safe policy itself: give it as baseline=, beside baseline_utility="
         )
     return {name: offered[name] for name in needs}, (
-        f"told: {', '.join(needs)} of {found.of} (slack {found.slack:.4g})",
+        f"told: {', '.join(needs)} of {found.of}{told_slack(world, found)}",
     )
 
 
-def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
-    """The episodes at which curves are read: 60 log-spaced ones, 200 evenly spaced ones, and those asked for."""
-    early = np.geomspace(1, K, 60)
-    return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K, *readings})
-
-
-def _play(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
-    """Play all episodes that are left, and read curves, save the run and report progress in between."""
-    stops = checkpoints(active.run.episodes, active.run.readings)
+def _play(active: ActiveRun, stop: Stop, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
+    """Play until the run has to stop, and read curves, save the run and report progress in between."""
+    readings = (k for k in readings_of(active.run) if k > active.done)
+    if stop.episodes is not None and active.done > stop.episodes:
+        raise CmdpkitError(
+            f"the run has already played {active.done:,} episodes, more than the {stop.episodes:,} that are asked for; "
+            "ask for more, or begin again without its checkpoint"
+        )
+    if _has_ended(active, stop):
+        return
     saved = time.perf_counter()
-    for n in _pieces(active, stops):
+    for n, read in _pieces(active, stop, readings):
         _play_piece(active, path, n)
         active.done += n
-        if active.done == stops[len(active.rows)]:
-            active.rows.append(_row(active))
+        if read:
+            active.rows.append(row_of(active.world, active.learner))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            write_saved(path, _arrays(active))
+            write_saved(path, arrays_of(active))
             saved = time.perf_counter()
         if progress is not None:
             _report(active, path, progress)
+        if _has_ended(active, stop):
+            return
+
+
+def _has_ended(active: ActiveRun, stop: Stop) -> bool:
+    """Whether the rule says so at this episode, if it is one of those at which it is looked at."""
+    read = bool(active.rows) and active.rows[-1][0] == active.done
+    return read and stop.rule is not None and stop.rule(progress_of(active))
 
 
 def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
@@ -224,7 +255,7 @@ def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
 
     In a model the state is not copied for this, because its compiled episodes cannot fail half-way.
     """
-    before = None if path is None or isinstance(active.world, ModelWorld) else _arrays(active)
+    before = None if path is None or isinstance(active.world, ModelWorld) else arrays_of(active)
     try:
         active.world.play(active.learner, active.rng, n)
     except BaseException as error:
@@ -242,19 +273,23 @@ def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
 def _report(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None]) -> None:
     """Report progress; if the callback raises an exception, save the run before it ends."""
     try:
-        progress(Progress(active.run, active.done, _phase(active), active.world.tally(), active.seconds))
+        progress(progress_of(active))
     except BaseException:
         if path is not None:
-            write_saved(path, _arrays(active))
+            write_saved(path, arrays_of(active))
         raise
 
 
-def _pieces(active: ActiveRun, stops: list[int]) -> Iterator[int]:
-    """Yield how many episodes to play next: no more than up to the next stop, and for about CHUNK_SECONDS."""
-    piece = 1
-    while active.done < active.run.episodes:
+def _pieces(active: ActiveRun, stop: Stop, readings: Iterator[int]) -> Iterator[tuple[int, bool]]:
+    """Yield how many episodes to play next, for about CHUNK_SECONDS, and whether curves are read after them."""
+    piece, target = 1, next(readings, None)
+    while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
         began = time.perf_counter()
-        yield min(piece, stops[len(active.rows)] - active.done)
+        ends = [k for k in (target, stop.episodes) if k is not None]
+        n = min([piece, *(k - active.done for k in ends)])
+        read = active.done + n == target
+        yield n, read
+        target = next(readings, None) if read else target
         spent = time.perf_counter() - began
         active.seconds += spent
         if spent < CHUNK_SECONDS / 2:
@@ -263,141 +298,29 @@ def _pieces(active: ActiveRun, stops: list[int]) -> Iterator[int]:
             piece = max(1, piece // 2)
 
 
-def _phase(active: ActiveRun) -> str:
-    """Name of the phase that the learner is in; "learning" if it has no phases."""
-    begun = [name for name, first in active.learner.phases() if first <= active.done]
-    return begun[-1] if begun else "learning"
-
-
-# -- curves ------------------------------------------------------------------------------------------------------------
-
-
-def _row(active: ActiveRun) -> FloatArray:
-    """One point of every curve, in the order in which `_curves` takes them apart again."""
-    tally = active.world.tally()
-    kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
-    numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
-    unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
-    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(active), _multipliers(active)))
-
-
-def _earned(active: ActiveRun) -> FloatArray:
-    """Realised reward and utilities in the user's sense if there is no model to measure regret with, else empty."""
-    if active.world.cmdp is not None:
-        return np.zeros(0)
-    signs = np.array([1.0, *(c.sign for c in active.world.constraints)])
-    earned: FloatArray = signs * active.world.tally().earned
-    return earned
-
-
-def _multipliers(active: ActiveRun) -> FloatArray:
-    """The learner's current prices of the bounds, in the user's units; empty if it has none."""
-    lam = active.learner.multipliers
-    if lam is None:
-        return np.zeros(0)
-    reward, *utilities = (scale.span for scale in active.world.scales)
-    prices: FloatArray = np.asarray(lam, dtype=float) * reward / np.array(utilities)
-    return prices
-
-
-def _curves(active: ActiveRun) -> dict[str, FloatArray]:
-    """The curves by name: [C] at C episodes, or [N, C] for violations, utilities and multipliers."""
-    table = np.array(active.rows).T
-    N = len(active.world.constraints)
-    tally = active.world.tally()
-    curves, i = {"episode": table[0]}, 1
-    for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
-        if sums is None:
-            continue
-        if sums.regret is not None:
-            curves[f"{prefix}regret"] = table[i]
-            i += 1
-        curves[f"{prefix}violation"] = table[i : i + N]
-        i += N
-    if tally.unsafe is not None:
-        curves["unsafe_episodes"] = table[i]
-        i += 1
-    if active.world.cmdp is None:
-        curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
-        i += 1 + N
-    if len(table) > i:
-        curves["multiplier"] = table[i:]
-    return curves
-
-
 def _record(active: ActiveRun) -> RunRecord:
-    world, learner = active.world, active.learner
+    world, learner, rows = active.world, active.learner, active.rows
+    if not rows or rows[-1][0] != active.done:  # an anytime run may stop where curves are not read
+        rows = [*rows, row_of(world, learner)]
     pi = learner.recommend()
     policy = world.policy(pi)
     exact = world.values(policy)
     return RunRecord(
-        run=active.run,
+        run=replace(active.run, episodes=active.done),
         constraints=world.constraints,
         optimum=world.optimum,
-        curves=_curves(active),
+        curves=curves_of(world, rows),
         policy=policy,
         policy_value=None if exact is None else exact[0].v,
         policy_utilities=None if exact is None else exact[0].w,
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
-        certificate=_certificate(active),
+        certificate=certificate_of(world, learner),
         phases=learner.phases(),
-        explanation=learner.explain(),
+        explanation=in_users_names(learner.explain(), world, policy),
         notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
         seconds=active.seconds,
         versions=dict(versions()),
         checkout=checkout_of(type(learner)),
         evaluation=evaluated(world, pi, active.run.seed) if exact is None else None,
+        saved=arrays_of(active) if active.run.anytime else None,
     )
-
-
-def _certificate(active: ActiveRun) -> Certificate | None:
-    """The learner's confidence intervals, converted to the user's units and sense and compared with the bounds."""
-    found = active.learner.certificate()
-    if found is None:
-        return None
-    H = active.learner.spec.H
-    totals = [
-        tuple(scale.total_from_unit(x, H) for x in bounds)
-        for scale, bounds in zip(active.world.scales, found.intervals, strict=True)
-    ]
-    utilities, safe = [], []
-    for c, (low, high) in zip(active.world.constraints, totals[1:], strict=True):
-        rho = c.sign * c.bound
-        safe.append(True if low >= rho else False if high < rho else None)
-        utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
-    value = (float(totals[0][0]), float(totals[0][1]))
-    return Certificate(found.level, found.episodes, value, tuple(utilities), tuple(safe))
-
-
-# -- saved runs --------------------------------------------------------------------------------------------------------
-
-
-def _arrays(active: ActiveRun) -> Arrays:
-    """Everything that changes during a run, for a checkpoint."""
-    arrays = {"key": np.array(active.run.key), "rng": active.rng.copy(), "rows": np.array(active.rows, dtype=float)}
-    arrays |= {"done": np.array(active.done), "seconds": np.array(active.seconds, dtype=float)}
-    arrays |= {f"learner/{name}": x for name, x in active.learner.state().items()}
-    return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
-
-
-def _resume(active: ActiveRun, path: Path) -> None:
-    """Continue from a saved run if there is one; refuse it if it belongs to another run or was changed."""
-    if not path.exists():
-        return
-    arrays = read_saved(path, active.run.key)
-    fresh = {name: x for name, x in _arrays(active).items() if name == "rng" or name.startswith("world/")}
-    stops = checkpoints(active.run.episodes, active.run.readings)
-    check_saved(path, arrays, stops, len(_row(active)), fresh)
-    active.done, active.seconds = int(arrays["done"]), float(arrays["seconds"])
-    try:
-        active.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
-        active.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
-        counted = active.world.tally().episodes
-        if counted != active.done:
-            raise CmdpkitError(f"its world has counted {counted} episodes, its run {active.done}")
-    except RunFailed:
-        raise
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
-    active.rng[...] = arrays["rng"]
-    active.rows.extend(arrays["rows"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import Learner
 from cmdpkit.model.validate import is_int
+from cmdpkit.records.record import Scalar
 
 # These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
 # fmt: off
 RESERVED = frozenset({
     "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
-    "first_seed", "kind", "model", "noise", "out", "preset", "progress", "readings", "renormalise", "seed", "seeds",
-    "slack", "spec", "threads",
+    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "renormalise", "seed",
+    "seeds", "slack", "spec", "stop", "threads",
 })
 # fmt: on
 
@@ -27,11 +29,20 @@ def check_parameters(names: Iterable[str]) -> None:
             )
 
 
-def check_readings(readings: Iterable[int], episodes: int) -> None:
-    """Refuse readings of the curves at something else than an episode of the run."""
+def with_certified(kind: type[Learner], preset: str | None, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The parameters, with ``certified=True`` unless they say otherwise, for an algorithm that has this parameter."""
+    chosen = kind.presets.get(preset or kind.default_preset())
+    return {"certified": True, **params} if hasattr(chosen, "certified") else dict(params)
+
+
+def check_readings(readings: Iterable[int], episodes: int | None) -> None:
+    """Refuse readings of the curves at something else than an episode of the run, whose length may be unknown."""
     for k in readings:
-        if not is_int(k) or not 1 <= k <= episodes:
+        if episodes is None and is_int(k) and k >= 1:
+            continue
+        if episodes is None or not is_int(k) or not 1 <= k <= episodes:
+            last = "any number of" if episodes is None else f"{episodes:,}"
             raise CmdpkitError(
-                f"readings has {k!r}: curves can be read after 1 to {episodes:,} episodes, the length of the run; give "
-                "whole numbers in this range"
+                f"readings has {k!r}: curves can be read after 1 to {last} episodes, the length of the run; give whole "
+                "numbers in this range"
             )

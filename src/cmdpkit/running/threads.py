@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import TypeVar
 
-from cmdpkit.running.learning import Progress
+from cmdpkit.running.active import Progress
 
 GRACE_SECONDS = 1.5  # how long runs may take to save themselves when they have to stop
 

@@ -40,6 +40,7 @@ class ClosedLoopPRI(Learner):
     guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
     presets = {"practical": CountsParams()}
+    anytime = True  # with memory="counts"
 
     def __new__(cls, spec: Spec, *, memory: str = "counts", **settings: Any) -> ClosedLoopPRI:
         """The variant with that memory."""
@@ -48,6 +49,11 @@ class ClosedLoopPRI(Learner):
 
         if memory not in MEMORIES:
             raise CmdpkitError(f"memory is {memory!r}, expected one of {', '.join(MEMORIES)}")
+        if memory == "none" and spec.anytime:
+            raise CmdpkitError(
+                'cl-pri with memory="none" must know the number of episodes in advance: give episodes= instead of '
+                'stop=, or take memory="counts"'
+            )
         if cls is ClosedLoopPRI:
             return super().__new__(WithCounts if memory == "counts" else WithoutCounts)
         return super().__new__(cls)

@@ -19,6 +19,7 @@ class CountsParams(Params):
     exploration_share: float = 0.3  # of the run that exploration may take
     deviations: float = 0.6  # per episode: deviations * (noise / loss) * sqrt(cells / k), at most 1/2
     growth: float = 1.2  # of the number of episodes from one plan to the next
+    repay_price: float = 50.0  # debts are repaid up to this price: units of reward per unit of utility, in unit scale
     freeze: float = 0.8  # share of the run after which nothing new is tried
     hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
 
@@ -28,6 +29,7 @@ class CountsParams(Params):
         self._expect("exploration_share", 0 < self.exploration_share <= self.freeze, "above 0, at most freeze")
         self._expect("deviations", self.deviations >= 0, "at least 0")
         self._expect("growth", self.growth > 1, "more than 1")
+        self._expect("repay_price", self.repay_price >= 0, "at least 0")
         self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
 

@@ -10,6 +10,9 @@
 4. Certification: the policy to hand over clears the bounds by a margin for the error of its own prediction. Every other
    block plays it, unchanged, for the certificate; the blocks between go on repaying.
 
+A run whose length nobody knows (*anytime*) goes through these phases in stages, each of which doubles the length of the
+run (`schedule`). Counts are kept from stage to stage, and exploration is taken up again while it still finds something.
+
 Where the world is declared stationary, all steps share their counts (`memory`), and `homogeneity` warns if the data
 contradict the declaration.
 """
@@ -23,30 +26,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._betting import betting_interval
-from cmdpkit.learners._certificate import Intervals, half_width
+from cmdpkit.learners._certificate import Intervals
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.counts.account import account, notes_of, warnings_of
-from cmdpkit.learners.cl_pri.counts.estimate import Evidence, Model, Plan, best_plan, evidence, model_of
-from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism, sweep
+from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
+from cmdpkit.learners.cl_pri.counts.certify import certified_intervals, margin_for_certificate, stage_delta
+from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
+from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance
+from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
+from cmdpkit.learners.cl_pri.counts.estimate import Model, Plan, best_plan, evidence, model_of
+from cmdpkit.learners.cl_pri.counts.exploration import (
+    MAX_PRICE,
+    end_exploration_block,
+    next_exploration_block,
+    resume_exploration,
+)
+from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
 from cmdpkit.learners.cl_pri.counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners.cl_pri.counts.plans import covering_plan, repaying_plan, worth_trying
-from cmdpkit.learners.cl_pri.counts.play import Block, Ledger, act, block_of, finish, play_episodes
+from cmdpkit.learners.cl_pri.counts.plans import covering_plan, repaying_plan
+from cmdpkit.learners.cl_pri.counts.play import (
+    Block,
+    act,
+    block_of,
+    finish,
+    new_ledger,
+    play_episodes,
+    with_sample_room,
+)
 from cmdpkit.learners.cl_pri.counts.saving import Clock, restore, state_of
-from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK, Timetable
+from cmdpkit.learners.cl_pri.counts.schedule import Timetable
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-NEW_CELLS = 0.03  # of the episodes: exploration ends when it finds fewer new cells than that
-MAX_PRICE = 10.0  # during exploration, and where no policy meets the bounds
 STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
-MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
-MAX_DEVIATIONS = 0.5  # per episode
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
-LOOKS = 60  # times that every action is tested in a run, for the error budget of the tests
 
 
 class WithCounts(ClosedLoopPRI):
@@ -60,16 +75,10 @@ class WithCounts(ClosedLoopPRI):
         self.T = 1 if spec.stationary else H
         cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
         self.cells = cells
-        self.table = Timetable.of(spec, self.params, cells)
+        self.clock = Clock()
         self.memory, self.episode = new_memory(self.T, S, A, M), new_episode(H, M)
         self.optimism = new_optimism(np.asarray(spec.allowed), M)
-        self.ledger = Ledger(
-            totals=np.zeros(M),
-            recent=np.zeros(1 + 2 * M),
-            sample=np.zeros((self.spec.K - self.table.hand + 1, M)),
-            size=np.zeros(1, dtype=np.int64),
-        )
-        self.clock = Clock(check=self.table.next_check(0))
+        self.ledger = new_ledger(M)
         self.pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)  # the plan
         self.final = self.pi.copy()  # the policy to hand over, once it is fixed
         self.playing = self.pi.copy()  # what the running block plays, deviations left out
@@ -78,12 +87,19 @@ class WithCounts(ClosedLoopPRI):
         self.prices, self.predicted, self.final_utilities = np.zeros(spec.N), np.zeros(spec.N), np.zeros(spec.N)
         self.sd = np.full(M, H / 4)  # of an episode's totals
         self.loss = np.array([H / 4])
+        self.chance = np.zeros(1)  # of a deviation per step, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
-        self.notes = notes_of(spec, cells, self.table)
         self._block: Block | None = None
         self._step = 0
-        self._next_exploration_block()
+        self._read_timetable()
+        self.notes = notes_of(self)
+        self.clock.check = self.table.next_check(0)
+        next_exploration_block(self)
+
+    def _read_timetable(self) -> None:
+        """The timetable of the stage that the clock shows."""
+        self.table = Timetable.of(self.spec, self.params, self.cells, self.clock.stage, self.clock.explored_before)
 
     # -- playing -------------------------------------------------------------------------------------------------------
 
@@ -98,12 +114,18 @@ class WithCounts(ClosedLoopPRI):
         out = np.empty((1 + self.spec.N, n))
         done = 0
         while done < n:
-            self.memory = with_room(self.memory, self.spec.H)
             m = min(n - done, self.clock.block_end - self.clock.episode)
+            self._make_room(m)
             played = self._play(source, rng, out, done, m)
             done += played
             self._count(played)
         return Returns(out[0], out[1:])
+
+    def _make_room(self, episodes: int) -> None:
+        """Room for the transitions of at least one more episode, and for so many episodes of the certificate."""
+        self.memory = with_room(self.memory, self.spec.H)
+        if self.clock.certifying:
+            self.ledger = with_sample_room(self.ledger, episodes)
 
     def _play(self, source: Source, rng: Stream, out: FloatArray, done: int, m: int) -> int:
         sim, meter, room = source.simulator, source.meter, len(self.memory.link)
@@ -137,7 +159,7 @@ class WithCounts(ClosedLoopPRI):
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
         self.episode.signals[self._step] = signals
-        self.memory = with_room(self.memory, self.spec.H)
+        self._make_room(1)
         if self.exploring:
             self.episode.totals[...] = 0.0
             for earned in self.episode.signals:
@@ -165,54 +187,29 @@ class WithCounts(ClosedLoopPRI):
         if clock.episode < clock.block_end:
             return
         if self.exploring:
-            self._end_exploration_block()
+            if end_exploration_block(self):
+                self._improve()
+        elif self.spec.anytime and clock.episode == self.table.K:
+            self._begin_stage()
         elif clock.episode == clock.plan_end:
             self._improve()
         if not self.exploring:
             self._begin_block()
 
+    def _begin_stage(self) -> None:
+        """An anytime run goes on: the next stage doubles its length."""
+        clock = self.clock
+        clock.stage += 1
+        clock.explored_before += clock.explored - clock.explored_from
+        self._read_timetable()
+        if not resume_exploration(self):
+            self._improve()
+
     def _running(self) -> Block:
         """What the running block plays, as the compiled code wants it."""
         if self._block is None:
-            self._block = block_of(self.playing, self.explore, self._coin())
+            self._block = block_of(self.playing, self.explore, float(self.chance[0]))
         return self._block
-
-    # -- exploration ---------------------------------------------------------------------------------------------------
-
-    def _next_exploration_block(self) -> None:
-        k, table = self.clock.episode, self.table
-        self.clock.block_end = min(table.explore, self.clock.check, k + table.sweep - k % table.sweep)
-
-    def _end_exploration_block(self) -> None:
-        clock, spec = self.clock, self.spec
-        k = clock.episode
-        earned = self.ledger.totals - self.swept
-        m = k - int(self._swept_at())
-        rate = 2 / (spec.H * np.sqrt(self.table.explore))
-        prices = self.optimism.prices
-        prices[1:] = np.clip(prices[1:] + rate * (m * spec.rho - earned[1:]), 0.0, MAX_PRICE)
-        self.swept[...] = self.ledger.totals
-        done = False
-        if k >= min(clock.check, self.table.explore):
-            plan = best_plan(model_of(spec, self.memory, self.T, 1), spec.rho)
-            if plan.feasible:
-                prices[1:] = np.minimum(plan.prices, MAX_PRICE)
-            done = clock.new_cells <= NEW_CELLS * (k - clock.checked) or k >= self.table.explore
-            clock.checked, clock.new_cells = k, 0
-            clock.check = self.table.next_check(k)
-        sweep(self.memory, self.optimism)
-        if done:
-            clock.explored = k
-            self.prices[...] = prices[1:]
-            self._improve()
-        else:
-            self._next_exploration_block()
-
-    def _swept_at(self) -> int:
-        """The episode of the last sweep: blocks of exploration end with one each."""
-        k, table = self.clock.episode, self.table
-        ends = [0, self.clock.checked, (k - 1) // table.sweep * table.sweep]
-        return max(x for x in ends if x < k)
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
@@ -225,6 +222,7 @@ class WithCounts(ClosedLoopPRI):
             fixed, last = self._planned(self._hand_over_plan)
             self.final[...] = self._completed(fixed, last)
             self.final_utilities[...] = last.utilities
+            clock.handed, self.ledger.size[0] = clock.stage, 0
         clock.plans += 1
         clock.infeasible_last = int(not plan.feasible)
         clock.infeasible += clock.infeasible_last
@@ -232,7 +230,7 @@ class WithCounts(ClosedLoopPRI):
         self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
         found = evidence(model, self.pi, self.prices)
         self.effect[...] = found.reach[None, :, :, None] * found.effect
-        self._choose_deviations(model, found)
+        choose_deviations(self, model, found)
         clock.plan_end = self.table.next_plan(k)
 
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
@@ -264,19 +262,15 @@ class WithCounts(ClosedLoopPRI):
 
     def _owed(self) -> FloatArray:
         """[N]: what is short by now, with a margin for what the last blocks may bring."""
-        k, left = self.clock.episode, self.spec.K - self.clock.episode
-        sd = self.sd[1:]
-        gain = np.maximum(control(self.playing, self.effect), 1e-12)
-        worst = np.minimum((1.5 * sd / gain) ** 2, max(left, 0))
-        helpless = np.maximum(3 * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
-        owed: FloatArray = k * self.spec.rho - self.ledger.totals[1:] + 3 * sd * np.sqrt(2 * SMALLEST_BLOCK)
-        late: FloatArray = owed + min(1.0, 4 * k / self.spec.K) * helpless
-        return late
+        k, K = self.clock.episode, self.table.K
+        short = k * self.spec.rho - self.ledger.totals[1:]
+        return owed(short, self.sd[1:], control(self.playing, self.effect), K - k, min(1.0, 4 * k / K))
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
         spec = self.spec
-        return repaying_plan(model, spec.rho, np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * spec.H))
+        repay = np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * spec.H)
+        return repaying_plan(model, spec.rho, repay, self.params.repay_price)
 
     def _hand_over_plan(self, model: Model) -> Plan:
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
@@ -291,30 +285,9 @@ class WithCounts(ClosedLoopPRI):
         """[N]: the further margin that lets the certificate say that the policy is safe, if that is asked for."""
         if not self.params.certified:
             return np.zeros(self.spec.N)
-        n = max((self.spec.K - self.table.hand) // 2, 2)
-        part = self.params.delta / (1 + self.spec.N)
-        return np.array([2 * half_width(n, float(sd) ** 2, float(self.spec.H), part) for sd in self.sd[1:]])
-
-    def _choose_deviations(self, model: Model, found: Evidence) -> None:
-        """Which actions are worth trying beside the plan in the episodes that are left."""
-        spec, left = self.spec, self.spec.K - self.clock.episode
-        shape = (spec.H, spec.S, spec.A)
-        seen = np.broadcast_to(self.memory.moves.reshape(self.T, spec.S, spec.A), shape).astype(float)
-        seen[-1] = np.broadcast_to(self.memory.visits.reshape(self.T, spec.S, spec.A), shape)[-1]
-        z = error_quantile(self.params.delta, self.cells * LOOKS)
-        chosen = worth_trying(model, found, seen, self._visit_share(), left, self._noise(), z)
-        self.explore[...] = chosen.worth & spec.allowed & (self.pi == 0)
-        self.loss[0] = chosen.loss
-
-    def _noise(self) -> float:
-        """The spread of an episode's total at the present prices, at most."""
-        return float(np.sqrt((np.append(1.0, self.prices) ** 2) @ self.sd**2))
-
-    def _visit_share(self) -> FloatArray:
-        """[H, S]: how often an episode so far came there; where steps share their counts, an average over them."""
-        per_state = self.memory.visits.reshape(self.T, self.spec.S, self.spec.A).sum(axis=-1)
-        share: FloatArray = per_state / max(self.clock.episode, 1) / (self.spec.H if self.T == 1 else 1)
-        return np.broadcast_to(share, (self.spec.H, self.spec.S))
+        planned = (self.table.K - self.table.hand) // 2
+        delta = stage_delta(self.params.delta, self.clock.stage, anytime=self.spec.anytime)
+        return margin_for_certificate(self.sd[1:], self.spec.H, delta, planned)
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
@@ -322,34 +295,26 @@ class WithCounts(ClosedLoopPRI):
         clock, k, table = self.clock, self.clock.episode, self.table
         if k >= table.K:
             return
-        size = table.block(k)
-        clock.block_end = min(k + size, clock.plan_end, table.K)
+        clock.block_end = table.block_end(k, clock.plan_end)
         clock.certifying = int(k >= table.hand and not clock.certifying)
         clock.fresh = 1
+        self.chance[0] = deviation_chance(self)
         self.playing[...] = self.final if clock.certifying else self._steered(k)
         self._block = None
 
     def _steered(self, k: int) -> FloatArray:
         """The plan, shifted so that what is owed is repaid over the episodes left."""
-        return steered(self.pi, self.effect, self.prices, self.spec.rho + self._rate(k) - self.predicted)
+        rate = affordable(self._rate(k), self.prices, self.params.repay_price)
+        return steered(self.pi, self.effect, self.prices, self.spec.rho + rate - self.predicted)
 
     def _rate(self, k: int) -> FloatArray:
         """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
-        owed, left = self._owed(), float(self.spec.K - k)
+        debt, left = self._owed(), float(self.table.K - k)
         if k >= self.table.hand:  # every other block plays the policy that is handed over
             left = left / 2
-            owed = owed - left * (self.final_utilities - self.spec.rho)
-        rate: FloatArray = owed / max(left, 1)
+            debt = debt - left * (self.final_utilities - self.spec.rho)
+        rate: FloatArray = debt / max(left, 1)
         return rate
-
-    def _coin(self) -> float:
-        """Chance of a deviation per step: more while losses are small beside the noise, less and less in time."""
-        k = self.clock.episode
-        if k >= self.table.freeze or not self.explore.any():
-            return 0.0
-        worth = min(max(self._noise() / max(float(self.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
-        per_episode = self.params.deviations * worth * np.sqrt(self.cells / max(k, 1))
-        return float(min(MAX_DEVIATIONS, per_episode) / self.spec.H)
 
     # -- what it has to say --------------------------------------------------------------------------------------------
 
@@ -362,12 +327,11 @@ class WithCounts(ClosedLoopPRI):
         return self._running().pi.reshape(spec.H, spec.S, spec.A).copy()
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now."""
-        if self.exploring:
+        """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest."""
+        if self.exploring and self.clock.handed < 0:
             model = model_of(self.spec, self.memory, self.T, 1)
-            plan = best_plan(model, self.spec.rho)
-            return self._completed(model, plan)
-        pi: FloatArray = self.final if self.clock.episode >= self.table.hand else self.pi
+            return self._completed(model, best_plan(model, self.spec.rho))
+        pi: FloatArray = self.final if self.clock.handed >= 0 else self.pi
         return pi.copy()
 
     @property
@@ -377,22 +341,19 @@ class WithCounts(ClosedLoopPRI):
 
     def certificate(self) -> Intervals | None:
         """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""
-        n = int(self.ledger.size[0])
+        n, stage, p = int(self.ledger.size[0]), self.clock.handed, self.params
         if n < 2:
             return None
-        H, M, delta = self.spec.H, 1 + self.spec.N, self.params.delta
-        ends = [betting_interval(self.ledger.sample[:n, m] / H, delta / M) for m in range(M)]
-        return Intervals(1 - delta, n, tuple((H * low, H * high) for low, high in ends))
+        delta = stage_delta(p.delta, stage, anytime=self.spec.anytime)
+        planned = Timetable.of(self.spec, p, self.cells, stage).sample_size()
+        return certified_intervals(self.ledger.sample[:n], self.spec.H, delta, 1 - p.delta, planned)
 
     def phases(self) -> tuple[tuple[str, int], ...]:
-        """Names of the phases and their first episodes, counting from 0."""
-        found = [("exploration", 0)]
-        if self.clock.explored >= 0:
-            found += [("improvement", self.clock.explored)]
-        return (*found, ("settling", self.table.freeze), ("certification", self.table.hand))
+        """Names of the phases and their first episodes, counting from 0; see `account`."""
+        return phases_of(self)
 
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong by now; see `account`."""
+        """What looks wrong by now; see `doubts`."""
         return warnings_of(self)
 
     def explain(self) -> dict[str, Any]:
@@ -408,4 +369,5 @@ class WithCounts(ClosedLoopPRI):
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
         restore(self, state)
+        self._read_timetable()
         self._block = None

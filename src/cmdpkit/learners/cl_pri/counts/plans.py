@@ -16,18 +16,19 @@ FEW = 3  # observations below which nothing is ruled out
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
 
-def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray) -> Plan:
+def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float) -> Plan:
     """The best plan that meets the bounds and exceeds them by `repay` [N], or by part of it where that is dear.
 
     A target that is almost out of reach has prices that multiply all noise, so what raises the prices to more than
-    twice those of the bounds themselves is halved, and given up in the end.
+    twice those of the bounds themselves is halved, and given up in the end. At prices above `most` nothing is repaid.
     """
     plan = best_plan(model, rho)
     if not plan.feasible or not repay.any():
         return plan
     for part in (1.0, 0.5, 0.25, 0.125):
         other = best_plan(model, rho + part * repay)
-        if other.feasible and np.all(other.prices <= 2 * plan.prices + 0.05):
+        dear = (other.prices > 2 * plan.prices + 0.05) | ((other.prices > most) & (repay > 0))
+        if other.feasible and not dear.any():
             return other
     return plan
 

@@ -38,6 +38,20 @@ class Ledger(NamedTuple):
     size: IntArray  # [1]: episodes in that sample
 
 
+def new_ledger(M: int) -> Ledger:
+    """Nothing earned yet, and no room in the sample."""
+    return Ledger(np.zeros(M), np.zeros(1 + 2 * M), np.zeros((0, M)), np.zeros(1, dtype=np.int64))
+
+
+def with_sample_room(ledger: Ledger, episodes: int) -> Ledger:
+    """The same ledger with room for so many more episodes in its sample, which is replaced only if it must grow."""
+    needed, capacity = int(ledger.size[0]) + episodes, len(ledger.sample)
+    if needed <= capacity:
+        return ledger
+    extra = max(2 * capacity, needed) - capacity
+    return ledger._replace(sample=np.concatenate((ledger.sample, np.zeros((extra, ledger.sample.shape[1])))))
+
+
 def block_of(pi: FloatArray, explore: BoolArray, coin: float) -> Block:
     """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A]."""
     A = pi.shape[-1]
