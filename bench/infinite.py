@@ -16,12 +16,12 @@ import cmdpkit as ck
 CRITERIA = ({"discount": 0.99}, {"criterion": "average"})
 
 
-def sparse_model(S: int, N: int, seed: int = 1, **criterion: object) -> ck.CMDP:
-    """Five actions with five random successors each; bounds halfway between what comes by itself and the best."""
+def sparse_model(S: int, N: int, seed: int = 1, A: int = 5, **criterion: object) -> ck.CMDP:
+    """Every action has five random successors; bounds halfway between what comes by itself and the best."""
     from cmdpkit.exact.stationary.solution import prepared
 
     rng = np.random.default_rng(seed)
-    A, successors = 5, 5
+    successors = 5
     rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)
     kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, rng.dirichlet(np.ones(successors), S * A).reshape(-1))
     constraints = [ck.at_least(f"utility {n + 1}", 0.0, rng.random((S, A))) for n in range(N)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.learners import names
+from cmdpkit.learners import names_for
 from cmdpkit.running import checkpoint
 from cmdpkit.running.learning import learn
 from gym_line import FALLS, lake
@@ -180,7 +180,7 @@ def test_damage_anywhere_is_refused_or_harmless(saved):
     assert refused > 200
 
 
-@pytest.mark.parametrize("algo", names())
+@pytest.mark.parametrize("algo", names_for("horizon"))
 def test_every_learner_continues_from_its_own_checkpoint(algo, tmp_path):
     """Checks that are too strict for what a learner may save would show here."""
     path = tmp_path / "run.npz"

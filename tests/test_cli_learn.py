@@ -124,7 +124,7 @@ def test_every_argument_of_a_run_is_reserved_and_no_parameter_of_an_algorithm_is
     taken |= {*inspect.signature(request).parameters} - {"world"}
     assert taken - {"params"} <= RESERVED
     assert set(OPTIONS) <= RESERVED
-    for name in learners.names():
+    for name in learners.names_for("horizon"):
         with pytest.raises(ValueError, match="unknown parameter") as caught:
             learn("paper/synthetic", name, episodes=10, no_such_thing=1)
         known = set(re.findall(r"\w+", str(caught.value).partition("there are")[2]))

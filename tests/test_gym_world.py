@@ -9,7 +9,7 @@ from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
 from cmdpkit.errors import RunFailed
-from cmdpkit.learners import load, names
+from cmdpkit.learners import load, names_for
 from cmdpkit.running.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED
 from cmdpkit.running.learning import learn
@@ -29,7 +29,7 @@ def same(a, b):
 
 
 # All that need nothing that only a model can tell.
-DRIVEN = [x for x in names() if not load(x).needs]
+DRIVEN = [x for x in names_for("horizon") if not load(x).needs]
 
 
 # -- the same algorithm as in compiled code ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Noise(StrEnum):
 OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
 OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
 OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
-OPTIONS |= {"stop": "--stop", "more": "--more"}
+OPTIONS |= {"stop": "--stop", "more": "--more", "steps": "--steps"}
 EPISODES = "1e6"  # unless something else is said
 Episodes = Annotated[
     str | None,
@@ -56,6 +56,7 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
         "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
         "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
         "learn queue --out runs/queue --more 1e5     (and goes on from there)",
+        "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
         "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
         'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
     )
@@ -64,6 +65,10 @@ def learn(
     model: Model,
     algo: Algorithm = "cl-pri",
     episodes: Episodes = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="Instead of --episodes, steps of the run in a model without a horizon."),
+    ] = None,
     stop: Annotated[
         str | None,
         typer.Option(
@@ -124,7 +129,7 @@ def learn(
         records = learn_many(
             _environment(model, constraint, horizon, bound or []),
             algo,
-            **_length(episodes, stop, more),
+            **_length(episodes, steps, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
             bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
@@ -147,11 +152,14 @@ def learn(
         typer.echo(f"\n{record.explain()}")
 
 
-def _length(episodes: str | None, stop: str | None, more: str | None) -> dict[str, Any]:
+def _length(episodes: str | None, steps: str | None, stop: str | None, more: str | None) -> dict[str, Any]:
     """How long to learn, as `learn_many` wants it."""
-    given = [name for name, x in (("--episodes", episodes), ("--stop", stop), ("--more", more)) if x is not None]
+    options = (("--episodes", episodes), ("--steps", steps), ("--stop", stop), ("--more", more))
+    given = [name for name, x in options if x is not None]
     if len(given) > 1:
         raise typer.BadParameter(f"only one of {' and '.join(given)} can be given", param_hint=given[0])
+    if steps is not None:
+        return {"steps": whole("--steps", steps)}
     if stop is not None:
         return {"stop": stop}
     if more is not None:

@@ -77,7 +77,7 @@ class Watch(_ProgressBars):
         left = at.seconds / at.done * (at.run.episodes - at.done)
         total, ahead = (f" of {at.run.episodes:,}", f", {duration(left)} left") if at.run.episodes else ("", "")
         print(
-            f"seed {at.run.seed}: {figures['phase']}, {at.done:,}{total} episodes, {figures['rate']}/s, "
+            f"seed {at.run.seed}: {figures['phase']}, {at.done:,}{total} {at.run.unit}s, {figures['rate']}/s, "
             f"regret {figures['regret']}, violation {figures['violation']}{ahead}",
             file=sys.stderr,
             flush=True,
@@ -93,7 +93,7 @@ def _figures(at: Progress) -> dict[str, str]:
     sums = at.tally.weak or at.tally.realised
     return {
         "phase": at.phase,
-        "share": f"{100 * at.done / at.run.episodes:>3.0f} %" if at.run.episodes else f"{at.done:,} episodes",
+        "share": f"{100 * at.done / at.run.episodes:>3.0f} %" if at.run.episodes else f"{at.done:,} {at.run.unit}s",
         "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MIN_MEASURED else "…",
         "regret": "-" if sums.regret is None else number(sums.regret),
         "violation": " ".join(number(float(x)) for x in sums.violation) or "-",
@@ -134,7 +134,7 @@ class Overview(_ProgressBars):
                 said = f"{figures['phase']}, {figures['rate']}/s, regret {figures['regret']}"
                 self.bars.update(self.rows[at.run.key], completed=at.done, figures=said)
             else:
-                self._say(f"{_name(at.run)}: {at.phase}, {at.done:,} of {at.run.episodes:,} episodes")
+                self._say(f"{_name(at.run)}: {at.phase}, {at.done:,} of {at.run.episodes:,} {at.run.unit}s")
 
     def ended(self, run: Run, reason: str | None) -> None:
         """Count a run that is done, or that failed for a reason; the same reason is shown once."""

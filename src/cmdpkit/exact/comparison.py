@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
@@ -70,7 +70,7 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyCompar
     >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
     (0.0, (True,), 0.5)
     """
-    found = solve(cmdp)
+    found = solve_fully(cmdp)
     judged, differences = [], []
     for name, policy in policies.items():
         values = evaluate(cmdp, policy)
@@ -173,7 +173,7 @@ def explain(cmdp: CMDP, state: Name, step: int, policy: Policy | None = None) ->
     cmdp.need_horizon("explaining a decision")
     if not is_int(step) or not 1 <= step <= cmdp.H:
         raise CmdpkitError(f"step is {quoted(step)}, expected a whole number from 1 to {cmdp.H}")
-    found = solve(cmdp)
+    found = solve_fully(cmdp)
     h, s = int(step) - 1, cmdp.state_index(state)
     shown = found.policy if policy is None else policy
     reach = float(occupancy(cmdp, shown)[h, s].sum())

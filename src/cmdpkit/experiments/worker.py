@@ -31,7 +31,7 @@ from cmdpkit.records.store import has_record, load_record, load_records, save_re
 from cmdpkit.running.active import Progress
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.learning import learn_in, request, stop_rule
+from cmdpkit.running.learning import learn_in, length_of, request, stop_rule
 from cmdpkit.running.parameters import check_parameters, with_certified
 from cmdpkit.running.stopping import Asked, Stop
 from cmdpkit.running.threads import Report, in_threads
@@ -123,6 +123,7 @@ def learn_many(
     algo: str | type,
     *,
     episodes: int | None = None,
+    steps: int | None = None,
     stop: Asked | None = None,
     more: int | None = None,
     seeds: Iterable[int],
@@ -151,10 +152,11 @@ def learn_many(
     check_parameters(params)
     world, kind = world_of(env, None, noise, bounds, renormalise=renormalise), resolve(algo)
     safe = None if baseline is None else known_safe(world, baseline)
-    until = stop_rule(world, episodes, stop if more is None else more)
+    length = length_of(world, episodes, steps)
+    until = stop_rule(world, length, stop if more is None else more)
     if until is not None and until.certified:
         params = with_certified(kind, preset, params)
-    asked: dict[str, Any] = {"episodes": episodes, "preset": preset, "baseline": safe, **params}
+    asked: dict[str, Any] = {"episodes": length, "preset": preset, "baseline": safe, **params}
     runs = [request(world, kind, seed=seed, **asked) for seed in seeds]
     targets = {run.key: until for run in runs}
     if more is not None:

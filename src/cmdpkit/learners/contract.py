@@ -17,12 +17,13 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners._certificate import Intervals
 from cmdpkit.learners.params import Params, Preset, chosen
-from cmdpkit.learners.spec import Returns, Source, Spec
+from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.meter import Meter, collect, watch_policy
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
+from cmdpkit.simulate.steps import Walk, advance, count_step
 
 
 class Episodic(Protocol):
@@ -59,7 +60,7 @@ class Learner(Saved, ABC):
     guarantee: ClassVar[str] = "none"  # what is proved about it
     paper: ClassVar[str] = ""  # where it is from, e.g. "arXiv 2106.01577"
     needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
-    criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn
+    criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn; also "average", "discounted"
     anytime: ClassVar[bool] = False  # whether it can learn without knowing the number of episodes, see `Spec.anytime`
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 
@@ -68,6 +69,11 @@ class Learner(Saved, ABC):
     _shown: FloatArray | None = None  # the policy that the meter was told about last
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        if spec.criterion not in self.criteria:
+            raise CmdpkitError(
+                f"{type(self).__name__} learns problems with the criterion {' or '.join(self.criteria)}, this one's "
+                f"criterion is {spec.criterion}"
+            )
         if spec.anytime and not self.anytime:
             raise CmdpkitError(
                 f"{type(self).__name__} must know the number of episodes in advance: give episodes= instead of stop="
@@ -117,6 +123,30 @@ class Learner(Saved, ABC):
             totals = self._episode(source.simulator, rng)
             collect(source.meter, totals)
             out[:, k] = totals
+        return Returns(out[0], out[1:])
+
+    def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
+        """Take n more steps in a model without a horizon; two calls with n are the same as one call with 2 n.
+
+        A run begins with `first`, and every step is followed by `next`. In a discounted problem a step may be followed
+        by a new start: then by `last` and `first`.
+        """
+        check_walk(walk, self.spec)
+        out = np.empty((1 + self.spec.N, n))
+        if walk.place[0] < 0:
+            s = int(reset(walk.simulator, rng))
+            walk.place[:] = s, self.first(s, rng)
+        for t in range(n):
+            s, a = (int(x) for x in walk.place)
+            self._check_action(0, s, a)
+            s_next, x, restarted = advance(walk, s, a, rng)
+            signals = walk.simulator.outcomes[x].copy()
+            count_step(walk.meter, s, a, signals)
+            out[:, t] = signals
+            if restarted:
+                self.last(signals)
+            s = int(s_next)
+            walk.place[:] = s, self.first(s, rng) if restarted else self.next(signals, s, rng)
         return Returns(out[0], out[1:])
 
     def episodic(self) -> Episodic | None:

@@ -52,6 +52,15 @@ def names() -> list[str]:
     return list(_listed())
 
 
+def names_for(criterion: str) -> list[str]:
+    """Names of the algorithms that come with the package and can learn "horizon", "average" or "discounted" problems.
+
+    >>> "cl-pri" in names_for("average"), "triple-q" in names_for("average")
+    (True, False)
+    """
+    return [name for name in names() if criterion in facts(name).criteria]
+
+
 def installed() -> list[str]:
     """Names of the algorithms that other installed packages have registered, in alphabetical order."""
     return sorted(set(_entries()) - set(names()))

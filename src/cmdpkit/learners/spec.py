@@ -16,11 +16,15 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.simulator import Noise, Simulator
+from cmdpkit.simulate.steps import Walk
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
     """All that a learner knows: sizes, episodes to come, thresholds in unit scale, and the actions it may use.
+
+    A world without a horizon has no episodes. There K counts steps, H is 1 (one decision per state), and rho holds
+    means per step. Only learners whose `criteria` name the criterion are given such a spec.
 
     >>> from cmdpkit import envs
     >>> Spec.of(envs.build("paper/grid"), K=1000).rho.tolist()
@@ -35,6 +39,8 @@ class Spec:
     allowed: BoolArray  # [H, S, A]: whether an action may be used
     stationary: bool = False  # whether the world is declared not to depend on the step
     anytime: bool = False  # whether nobody knows how long the run will be: it may be stopped and continued at will
+    criterion: str = "horizon"  # what is judged: totals over the "horizon", the "average", or "discounted" totals
+    restart: float = 0.0  # "discounted": probability 1 - discount that a step is followed by a new start
 
     def __post_init__(self) -> None:
         if not is_int(self.K) or self.K < 1:
@@ -57,10 +63,26 @@ class Spec:
     @classmethod
     def of(cls, cmdp: CMDP, K: int, allowed: BoolArray | None = None) -> Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
-        cmdp.need_horizon("learning from episodes")
+        if cmdp.criterion.stationary:
+            return cls._per_step(cmdp, K, allowed)
         rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
         return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))
+
+    @classmethod
+    def _per_step(cls, cmdp: CMDP, K: int, allowed: BoolArray | None) -> Spec:
+        """What a learner is told of a model without a horizon, for a run of K steps."""
+        criterion = cmdp.criterion
+        if criterion.steps is None:
+            raise CmdpkitError(
+                "learning is for models with a horizon, a discount or the criterion 'average', but the criterion of "
+                "this one is 'total'; give it a discount, or solve it with cmdpkit.solve"
+            )
+        per_step = cmdp.rho / criterion.steps
+        rho = [scale.to_unit(x) for scale, x in zip(cmdp.utility_scales, per_step, strict=True)]
+        usable = cmdp.actions if allowed is None else allowed & cmdp.actions
+        restart = 0.0 if criterion.discount is None else 1.0 - criterion.discount
+        return cls(1, cmdp.S, cmdp.A, K, np.array(rho), usable, True, criterion=criterion.kind, restart=restart)
 
 
 def is_stationary(cmdp: CMDP) -> bool:
@@ -93,3 +115,14 @@ class Returns(NamedTuple):
 
     reward: FloatArray  # [n]: total reward of each episode
     utilities: FloatArray  # [N, n]: total utilities of each episode
+
+
+def check_walk(walk: Walk, spec: Spec) -> None:
+    """Refuse a learner that was made for another world: compiled code would not notice."""
+    sim = walk.simulator
+    sizes = (int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
+    if sizes != (spec.S, spec.A, spec.N) or spec.restart != walk.restart or spec.criterion == "horizon":
+        raise CmdpkitError(
+            f"the world has (S, A, N) = {sizes} and begins anew with probability {walk.restart:g} after each step, the "
+            "learner's spec is for another one"
+        )

@@ -1,11 +1,13 @@
 """A run: what was asked (`Run`), and everything that came out (`RunRecord`).
 
 A record can be analysed without the model: it carries the optimum, the bounds, curves at checkpoints and the policy.
-Curves are sums up to and including an episode. "regret" and "violation" are exact expectations under the policies that
-were played; the "strong" ones add up positive parts only, and the "realised" ones what was observed. "unsafe_episodes"
-counts the episodes whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and
-"realised_utility" instead. All figures are in the user's units. Positive regret is bad, and a positive violation means
-that a bound was missed, whether it is an "at least" or an "at most".
+Curves are sums up to and including an episode, or a step where there are no episodes. "regret" and "violation" are
+exact expectations under the policies that were played; the "strong" ones add up positive parts only (without episodes,
+the strong violation is the largest at any time), and the "realised" ones what was observed. "gaps_paid" adds up what
+the actions of a run without episodes lose against the optimum at its prices. "unsafe_episodes" counts the episodes
+whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and "realised_utility"
+instead. All figures are in the user's units. Positive regret is bad, and a positive violation means that a bound was
+missed, whether it is an "at least" or an "at most".
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Run:
 
     env: str  # environment with its parameters, as `cmdpkit.load` reads it, or a file
     algo: str  # name of the algorithm, or "package.module:Class"
-    episodes: int
+    episodes: int  # length of the run, see `unit`
     seed: int
     preset: str
     params: Mapping[str, Scalar] = field(default_factory=dict)  # parameters that differ from the preset
@@ -45,6 +47,7 @@ class Run:
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
     readings: tuple[int, ...] = ()  # episodes after which curves are read, beside the usual ones
     anytime: bool = False  # whether the algorithm did not know the length of the run, which can then be continued
+    unit: str = "episode"  # what `episodes` counts: "step" in worlds without episodes
 
     @property
     def problem(self) -> str:
@@ -64,7 +67,8 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         asked = {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
-        del asked["readings"], asked["anytime"]
+        del asked["readings"], asked["anytime"], asked["unit"]
+        asked |= {"unit": self.unit} if self.unit != "episode" else {}
         asked |= {"readings": list(self.readings)} if self.readings else {}
         return asked | ({"anytime": True} if self.anytime else {})
 
@@ -115,7 +119,9 @@ class RunRecord(Shown):
     run: Run  # what was asked
     constraints: tuple[Constraint, ...]  # [N]
     optimum: float | None  # the best value under the bounds; None without a model or if the problem is infeasible
-    curves: Mapping[str, FloatArray]  # at C episodes: "episode" [C], "regret" [C], "violation" [N, C], and others
+    curves: Mapping[
+        str, FloatArray
+    ]  # at C episodes: "episode" or "step" [C], "regret" [C], "violation" [N, C], and others
     policy: Policy  # that the learner recommends at the end
     policy_value: float | None  # its exact value; None without a model
     policy_utilities: FloatArray | None  # [N], its exact totals in the user's sense; None without a model
@@ -129,6 +135,11 @@ class RunRecord(Shown):
     checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
+
+    @property
+    def read_at(self) -> FloatArray:
+        """The episodes or steps [C] at which the curves were read."""
+        return self.curves[self.run.unit]
 
     def final(self, name: str) -> Any:
         """The last value of a curve: a number, or an array with one number per constraint."""
@@ -150,7 +161,7 @@ class RunRecord(Shown):
         """How the learner explains its result, as text: its phases, and what it decided on which evidence."""
         lines = [f"{self.run.algo} ({self.run.preset}) on {self.run.problem}, seed {self.run.seed}"]
         for name, start in self.phases:
-            lines.append(f"from episode {start + 1:,}: {name}")
+            lines.append(f"from {self.run.unit} {start + 1:,}: {name}")
         lines += _listed(self.explanation, "")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -160,7 +171,7 @@ class RunRecord(Shown):
         out: dict[str, Any] = {"seed": self.run.seed}
         out |= {"episodes": self.run.episodes} if self.run.anytime else {}
         sums = [f"{prefix}{name}" for prefix in ("", "strong_", "realised_") for name in ("regret", "violation")]
-        for name in (*sums, "realised_reward", "realised_utility"):
+        for name in (*sums, "realised_reward", "realised_utility", "gaps_paid"):
             if name in self.curves:
                 out[name] = np.asarray(self.final(name)).tolist()
         if "unsafe_episodes" in self.curves:

@@ -195,7 +195,7 @@ def columns_of(record: RunRecord) -> Columns:
     """The curves as a table with one row per checkpoint. A curve [N, C] becomes N columns: "violation_1", and so on."""
     run = record.run
     check_seed(run.seed)
-    rows = np.size(record.curves["episode"])
+    rows = np.size(record.read_at)
     asked = {"run": run.key, **run.to_dict()}
     asked |= {name: json.dumps(asked[name], sort_keys=True) for name in ("bounds", "params")}
     columns: Columns = {name: np.full(rows, asked[name]) for name in IDENTITY}

@@ -128,7 +128,7 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
     parts = (
         lambda r: r.preset,
         _settings,
-        lambda r: f"{r.episodes:,} episodes",
+        lambda r: f"{r.episodes:,} {r.unit}s",
         lambda r: f"model {r.fingerprint[:CODE_DIGITS]}",
         lambda r: code_name(r.code, codes),
     )

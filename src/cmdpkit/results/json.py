@@ -135,7 +135,7 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
         "algo": first.run.algo,
         "preset": first.run.preset,
         "params": dict(first.run.params),
-        "episodes": first.run.episodes,
+        f"{first.run.unit}s": first.run.episodes,
         "optimum": first.optimum,
         "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
         "runs": [record.to_dict() for record in records],

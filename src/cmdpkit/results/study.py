@@ -74,7 +74,7 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
     if not group.has(name):
         known = sorted(set.intersection(*(set(record.curves) for record in group.records)))
         raise CmdpkitError(f"{group.label} on {group.run.problem} has no curve {name!r}; there are {', '.join(known)}")
-    lines = [(np.asarray(r.curves["episode"], dtype=float), _row(r, name, n)) for r in group.samples]
+    lines = [(np.asarray(r.read_at, dtype=float), _row(r, name, n)) for r in group.samples]
     grid = lines[0][0]
     if any(not np.array_equal(episode, grid) for episode, _ in lines):
         grid = np.unique(np.concatenate([episode for episode, _ in lines]))
@@ -107,7 +107,7 @@ def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimat
     """
     found = []
     for record in group.samples:
-        episode, line = np.asarray(record.curves["episode"], dtype=float), _row(record, name, n)
+        episode, line = np.asarray(record.read_at, dtype=float), _row(record, name, n)
         tail = episode >= since * episode[-1]
         if tail.sum() < 3 or not (line[tail] > 0).all():
             return None

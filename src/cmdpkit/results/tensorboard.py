@@ -55,10 +55,10 @@ def _writer() -> Any:
 def _write(writer: Any, folder: Path, record: RunRecord) -> None:
     """The curves of one run, at their episodes."""
     columns = columns_of(record)
-    episodes = np.asarray(columns["episode"]).tolist()
+    episodes = np.asarray(columns[record.run.unit]).tolist()
     with writer(str(folder)) as events:
         for name, column in columns.items():
-            if name not in (*IDENTITY, "episode"):
+            if name not in (*IDENTITY, record.run.unit):
                 for episode, value in zip(episodes, np.asarray(column, dtype=float).tolist(), strict=True):
                     events.add_scalar(name, value, int(episode))
 

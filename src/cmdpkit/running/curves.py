@@ -43,8 +43,9 @@ def row_of(world: World, learner: Learner) -> FloatArray:
     tally = world.tally()
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
-    unsafe = [] if tally.unsafe is None else [float(tally.unsafe)]
-    return np.concatenate(([float(tally.episodes)], *numbers, unsafe, _earned(world), _multipliers(world, learner)))
+    others = [] if tally.unsafe is None else [float(tally.unsafe)]
+    others += [] if tally.gaps is None else [tally.gaps]
+    return np.concatenate(([float(tally.episodes)], *numbers, others, _earned(world), _multipliers(world, learner)))
 
 
 def _earned(world: World) -> FloatArray:
@@ -67,11 +68,11 @@ def _multipliers(world: World, learner: Learner) -> FloatArray:
 
 
 def curves_of(world: World, rows: list[FloatArray]) -> dict[str, FloatArray]:
-    """The curves by name: [C] at C episodes, or [N, C] for violations, utilities and multipliers."""
+    """The curves by name: [C] at C episodes or steps, or [N, C] for violations, utilities and multipliers."""
     table = np.array(rows).T
     N = len(world.constraints)
     tally = world.tally()
-    curves, i = {"episode": table[0]}, 1
+    curves, i = {"episode" if world.criterion == "horizon" else "step": table[0]}, 1
     for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if sums is None:
             continue
@@ -82,6 +83,9 @@ def curves_of(world: World, rows: list[FloatArray]) -> dict[str, FloatArray]:
         i += N
     if tally.unsafe is not None:
         curves["unsafe_episodes"] = table[i]
+        i += 1
+    if tally.gaps is not None:
+        curves["gaps_paid"] = table[i]
         i += 1
     if world.cmdp is None:
         curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]

@@ -3,8 +3,8 @@
 A run is played in pieces, between which curves are read, checkpoints are written and progress is reported. The pieces
 do not change a single bit of the result, because a learner's run of n episodes is the same as n runs of one episode.
 
-The length of a run is given in advance (``episodes``), or nobody knows it (*anytime*, ``stop``). An anytime run that is
-continued is, to the bit, the run that was longer from the start.
+The length of a run is given in advance (``episodes``, or ``steps`` in a world without episodes), or nobody knows it
+(*anytime*, ``stop``). An anytime run that is continued is, to the bit, the run that was longer from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, RunFailed
-from cmdpkit.learners import Learner, name_of, resolve
+from cmdpkit.learners import Learner, name_of, names_for, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
@@ -33,6 +33,7 @@ from cmdpkit.running.checkpoint import write_saved
 from cmdpkit.running.curves import curves_of, readings_of, row_of
 from cmdpkit.running.evaluation import evaluated
 from cmdpkit.running.parameters import check_parameters, check_readings, with_certified
+from cmdpkit.running.steps import StepWorld
 from cmdpkit.running.stopping import Asked, Stop, stop_of
 from cmdpkit.running.wording import in_users_names, in_users_units, told_slack
 from cmdpkit.running.worlds import ModelWorld, World, world_of
@@ -49,6 +50,7 @@ def learn(
     algo: str | type,
     *,
     episodes: int | None = None,
+    steps: int | None = None,
     stop: Asked | None = None,
     seed: int = 0,
     preset: str | None = None,
@@ -62,7 +64,7 @@ def learn(
     readings: Iterable[int] = (),
     **params: Scalar,
 ) -> RunRecord:
-    """Let an algorithm learn in a world for a number of episodes, or until a rule says that it is enough.
+    """Let an algorithm learn in a world for a number of episodes or steps, or until a rule says that it is enough.
 
     Parameters
     ----------
@@ -70,6 +72,8 @@ def learn(
         function of your own that makes one of these
     algo : a name that `cmdpkit algos` lists, a class of your own, or its name, "package.module:Class"
     episodes, seed : length of the run, and the seed of all its random numbers
+    steps : instead of ``episodes``, the length of the run in a model without a horizon (long-run averages, discounted
+        totals), which is one run of single steps. Regret and violation are then sums over steps.
     stop : instead of ``episodes``, when to stop a run of which nobody knows the length: after a number of episodes,
         after a time ("60s", "10min", "2h"), when the certificate proves that every bound is kept ("certified"), when
         no interval of the certificate is wider than a number ("width=0.1"), or when a function of the `Progress`
@@ -100,15 +104,35 @@ def learn(
     kind = resolve(algo)
     given = baseline is not None or baseline_utility is not None
     safe = known_safe(world, baseline, baseline_utility) if given else None
-    until = stop_rule(world, episodes, stop)
+    length = length_of(world, episodes, steps)
+    until = stop_rule(world, length, stop)
     if until is not None:
         params = with_certified(kind, preset, params) if until.certified else params
-    run = request(world, kind, episodes=episodes, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
+    run = request(world, kind, episodes=length, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
     return learn_in(world, run, kind, baseline=safe, stop=until, checkpoint=checkpoint, progress=progress)
 
 
+def length_of(world: World, episodes: int | None, steps: int | None) -> int | None:
+    """The length of a run that is known in advance, in the unit of the world: episodes, or steps."""
+    has_episodes = world.criterion == "horizon"
+    if has_episodes and steps is not None:
+        raise CmdpkitError(f"steps is given, but {world.name} has a horizon and is learned in episodes: give episodes=")
+    if not has_episodes and episodes is not None:
+        raise CmdpkitError(f"episodes is given, but {world.name} has no horizon and so no episodes: give steps=")
+    length = episodes if has_episodes else steps
+    if length is not None and (not is_int(length) or length < 1):
+        raise CmdpkitError(
+            f"{'episodes' if has_episodes else 'steps'} is {length!r}, expected a whole number, at least 1"
+        )
+    return length
+
+
 def stop_rule(world: World, episodes: int | None, stop: Asked | None) -> Stop | None:
-    """The rule that ends a run of unknown length, or None for a run of so many episodes."""
+    """The rule that ends a run of unknown length, or None for a run of so many episodes or steps."""
+    if world.criterion != "horizon":
+        if stop is not None or episodes is None:
+            raise CmdpkitError(f"{world.name} has no horizon: give steps=, the length of the run in single steps")
+        return None
     if (episodes is None) == (stop is None):
         many = "neither" if stop is None else "both"
         raise CmdpkitError(
@@ -136,12 +160,12 @@ def request(
 ) -> Run:
     """Check what is asked for, and return it as a `Run`, whose key is the address of the result.
 
-    Without a number of ``episodes`` it is an anytime run, whose length (0 until then) is known when it has stopped.
+    In a world without episodes, ``episodes`` counts steps. Without a number, it is an anytime run, whose length (0
+    until then) is known when it has stopped.
     """
     if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
-    if episodes is not None and (not is_int(episodes) or episodes < 1):
-        raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    _check_criterion(world, kind)
     if episodes is None and not kind.anytime:
         raise CmdpkitError(
             f"{name_of(kind)} must know the number of episodes in advance, so it cannot stop by a rule: give "
@@ -165,6 +189,22 @@ def request(
         code=code_digest(kind),
         readings=readings,
         anytime=episodes is None,
+        unit="episode" if world.criterion == "horizon" else "step",
+    )
+
+
+def _check_criterion(world: World, kind: type[Learner]) -> None:
+    """Refuse an algorithm that cannot learn what the world is judged by, and name those that can."""
+    if world.criterion in kind.criteria:
+        return
+    judged = {
+        "horizon": "has a horizon and is learned in episodes",
+        "average": "is judged by long-run averages and is learned in one run of single steps",
+        "discounted": "is judged by discounted totals and is learned in one run of single steps",
+    }
+    able = ", ".join(names_for(world.criterion))
+    raise CmdpkitError(
+        f"{name_of(kind)} cannot learn {world.name}, which {judged[world.criterion]}; take one of {able}"
     )
 
 
@@ -224,8 +264,8 @@ def _play(active: ActiveRun, stop: Stop, path: Path | None, progress: Callable[[
     readings = (k for k in readings_of(active.run) if k > active.done)
     if stop.episodes is not None and active.done > stop.episodes:
         raise CmdpkitError(
-            f"the run has already played {active.done:,} episodes, more than the {stop.episodes:,} that are asked for; "
-            "ask for more, or begin again without its checkpoint"
+            f"the run has already played {active.done:,} {active.run.unit}s, more than the {stop.episodes:,} asked for "
+            "now; ask for more, or begin again without its checkpoint"
         )
     if _has_ended(active, stop):
         return
@@ -262,7 +302,9 @@ def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
         kept = "nothing of it is kept, as no checkpoint was given"
         if path is not None and before is not None:
             write_saved(path, before)
-            kept = f"the first {active.done:,} episodes are saved in {path}, from where the same call continues"
+            kept = (
+                f"the first {active.done:,} {active.run.unit}s are saved in {path}, from where the same call continues"
+            )
         if not isinstance(error, RunFailed):
             raise
         run = active.run
@@ -317,10 +359,19 @@ def _record(active: ActiveRun) -> RunRecord:
         certificate=certificate_of(world, learner),
         phases=learner.phases(),
         explanation=in_users_names(learner.explain(), world, policy),
-        notes=(*world.notes, *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings()))),
+        notes=(
+            *world.notes,
+            *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings())),
+            *_doubts(world, policy),
+        ),
         seconds=active.seconds,
         versions=dict(versions()),
         checkout=checkout_of(type(learner)),
         evaluation=evaluated(world, pi, active.run.seed) if exact is None else None,
         saved=arrays_of(active) if active.run.anytime else None,
     )
+
+
+def _doubts(world: World, policy: Policy) -> tuple[str, ...]:
+    """What is wrong with the policy that was learned, where the world can tell."""
+    return world.warnings(policy) if isinstance(world, StepWorld) else ()

@@ -14,7 +14,7 @@ from cmdpkit.records.record import Scalar
 RESERVED = frozenset({
     "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
     "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "renormalise", "seed",
-    "seeds", "slack", "spec", "stop", "threads",
+    "seeds", "slack", "spec", "steps", "stop", "threads",
 })
 # fmt: on
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
+from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
@@ -33,6 +33,7 @@ class World(Protocol):
     optimum: float | None  # the best value under the bounds; None if it is not known
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # what a reader of the results must know about the world
+    criterion: str  # what learners must be made for: "horizon" (episodes), "average" or "discounted" (single steps)
 
     @property
     def cmdp(self) -> CMDP | None:
@@ -78,10 +79,11 @@ class World(Protocol):
 class ModelWorld:
     """A known model, simulated; regret is measured against its exact optimum."""
 
+    criterion = "horizon"
+
     def __init__(
         self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
     ) -> None:
-        cmdp.need_horizon("learning from episodes")
         self.cmdp, self.name, self.noise = cmdp, name, noise
         self.bounds: Mapping[str, float] = dict(bounds or {})
         self.constraints = cmdp.constraints
@@ -90,10 +92,18 @@ class ModelWorld:
         self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
         self.optimum: float | None = None
         try:
-            self.optimum = solve_fully(cmdp).value
+            self._measure_against(solve_fully(cmdp))
         except Infeasible as error:
             self.notes += (f"{error}; without an optimum there is no regret",)
-        self.source = Source.of(cmdp, self.optimum, noise)
+        self._enter()
+
+    def _measure_against(self, best: Solution) -> None:
+        """Remember what regret is measured against."""
+        self.optimum = best.value
+
+    def _enter(self) -> None:
+        """Make the place where learners act."""
+        self.source = Source.of(self.cmdp, self.optimum, self.noise)
 
     def fresh(self) -> ModelWorld:
         """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
@@ -157,12 +167,17 @@ def world_of(
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
     if isinstance(env, (str, CMDP)):
+        from cmdpkit.running.steps import StepWorld
+
         made = build(env, renormalise=renormalise) if isinstance(env, str) else env
         if isinstance(made, CMDP):
             if constraints is not None:
                 raise CmdpkitError("a model brings its own constraints; change its bounds with bounds={...} instead")
             name = env if isinstance(env, str) else "model"
-            return ModelWorld(made.with_bounds(**(bounds or {})), name, noise, bounds)
+            model = made.with_bounds(**(bounds or {}))
+            if model.criterion.stationary:
+                return StepWorld(model, name, noise, bounds)
+            return ModelWorld(model, name, noise, bounds)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
     from cmdpkit.running.gym import GymWorld

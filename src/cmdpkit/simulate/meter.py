@@ -39,12 +39,13 @@ class Sums(NamedTuple):
 class Tally(NamedTuple):
     """Totals over the episodes of a run so far."""
 
-    episodes: int  # played so far
+    episodes: int  # played so far; steps where there are no episodes
     weak: Sums | None  # of v* - v(pi_k) and rho_n - w_n(pi_k); None without a model
     strong: Sums | None  # of the positive parts of these differences; None without a model
     realised: Sums  # the same as weak, with the returns of the episodes in place of expected totals
     unsafe: int | None  # episodes whose policy misses a bound in expectation; None without a model
     earned: FloatArray | None = None  # [1+N], realised reward and utilities; None if another process counted them
+    gaps: float | None = None  # of a run without episodes: sum of what its actions lose, see `cmdpkit.simulate.steps`
 
 
 class Meter(NamedTuple):

@@ -23,6 +23,7 @@ from cmdpkit.simulate.random import next_u64, uniform
 Noise = Literal["none", "bernoulli"]
 
 HALF, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+NO_LAST_STEP = 2**63  # stands for H where there is no horizon: no step is the last
 MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
 
 
@@ -38,7 +39,7 @@ class Simulator(NamedTuple):
     outcomes: Any  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
     start: Any  # [starts, 2], alias table of the start distribution, in the form of `entries`
     start_share: Any  # [starts], in the form of `share`
-    H: Any  # number of steps; this and the following numbers are uint64
+    H: Any  # number of steps, or NO_LAST_STEP; this and the following numbers are uint64
     S: Any
     A: Any
     kernel_stride: Any  # S * A, or 0 if the kernel is stationary
@@ -58,6 +59,15 @@ class Simulator(NamedTuple):
         [0.646, 0.0]
         """
         cmdp.need_horizon("simulating episodes")
+        return cls._made(cmdp, noise, cmdp.H)
+
+    @classmethod
+    def endless(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
+        """The simulator of a model without a horizon, whose steps all count as step 0; no step is the last."""
+        return cls._made(cmdp, noise, NO_LAST_STEP)
+
+    @classmethod
+    def _made(cls, cmdp: CMDP, noise: Noise, H: int) -> Simulator:
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
         if noise == "bernoulli" and cmdp.N >= MAX_BERNOULLI:
@@ -78,7 +88,7 @@ class Simulator(NamedTuple):
             outcomes=_bits(1 + cmdp.N) if noise == "bernoulli" else signals,
             start=start,
             start_share=start_share,
-            H=word(cmdp.H),
+            H=word(H),
             S=word(cmdp.S),
             A=word(cmdp.A),
             kernel_stride=word(stride(cmdp, kernel.T)),

@@ -8,13 +8,15 @@ its own data. What it remembers is a choice:
 - ``memory="none"`` never counts a transition (`model_free`). Memory is O(H S A (1 + N)^2), and every problem takes tens
   of times as many episodes.
 
-Both steer in a closed loop: what was realised is compared with the bounds block by block, and the stochastic decisions
-are shifted so that it ends within them. What is proved and what is not is in docs/theory/cl-pri.md.
+In worlds without episodes (long-run averages and discounted totals) it is `endless`, which counts as well.
+
+All of them steer in a closed loop: what was realised is compared with the bounds block by block, and what is played is
+shifted so that it ends within them. What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Spec
@@ -41,10 +43,12 @@ class ClosedLoopPRI(Learner):
     paper = "our own, after arXiv 2309.15395"
     presets = {"practical": CountsParams()}
     anytime = True  # with memory="counts"
+    criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
 
     def __new__(cls, spec: Spec, *, memory: str = "counts", **settings: Any) -> ClosedLoopPRI:
         """The variant with that memory."""
         from cmdpkit.learners.cl_pri.counts import WithCounts
+        from cmdpkit.learners.cl_pri.endless import Endless
         from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 
         if memory not in MEMORIES:
@@ -54,6 +58,10 @@ class ClosedLoopPRI(Learner):
                 'cl-pri with memory="none" must know the number of episodes in advance: give episodes= instead of '
                 'stop=, or take memory="counts"'
             )
+        if memory == "none" and spec.criterion != "horizon":
+            raise CmdpkitError('cl-pri with memory="none" learns from episodes only; leave memory out')
+        if cls is ClosedLoopPRI and spec.criterion != "horizon":
+            return super().__new__(Endless)
         if cls is ClosedLoopPRI:
             return super().__new__(WithCounts if memory == "counts" else WithoutCounts)
         return super().__new__(cls)

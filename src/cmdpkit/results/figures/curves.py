@@ -93,7 +93,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
     constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
     words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
     axis.set_ylabel(f"{words}{subject}" + (f" of {constraint}" if constraint else ""))
-    axis.set_xlabel("episode")
+    axis.set_xlabel(shown[0].run.unit)
     if scale != "linear":
         axis.set_xscale("log")
         axis.set_yscale("symlog", linthresh=_threshold(axis)) if scale == "symlog" else axis.set_yscale("log")
@@ -163,7 +163,7 @@ def multiplier(
             if prices is not None:
                 axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
             axis.set_ylabel(f"price of {constraint}")
-            axis.set_xlabel("episode")
+            axis.set_xlabel(found[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
         for axis in row[len(constraints) :]:

@@ -236,11 +236,12 @@ def _command(group: Group) -> str:
     run, seeds = group.run, group.seeds
     options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else ""}
     if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {"episodes": run.episodes, "preset": run.preset, **run.params, **options}
+        given = {f"{run.unit}s": run.episodes, "preset": run.preset, **run.params, **options}
         words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
         words += ["baseline=baseline"] if run.baseline else []
         return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
-    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset, "--episodes", str(run.episodes)]
+    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset]
+    words += [f"--{run.unit}s", str(run.episodes)]
     words += ["--seeds", str(len(seeds)), *(("--first-seed", str(seeds[0])) if seeds[0] else ())]
     for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]

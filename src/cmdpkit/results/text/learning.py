@@ -24,7 +24,7 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     first = records[0]
     run = first.run
     headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
-    headline.append(f": {counted(run.episodes, 'episode')}, {counted(len(records), 'seed')}")
+    headline.append(f": {counted(run.episodes, run.unit)}, {counted(len(records), 'seed')}")
     parts: list[RenderableType] = [
         headline,
         EMPTY_LINE,

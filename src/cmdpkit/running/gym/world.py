@@ -59,6 +59,8 @@ class GymWorld:
     (17, 0.0877)
     """
 
+    criterion = "horizon"
+
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],

@@ -1,0 +1,68 @@
+"""CMDP-PSRL: posterior sampling for long-run averages under constraints.
+
+Agarwal, Bai, Aggarwal, "Regret guarantees for model-based reinforcement learning with long-term average constraints"
+(arXiv 2106.06680, UAI 2022; the statement of the guarantee and everything below that the paper's abstract does not say
+is from memory, without the text at hand).
+
+    epoch: P(s, a, .) ~ Dirichlet(counts(s, a, .) + prior) for all (s, a);  signals = observed means
+           pi = optimum of that model under the bounds
+           play pi until some (s, a) has been visited in this epoch as often as before it (at least once)
+
+Guarantee: Bayesian regret and violation of order T_mix S sqrt(A T) for ergodic models with slack. Per plan: column
+generation in a model of S states. Memory O(S^2 A).
+
+Departures. Where the bounds are impossible in the drawn model the paper plays any policy (memory); here it is the
+policy that misses the worst bound by least. Discounted problems are learned with a new start after each step with
+probability 1 - discount, and planned as discounted problems of the drawn model. "practical": once a pair was tried
+`few` times, the prior is only on states to which some action has led from the same state, and until then its signals
+count as 1; with a prior on all states drawn models of a queue jump, and often have no policy within the bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cmdpkit.learners._continuing.models import drawn_model
+from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners.params import Params
+from cmdpkit.simulate.random import Stream
+
+
+@dataclass(frozen=True)
+class PosteriorParams(Params):
+    """Numbers that do not change during a run; the default is the practical preset."""
+
+    prior: float = 1.0  # added to the counts of all transitions of a pair that was tried fewer than `few` times
+    few: int = 5  # tries after which the prior is on states seen from the same state; very large: always on all
+
+    def __post_init__(self) -> None:
+        self._expect("prior", self.prior > 0, "more than 0")
+        self._expect("few", self.few >= 1, "at least 1")
+
+
+class CMDPPSRL(Player):
+    """CMDP-PSRL at work; keyword arguments other than preset change single parameters.
+
+    >>> import cmdpkit as ck
+    >>> from cmdpkit.learners import Spec
+    >>> from cmdpkit.simulate.random import stream
+    >>> from cmdpkit.simulate.steps import Walk
+    >>> cmdp = ck.load("machine-two")
+    >>> learner = CMDPPSRL(Spec.of(cmdp, K=1000))
+    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
+    >>> learner.recommend().shape
+    (1, 2, 2)
+    """
+
+    title = "CMDP-PSRL: plans in a model drawn from the posterior, for averages and discounted totals."
+    guarantee = "Bayesian regret and violation of order T_mix S sqrt(A T) for ergodic models with slack"
+    paper = "arXiv 2106.06680"
+    presets = {"practical": PosteriorParams(), "theory": PosteriorParams(few=2**62)}
+    params: PosteriorParams
+
+    def decide(self, rng: Stream) -> None:
+        """Draw a model and plan in it, until the visits of a pair have doubled."""
+        self.begin_epoch()
+        drawn = drawn_model(self.counts, self.spec, rng, few=self.params.few, prior=self.params.prior)
+        self.pi[...] = self.plan(drawn, self.spec.rho)
+        self.wait(self.spec.K)
