@@ -19,7 +19,7 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners import load as learner_of
 from cmdpkit.simulate.random import stream
 
-K, SEEDS = 5_000, (1, 2)
+K, SEEDS = 5_000, (1,)
 WAYS = {"per step, doubling": (False, "doubling"), "as it is now": (True, "need")}
 
 

@@ -9,8 +9,8 @@ those of the comparison table, for the same number of episodes. The score of a s
     strong regret + strong violation + what the policy handed over lacks, in value and at its worst bound,
 
 each per episode and in percent of what lies between the smallest and the largest total that any policy reaches. The
-setting with the smallest score is chosen. If an algorithm that promises never to be unsafe had an unsafe episode, that
-setting is out, and so are all others with the same c, the number that scales its pessimism.
+setting with the smallest score is chosen. Algorithms that promise never to be unsafe are given the second smallest c,
+which scales their pessimism, of those without an unsafe episode: ten runs without one prove little.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SETTINGS: dict[str, list[Setting]] = {
     "opt-pess-primal-dual": grid(c=(1e-7, 1e-6, 1e-5), eta=(0.1, 0.3, 1.0, 3.0)),
     "opt-pess-lp": grid(c=(1e-6, 3e-6, 1e-5, 1e-4), bonus=(0.01, 0.1, 1.0)),
     "dope": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
-    "opsrl": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
+    "opsrl": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(1.0, 3.0, 10.0)),  # a smaller one stops it from exploring
     "reload": grid(c=(1e-8, 1e-7, 1e-6), step=(0.1, 0.3, 1.0, 3.0)),
     "triple-q": grid(eta=(0.3, 1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
     "dual-q": grid(explore=(0.01, 0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
@@ -126,9 +126,12 @@ def judged(record: RunRecord, cmdp: CMDP, ranges: list[float]) -> tuple[float, f
 
 
 def choice(algo: str, tried: list[Tried]) -> Tried:
-    """The setting with the smallest score, among those that were never unsafe if the algorithm promises that."""
-    bold = {x.setting["c"] for x in tried if algo in SAFE and x.unsafe}
-    possible = [x for x in tried if x.setting.get("c") not in bold]
+    """The setting with the smallest score; of a safe algorithm, with a c a step above the boldest that stayed safe."""
+    possible = tried
+    if algo in SAFE:
+        unsafe = max((x.setting["c"] for x in tried if x.unsafe), default=0.0)
+        _, careful, *_ = sorted({x.setting["c"] for x in tried if x.setting["c"] > unsafe})
+        possible = [x for x in tried if x.setting["c"] == careful]
     return min(possible, key=lambda x: x.score)
 
 

@@ -175,7 +175,7 @@ def table(groups: Iterable[Group], cmdp: CMDP) -> list[str]:
         x = Figures.of(group)
         figures = {key: estimate(getattr(x, key)) for key in (*TOTALS, "gap")}
         figures["unsafe"] = estimate(100 * x.unsafe)
-        within, micro = Share(x.within, len(group.seeds)), 1e6 * x.seconds
+        within, micro = Share(x.within, len(x.gap)), 1e6 * x.seconds
         lines.append(
             Line(
                 group.run.algo,
@@ -214,7 +214,7 @@ def summary(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
         found = [Figures.of(group, *ranges[group.run.env]) for group in mine]
         figures = {key: 100 * median(getattr(x, key).mean() for x in found) for key in (*TOTALS, "unsafe", "gap")}
         figures |= {key: figures[key] / K for key in TOTALS}
-        within = Share(sum(x.within for x in found), sum(len(group.seeds) for group in mine))
+        within = Share(sum(x.within for x in found), sum(len(x.gap) for x in found))
         lines.append(Line(algo, K, figures, within, 1e6 * median(x.seconds for x in found), None))
     return as_table(lines, rounded(2), unit=", %")
 
@@ -228,7 +228,7 @@ class Waking(NamedTuple):
 
 
 def waking(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
-    """From which k / (H S A) on the rest of the longest run loses at most AWAKE per episode, over all problems."""
+    """From which k / (H S A) on the longest run loses at most AWAKE per episode, over all problems."""
     longest: dict[tuple[str, str], Group] = {}
     for group in sorted(groups, key=lambda group: group.run.episodes):
         longest[group.run.algo, group.run.env] = group
@@ -254,15 +254,15 @@ def waking(groups: Iterable[Group], models: dict[str, CMDP]) -> list[str]:
 
 
 def woken(group: Group, cmdp: CMDP) -> float | None:
-    """The first checkpoint from which on strong regret and violation together are at most AWAKE per episode."""
+    """The first episode k from which on strong regret and violation stay at most AWAKE, averaged from j / 2 to j."""
     reward, *utilities = (total_range(cmdp, x) for x in (cmdp.r, *cmdp.g))
     regret = curve(group, "strong_regret")
     violation = np.max([curve(group, "strong_violation", n).mean / x for n, x in enumerate(utilities)], axis=0)
-    lost, k = regret.mean / reward + violation, regret.episode
-    rest = (lost[-1] - lost[:-1]) / (k[-1] - k[:-1])
-    awake = np.flatnonzero(rest > AWAKE)
-    first = int(awake[-1]) + 1 if len(awake) else 0
-    return float(k[first]) if first < len(rest) else None
+    k, lost = np.append(0.0, regret.episode), np.append(0.0, regret.mean / reward + violation)
+    rate = (lost[1:] - np.interp(k[1:] / 2, k, lost)) / (k[1:] / 2)
+    asleep = np.flatnonzero(rate > AWAKE)
+    first = int(asleep[-1]) + 1 if len(asleep) else 0
+    return float(k[1 + first]) if first < len(rate) else None
 
 
 def safety(groups: Iterable[Group]) -> list[str]:
@@ -324,14 +324,16 @@ def growth(groups: Iterable[Group]) -> list[str]:
         guarantee = facts(algo).guarantee
         order = re.search(r"order (.+?)(?:,|;| and | as |[.]?$)", guarantee)
         kind = "strong" if guarantee.startswith("strong") else "weak"
-        longest = max(group.run.episodes for group in mine)
-        found = {
-            preset: exponents([g for g in mine if g.run.preset == preset and g.run.episodes == longest], kind)
-            for preset in PRESETS
-        }
+        found = {preset: exponents(longest([g for g in mine if g.run.preset == preset]), kind) for preset in PRESETS}
         published = f"{kind}, {order[1]}" if order else "nothing about regret"
         rows.append(Growth(algo, published, EXPONENTS.get(algo, "0.5"), found))
     return Table("", tuple(columns), tuple(rows)).to_markdown().splitlines()
+
+
+def longest(groups: Sequence[Group]) -> list[Group]:
+    """Those with the largest number of episodes."""
+    most = max((group.run.episodes for group in groups), default=0)
+    return [group for group in groups if group.run.episodes == most]
 
 
 def exponents(groups: Sequence[Group], kind: str) -> str:

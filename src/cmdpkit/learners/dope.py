@@ -16,13 +16,13 @@ Departures: does not plan before every episode, as the paper does, but when a co
 gives K0 up to logarithms; rewards and utilities are unknown, their radius has the weights 3 H / slack_b and 1; the
 start distribution is unknown, has its own box and raises the thresholds by its own term; `bonus` multiplies what the
 reward is raised by, so that optimism and pessimism can be scaled apart.
-"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-4 and bonus = 0.1, the best of 12 pairs that
-stayed safe, by the common rule of choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-3 and bonus = 0.1 by the common rule of
+choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations
 
-from cmdpkit.learners._model_based.doubly_planner import DoublyPlanner
+from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
 
 
 class DOPE(DoublyPlanner):
@@ -44,6 +44,7 @@ class DOPE(DoublyPlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) S sqrt(A K)"
     )
     paper = "arXiv 2112.00885"
+    presets = {"practical": Doubly(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": Doubly()}
 
     def reward_bonus(self) -> tuple[float, float]:
         """Weights of the bonus for unknown signals and for unknown transitions."""

@@ -14,13 +14,13 @@ Departures: those of DOPE. The objective is inferred from the published code, wi
 theory assumes that rewards are known. Here they are not, so the reward gets the bonus (3 H / slack_b) beta_l, as in
 DOPE: without it, an action that the baseline never takes has estimated reward 0 and a pessimistic utility. It is then
 never tried, and the regret grows linearly for ever.
-"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-4 and bonus = 0.1, the best of 12 pairs that
-stayed safe, by the common rule of choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-3 and bonus = 1 by the common rule of
+choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations
 
-from cmdpkit.learners._model_based.doubly_planner import DoublyPlanner
+from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
 
 
 class OPSRL(DoublyPlanner):
@@ -43,6 +43,7 @@ class OPSRL(DoublyPlanner):
         "published, though later versions prove theirs with a bonus on the reward"
     )
     paper = "arXiv 2112.00885"
+    presets = {"practical": Doubly(replan="need", c=1e-3, warm_up=0.0), "theory": Doubly()}
 
     def reward_bonus(self) -> tuple[float, float]:
         """Weights of the bonus for unknown signals and for unknown transitions: the kernel is covered by the box."""

@@ -14,8 +14,8 @@ Departures: does not plan before every episode, as the paper does, but when a co
 "practical" (`cmdpkit.learners._planning.cadence`); N constraints, with the least of the baseline's margins; the last
 step has no transition, so 1 takes the place of 1 + H S there; the start distribution is unknown and raises the
 thresholds by its own term H S b; `bonus` multiplies a_r, so that optimism and pessimism can be scaled apart.
-"practical": c = 1e-5 and bonus = 0.1, the best of 12 pairs that stayed safe, by the common rule of choice
-(docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+"practical": c = 1e-4 and bonus = 0.1 by the common rule of choice (docs/algorithms/model-based.md).
+Nothing promises that it is safe elsewhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OptPessLP(SafePlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) sqrt(S^3 A K)"
     )
     paper = "arXiv 2106.02684"
-    presets = {"practical": OptPessLPParams(replan="need", c=1e-5, bonus=0.1), "theory": OptPessLPParams()}
+    presets = {"practical": OptPessLPParams(replan="need", c=1e-4, bonus=0.1), "theory": OptPessLPParams()}
 
     params: OptPessLPParams
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from cmdpkit.learners._model_based.settings import Radii
 from cmdpkit.learners._planning.belief import Belief
 from cmdpkit.learners._planning.confidence import mean_log, mean_radius, start_bonus, total_radius
 from cmdpkit.learners._planning.extended import plan
-from cmdpkit.learners.params import Preset
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,6 @@ class DoublyPlanner(SafePlanner):
     """Plans in a box of kernels with utilities lowered by H sum beta_p; the algorithm says what the reward gains."""
 
     params: Doubly
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "practical": Doubly(replan="need", c=1e-4, bonus=0.1, warm_up=0.0),
-        "theory": Doubly(),
-    }
     boxed = True
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
