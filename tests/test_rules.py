@@ -129,6 +129,22 @@ def test_a_csv_of_states_and_actions_is_enough(tmp_path):
         ck.read_policy(path)
 
 
+def test_a_policy_whose_names_stand_in_another_order_is_put_in_order():
+    """Every state and action has the probability that it had by name, also where the policy draws."""
+    rng = np.random.default_rng(3)
+    names = ("sell", "wait", "order")
+    shop = ck.CMDP(np.full((3, 3, 3), 1 / 3), np.zeros((3, 3)), horizon=3, states=STATES, action_names=names)
+    pi = rng.dirichlet(np.ones(3), size=(3, 3))
+    pi[0, 1], pi[2, 0] = [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
+    s, a = [2, 0, 1], [1, 2, 0]
+    moved = ck.Policy(pi[:, s][:, :, a], [STATES[i] for i in s], [names[i] for i in a])
+    found = ck.Policy.of(shop, moved)
+    assert found.states == shop.states and found.action_names == shop.action_names
+    assert found.pi.tolist() == pi.tolist()
+    with pytest.raises(ck.CmdpkitError, match=r"is called .*; both must have the same names in the same order"):
+        ck.evaluate(shop, moved)
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

@@ -86,6 +86,15 @@ def of_steps(tables: Iterable[FloatArray]) -> Decisions:
     return Decisions(frozen(choice), frozen(first.astype(np.int64)), frozen(s), frozen(p))
 
 
+def renumbered(decisions: Decisions, states: IntArray, actions: IntArray) -> Decisions:
+    """The same decisions if state s is called states[s] and action a is called actions[a] from now on."""
+    choice, p = np.empty_like(decisions.choice), np.empty_like(decisions.p)
+    choice[:, states] = actions[decisions.choice]
+    p[:, actions] = decisions.p
+    h = np.repeat(np.arange(len(choice)), np.diff(decisions.first))
+    return of_rows(choice, np.stack((h, states[decisions.s]), axis=1), p)
+
+
 def index_type(A: int) -> type[np.int16] | type[np.int32]:
     """The smallest type that the index of one of A actions fits in."""
     return np.int32 if A > 1 << 15 else np.int16

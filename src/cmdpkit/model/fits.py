@@ -9,8 +9,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import forbidden
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.decisions import Decisions, forbidden, renumbered
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
 if TYPE_CHECKING:
@@ -23,7 +23,29 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
         return  # a wrong size is reported by the shape
     for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
         if mine != theirs and str(mine) != str(theirs):  # files hold the text of a name
-            raise CmdpkitError(f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}")
+            raise CmdpkitError(
+                f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}; both must have the same names in "
+                "the same order: Policy.of(cmdp, policy) puts them in order if they are the same, and otherwise give a "
+                "policy that was made for this model"
+            )
+
+
+def in_order(cmdp: CMDP, policy: Policy) -> Decisions:
+    """A policy's decisions with states and actions in the model's order, where both have the same names."""
+    places = [_places(policy.states, cmdp.states), _places(policy.action_names, cmdp.action_names)]
+    if all((place == np.arange(len(place))).all() for place in places):
+        return policy.decisions
+    return renumbered(policy.decisions, *places)
+
+
+def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray:
+    """Where the model has each of a policy's names; as they stand, if the names are others."""
+    as_they_stand = np.arange(len(own))
+    if own is model or own == model or isinstance(own, range) or len(own) != len(model):
+        return as_they_stand
+    there = {str(name): i for i, name in enumerate(model)}
+    found = np.array([there.get(str(name), -1) for name in own])
+    return found if (np.sort(found) == as_they_stand).all() else as_they_stand
 
 
 def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
@@ -35,7 +57,9 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
         raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
     if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
         sizes = (cmdp.steps, cmdp.S, cmdp.A)
-        raise CmdpkitError(f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}")
+        raise CmdpkitError(
+            f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this model"
+        )
     if not isinstance(policy, np.ndarray):
         _check_names("state", policy.states, cmdp.states)
         _check_names("action", policy.action_names, cmdp.action_names)
@@ -52,5 +76,5 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
         p = policy[h, s, a] if isinstance(policy, np.ndarray) else policy.row(h, s)[a]
         raise CmdpkitError(
             f"the policy gives action {cmdp.action_names[a]!r} probability {p}{at} in state {cmdp.states[s]!r}, where "
-            "it does not exist"
+            "it does not exist; give another action there"
         )

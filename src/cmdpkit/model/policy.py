@@ -20,6 +20,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, all_rows, draw, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits as check_fits
+from cmdpkit.model.fits import in_order
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -112,7 +113,7 @@ class Policy(Shown):
         rule : probabilities [H, S, A] or [S, A]; indices of actions [S] or [H, S], from 0; names of actions in an array
             of one of these two shapes; a mapping {state: action}; a function of the state, or of the state and ``h``
             (or ``step``, ``t``, ``time``), which is the step, counted from 0; the path of a file, see `read_policy`; or
-            a policy. In mappings and functions an action is its name, or {action: probability}.
+            a policy, whose states and actions may stand in another order. In mappings and functions an action is its name, or {action: probability}.
 
         What does not depend on the step holds at every step. Where a state has only one action, a mapping may leave it
         out, and a function is not asked.
@@ -132,8 +133,11 @@ class Policy(Shown):
         if isinstance(rule, Policy):
             repeats = rule.is_stationary and not cmdp.criterion.stationary
             policy = rule.repeated(cmdp.H) if repeats else rule
-            check_fits(cmdp, policy)
-            return policy._with(states=cmdp.states, action_names=cmdp.action_names)
+            ordered = in_order(cmdp, policy)
+            if ordered is policy.decisions:
+                check_fits(cmdp, policy)
+                return policy._with(states=cmdp.states, action_names=cmdp.action_names)
+            return cls.fitting(cmdp, ordered, policy.shape[0])
         from cmdpkit.model.rules import decisions_of
 
         return cls.fitting(cmdp, *decisions_of(cmdp, rule))
