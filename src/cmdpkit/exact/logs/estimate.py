@@ -19,7 +19,7 @@ from cmdpkit.model.transitions import IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class OffPolicyEvaluation:
     """The totals that a policy would have had, as far as the log can tell."""
 
     confidence: float
@@ -69,7 +69,7 @@ class Estimate:
         """What was never tried, and where the best policy of the plug-in model rests on few visits."""
         return coverage(self.log, self.T, self.cmdp)
 
-    def evaluate(self, policy: Policy, confidence: float = 0.95) -> Evaluation:
+    def evaluate(self, policy: Policy, confidence: float = 0.95) -> OffPolicyEvaluation:
         """The totals that a policy would have had, each with an interval of this confidence.
 
         The policy may be any that was fixed without looking at this log, also one that the log never followed.
@@ -78,7 +78,7 @@ class Estimate:
         check_fits(self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool)), policy)
         totals, unknown = Fitted(self.log, self.T).totals(policy.pi)
         ranges = [range_of(x, confidence) for x in totals]
-        return Evaluation(confidence, ranges[0], tuple(ranges[1:]), unknown)
+        return OffPolicyEvaluation(confidence, ranges[0], tuple(ranges[1:]), unknown)
 
     def solve(self, confidence: float = 0.95) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
