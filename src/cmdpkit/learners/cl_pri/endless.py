@@ -15,6 +15,7 @@ Symbols: t `steps`, T `spec.K`, rho `spec.rho` (per step, unit scale), w the uti
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -121,7 +122,7 @@ class Endless(Player, ClosedLoopPRI):
         t, left = self.steps, max(self.spec.K - self.steps, 1)
         wins = float(self._margin().max(initial=0.0)) / (REPAY_BLOCKS * self._block)
         repays = REPAY_HASTE * max(0.0, float(self._short().max(initial=0.0))) / left
-        return max(self.params.steering / np.sqrt(t + 1.0), wins, repays)
+        return max(self.params.steering / math.sqrt(t + 1), wins, repays)
 
     def _combination(self) -> int:
         """Which policy of the plan to play: bit n is set where bound n is tightened."""
