@@ -178,7 +178,7 @@ def test_episodes_and_stop_exclude_each_other_and_certified_needs_a_bound():
         ck.learn(free, "cl-pri", stop="certified")
 
 
-@pytest.mark.parametrize("algo", [name for name in learners.names() if not learners.load(name).anytime])
+@pytest.mark.parametrize("algo", [name for name in learners.names_for("horizon") if not learners.load(name).anytime])
 def test_an_algorithm_that_must_know_the_length_refuses_by_name(algo):
     with pytest.raises(ck.CmdpkitError, match=f"^{algo} must know the number of episodes in advance.*episodes="):
         ck.learn("paper/synthetic", algo, stop=10)

@@ -53,7 +53,7 @@ def test_a_bound_that_the_optimum_meets_is_never_called_impossible():
     assert not any("impossible" in note for note in run.notes)
 
 
-@pytest.mark.parametrize("algo", learners.names())
+@pytest.mark.parametrize("algo", learners.names_for("horizon"))
 def test_no_learner_speaks_in_unit_scale_or_calls_a_possible_bound_impossible(algo):
     for env in ("paper/synthetic:rho=2.08", "paper/grid"):
         notes = learn(env, algo, episodes=300).notes

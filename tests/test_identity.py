@@ -42,6 +42,7 @@ CHANGES = {
     "code": "d",
     "readings": (7,),
     "anytime": True,
+    "unit": "step",
 }
 
 

@@ -51,7 +51,7 @@ class CMDPPSRL(Player):
     >>> learner = CMDPPSRL(Spec.of(cmdp, K=1000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
     >>> learner.recommend().shape
-    (1, 2, 2)
+    (1, 2, 3)
     """
 
     title = "CMDP-PSRL: plans in a model drawn from the posterior, for averages and discounted totals."
