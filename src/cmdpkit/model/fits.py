@@ -24,9 +24,9 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
     for i, (mine, theirs) in enumerate(zip(own, model, strict=True)):
         if mine != theirs and str(mine) != str(theirs):  # files hold the text of a name
             raise CmdpkitError(
-                f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}; both must have the same names in "
-                "the same order: Policy.of(cmdp, policy) puts them in order if they are the same, and otherwise give a "
-                "policy that was made for this model"
+                f"the policy's {what} {i + 1} is called {mine!r}, the model's {theirs!r}; both must have the same "
+                "names in the same order: Policy.of(cmdp, policy) puts them in order if they are the same, and "
+                "otherwise give a policy that was made for this model"
             )
 
 
@@ -58,7 +58,8 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
         sizes = (cmdp.steps, cmdp.S, cmdp.A)
         raise CmdpkitError(
-            f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this model"
+            f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this "
+            "model"
         )
     if not isinstance(policy, np.ndarray):
         _check_names("state", policy.states, cmdp.states)
