@@ -70,6 +70,14 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyCompar
     >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
     (0.0, (True,), 0.5)
     """
+    if not isinstance(policies, Mapping):
+        raise CmdpkitError(f"policies is a {type(policies).__name__}, expected a mapping: {{'my rule': policy}}")
+    for name, policy in policies.items():
+        if not isinstance(policy, Policy):
+            raise CmdpkitError(
+                f"policies[{quoted(name)}] is a {type(policy).__name__}, expected a Policy; Policy.of(cmdp, rule) "
+                "makes one"
+            )
     found = solve_fully(cmdp)
     judged, differences = [], []
     for name, policy in policies.items():

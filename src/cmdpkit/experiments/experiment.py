@@ -74,7 +74,7 @@ def _numbered(value: Any) -> Any:
     value = _whole(value)
     if is_int(value):
         if value < 1:
-            raise CmdpkitError("expected at least 1 seed")
+            raise CmdpkitError(f"{value} seeds are asked for, expected at least 1 seed")
         return list(range(value))
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
         return value

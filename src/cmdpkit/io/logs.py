@@ -149,7 +149,10 @@ def _check_order(
     here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
     for i, j in zip(here[step[there] != step[here] + 1], there[step[there] != step[here] + 1], strict=True):
         what = "has a step twice" if step[i] == step[j] else "leaves out steps"
-        mistakes.add(f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}")
+        mistakes.add(
+            f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}: {step[j] - step[i]} after the row "
+            "before, expected 1; correct the steps, or leave their column out if the rows are in order"
+        )
     if judged.horizon is not None and step.max() >= judged.horizon:
         i = int(step.argmax())
         mistakes.add(
@@ -175,7 +178,7 @@ def _next_states(
             if nexts[i] is not None and nexts[i] != after:
                 mistakes.add(
                     f"{table.place(i)}: next_state is {quoted(nexts[i])}, but the next row of this episode is in state "
-                    f"{quoted(after)}"
+                    f"{quoted(after)}; correct one of them, or leave next_state empty where a row follows"
                 )
             nexts[i] = after
         elif nexts[i] is None:

@@ -154,7 +154,10 @@ def read_constraints(
             raise CmdpkitError(f"two constraints are called {quoted(c.name)}")
         seen.add(c.name)
         if signal is None or callable(signal):
-            raise CmdpkitError(f"constraint {quoted(c.name)} needs a signal array (S, A) or (H, S, A)")
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} needs a signal array (S, A) or (H, S, A); give it as the third argument, "
+                f"{c.sense}({c.name!r}, {c.bound:g}, signal)"
+            )
     signals = [table(f"signal of {quoted(c.name)}", x) for c, x in zip(made, g, strict=True)]
     for c, x in zip(made, signals, strict=True):
         if x.shape[-2:] != shape[-2:]:

@@ -56,7 +56,10 @@ def criterion_of(horizon: Any, discount: Any, criterion: Any, lengths: Mapping[s
     given = {"horizon": horizon, "discount": discount, "criterion": criterion}
     named = [f"{key} = {quoted(x)}" for key, x in given.items() if x is not None]
     if len(named) > 1:
-        raise CmdpkitError(f"{' and '.join(named)} are given, expected exactly one of horizon, discount and criterion")
+        raise CmdpkitError(
+            f"{' and '.join(named)} are given, expected exactly one of horizon, discount and criterion; leave the "
+            "others out"
+        )
     if discount is not None:
         judged = Criterion("discounted", None, checked_discount(discount))
     elif criterion is not None:

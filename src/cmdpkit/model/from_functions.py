@@ -176,7 +176,10 @@ class _Exploration:
                 if self.listed is not None:
                     x = next(x for x in row if x not in self.index)
                     where = f"step({quoted(s)}, {quoted(a)})"
-                    raise CmdpkitError(f"{where} leads to {quoted(x)}, which is not among the states")
+                    raise CmdpkitError(
+                        f"{where} leads to {quoted(x)}, which is not among the states; list it in states, or leave "
+                        "states out to have them found"
+                    )
                 found = [self._number(x) if n is None else n for x, n in zip(row, found, strict=True)]
             self.nexts.extend(found)  # type: ignore[arg-type]
 
@@ -251,7 +254,10 @@ def _number(f: Function, value: Any, *place: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
     if not math.isfinite(number) and not (f.what == "reward" and number == -math.inf):  # -inf means "not allowed"
-        raise CmdpkitError(f"{where} is {number}, expected a finite number")
+        raise CmdpkitError(
+            f"{where} is {number}, expected a finite number; what is not allowed is left out of the actions of its "
+            "state"
+        )
     return number
 
 

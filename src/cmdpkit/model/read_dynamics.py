@@ -26,12 +26,18 @@ def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
     else:
         dense = numbers("P", P)
         if dense.ndim not in (3, 4):
-            raise CmdpkitError(f"P has shape {dense.shape}, expected (S, A, S) or (H, S, A, S)")
+            raise CmdpkitError(
+                f"P has shape {dense.shape}, expected (S, A, S) or (H, S, A, S); give P[s, a] as the probabilities of "
+                "the next states"
+            )
         _check_order(dense, S, A)
         kernel = Kernel.from_dense(dense[None] if dense.ndim == 3 else dense)
         tolerance = tolerance_of(np.asarray(P).dtype)
     if (kernel.S, kernel.A) != (S, A):
-        raise CmdpkitError(f"P is for {kernel.S} states and {kernel.A} actions, r for {S} and {A}")
+        raise CmdpkitError(
+            f"P is for {kernel.S} states and {kernel.A} actions, r for {S} and {A}; expected P (S, A, S) and r (S, A): "
+            "if the axes of r are exchanged, pass np.swapaxes(r, -2, -1)"
+        )
     return kernel, tolerance
 
 

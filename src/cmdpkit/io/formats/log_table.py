@@ -67,7 +67,10 @@ class LogTable:
         for i, value in enumerate(column):
             number = self._number(value)
             if number is None:
-                mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number")
+                mistakes.add(
+                    f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number; correct it, or leave its "
+                    "episode out"
+                )
             found.append(0.0 if number is None else number)
         return found
 
@@ -178,7 +181,7 @@ def _asked_for(table: LogTable, renamed: Mapping[str, str], needed: Sequence[str
             hint = f"; columns={{{name!r}: ...}} says which column it is"
             raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
     if not len(next(iter(chosen.values()))):
-        raise CmdpkitError(f"{table.where} has no rows")
+        raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")
     return LogTable(table.where, chosen, table.place, table.text, table.decimal_comma)
 
 

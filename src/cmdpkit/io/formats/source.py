@@ -126,7 +126,9 @@ class Fields:
         value = self.table[key]
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
-        self.fail(f"{quoted(key)} is {quoted(value)}, expected a finite number", key)
+        grouped = isinstance(value, str) and "." in value and "," in value
+        hint = ", without separators between thousands" if grouped else ""
+        self.fail(f"{quoted(key)} is {quoted(value)}, expected a finite number{hint}", key)
 
     def reward(self) -> float:
         """The finite number under "reward", or -inf, by which people mean that the action is not allowed."""

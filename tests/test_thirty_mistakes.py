@@ -1,0 +1,109 @@
+"""Thirty mistakes that users make: each message names the place, the value, the rule and the next step.
+
+Where the rule says what to give ("at least 1"), it is the next step as well.
+"""
+# ruff: noqa: E501 - a table of cases reads best with a case per line
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import cmdpkit as ck
+
+pytestmark = pytest.mark.compiled
+
+P = np.array([[[0.9, 0.1], [0.5, 0.5]], [[0.0, 1.0], [1.0, 0.0]]])
+HEAT = np.array([[0.0, 1.0], [0.0, 0.0]])
+NAMES = {"states": ["cold", "hot"], "action_names": ["run", "cool"]}
+COLUMNS = ["episode", "step", "state", "action", "reward", "cost", "next_state"]
+ROWS = [(1, 1, "a", "go", 1.0, 0.5, "b"), (1, 2, "b", "go", 1.0, 0.5, "a"), (2, 1, "a", "stay", 0.0, 0.0, "a")]
+
+
+def model(**changes):
+    heat = [ck.at_most("heat", 2.0, HEAT)]
+    return ck.CMDP(**{"P": P, "r": [[1.0, 3.0], [2.0, 0.0]], "horizon": 10, "constraints": heat, **NAMES, **changes})
+
+
+def made(**changes):
+    given = {"start": 0, "horizon": 5, "actions": ["serve", "rest"], "step": lambda s, a: {min(s + 1, 3): 1.0}}
+    return ck.CMDP.from_function(**{**given, "reward": lambda s, a: 1.0, **changes})
+
+
+def log(rows=ROWS, columns=COLUMNS, **changes):
+    return ck.from_log(rows, **{"columns": columns, "horizon": 2, "constraints": [ck.at_most("cost", 1.0)], **changes})
+
+
+def csv(line, separator=","):
+    head = '# horizon = 5\n# start = "on"\n'
+    columns = separator.join(["state", "action", "next_state", "probability", "reward"])
+    Path("model.csv").write_text(f"{head}{columns}\n{line}\n", encoding="utf-8")
+    return ck.read_model("model.csv")
+
+
+def experiment(text):
+    Path("try.toml").write_text(text, encoding="utf-8")
+    return ck.Experiment.load("try.toml")
+
+
+def over_a_file():
+    Path("plan.json").write_text("mine", encoding="utf-8")
+    ck.write_policy(ck.Policy.uniform(MODEL), "plan.json")
+
+
+MODEL = model()
+EXPERIMENT = 'episodes = 5\nseeds = 1\nenvironments = ["paper/synthetic"]\nalgorithms = ["triple-q"]\n'
+FROZEN = {"episodes": 3, "constraints": [ck.at_most("falls", 0.5)]}
+
+MISTAKES = {
+    "P with an axis too few": (lambda: model(P=P[0]), ["P has shape", "(2, 2)", "expected (S, A, S)", "give P[s, a]"]),
+    "r transposed": (lambda: ck.CMDP(np.full((2, 3, 2), 0.5), np.zeros((3, 2)), horizon=5), ["r for 3 and 2", "expected P (S, A, S) and r (S, A)", "np.swapaxes(r"]),
+    "P in the order of older toolboxes": (lambda: ck.CMDP(np.full((3, 2, 2), 0.5), np.zeros((2, 3)), horizon=5), ["P has shape (3, 2, 2)", "expected (S, A, S)", "np.swapaxes(P"]),
+    "probabilities that do not sum to 1": (lambda: model(P=P * 0.97), ["state 'cold', action 'run'", "sums to 0.97", "expected 1", "renormalise=True"]),
+    "probabilities in percent": (lambda: made(step=lambda s, a: {0: 70, 1: 30}), ["step(0, 'serve')", "sum to 100", "expected 1", "{next state: probability}"]),
+    "a misspelt state": (lambda: model(mu="clod"), ["unknown state", "'clod'", "did you mean 'cold'"]),
+    "a constraint without a signal": (lambda: model(constraints=[ck.at_most("heat", 2.0)]), ["constraint 'heat'", "needs a signal array (S, A)", "at_most('heat', 2, signal)"]),
+    "a bound in another unit": (lambda: ck.solve(model(constraints=[ck.at_least("heat", 2000.0, HEAT)])), ["heat ≥ 2000", "cannot be met", "the best any policy reaches is 6.88867"]),
+    "horizon and discount together": (lambda: model(discount=0.9), ["horizon = 10 and discount = 0.9", "expected exactly one", "leave the others out"]),
+    "a discount in percent": (lambda: model(horizon=None, discount=95), ["discount is 95", "above 0 and below 1", "criterion='average'"]),
+    "a rule with an unknown action": (lambda: ck.Policy.of(MODEL, lambda s: "colo"), ["rule('cold')", "'colo'", "expected the name of an action", "did you mean 'cool'"]),
+    "a rule that leaves a state out": (lambda: ck.Policy.of(MODEL, {"cold": "run"}), ["the rule has no action", "'hot'", "name one for every state"]),
+    "a step out of the listed states": (lambda: made(states=[0, 1], step=lambda s, a: {s + 1: 1.0}), ["step(1, 'serve')", "leads to 2", "not among the states", "list it in states"]),
+    "a reward that is not a number": (lambda: made(reward=lambda s, a: float("nan")), ["reward(0, 'serve')", "is nan", "expected a finite number", "left out of the actions"]),
+    "a reward with an unknown parameter": (lambda: made(reward=lambda s, a, z: 1.0), ["reward takes (s, a, z)", "z could be anything", "expected (state, action)", "s_next"]),
+    "a log with a missing column": (lambda: log([x[:4] + x[5:] for x in ROWS], [c for c in COLUMNS if c != "reward"]), ["the log has no column 'reward'", "known are episode", "columns={'reward': ...}"]),
+    "a log with text for a number": (lambda: log([(1, 1, "a", "go", "n/a", 0.5, "b")]), ["row 1: reward", "'n/a'", "expected a number", "correct"]),
+    "a log without the constraint's column": (lambda: log(constraints=[ck.at_most("coast", 1.0)]), ["no column 'coast'", "did you mean 'cost'", "columns={'coast': ...}"]),
+    "a log that jumps over a step": (lambda: log([ROWS[0], (1, 3, "b", "go", 1.0, 0.5, "a")], horizon=3), ["row 2: episode 1", "2 after the row before", "expected 1", "correct the steps"]),
+    "a log whose states do not follow": (lambda: log([(1, 1, "a", "go", 1.0, 0.5, "a"), *ROWS[1:]]), ["row 1: next_state is 'a'", "next row of this episode is in state 'b'", "correct one of them"]),
+    "confidence in percent": (lambda: log().solve(confidence=95), ["confidence is 95", "expected a number from 0.5", "such as 0.95"]),
+    "the policy of another model": (lambda: ck.evaluate(MODEL, ck.Policy.uniform(ck.load("paper/synthetic"))), ["the policy has shape (3, 3, 3)", "(H, S, A) = (10, 2, 2)", "made for this model"]),
+    "a stationary policy for a horizon": (lambda: ck.evaluate(MODEL, ck.Policy.stationary([[1.0, 0.0], [0.0, 1.0]])), ["the policy is stationary", "H=10", "one for every step", "policy.repeated(H)"]),
+    "policies to compare without names": (lambda: ck.compare_policies(MODEL, [ck.Policy.uniform(MODEL)]), ["policies is a list", "expected a mapping", "{'my rule': policy}"]),
+    "a bare function to compare": (lambda: ck.compare_policies(MODEL, {"mine": lambda s: "run"}), ["policies['mine']", "is a function", "expected a Policy", "Policy.of(cmdp, rule)"]),
+    "a percentage without its sign": (lambda: csv("on,run,on,100,1"), ["model.csv:4", "sum to 100", "expected 1 within", "renormalise=True"]),
+    "thousands separators": (lambda: csv("on;run;on;1;1.000,5", ";"), ["model.csv:4", "'reward' is '1.000,5'", "expected a finite number", "without separators between thousands"]),
+    "a file that exists": (over_a_file, ["plan.json", "exists already", "overwrite=True"]),
+    "an unknown environment": (lambda: ck.load("paper/gird"), ["'paper/gird'", "no such file and no such environment", "did you mean 'paper/grid'"]),
+    "an unknown algorithm": (lambda: ck.learn("paper/synthetic", "triple_qq", episodes=5), ["unknown algorithm 'triple_qq'", "did you mean 'triple-q'"]),
+    "no episodes": (lambda: ck.simulate_policy(MODEL, ck.Policy.uniform(MODEL), 0), ["episodes is 0", "expected a whole number, at least 1"]),
+    "a negative seed": (lambda: ck.simulate_policy(MODEL, ck.Policy.uniform(MODEL), 5, seed=-1), ["seed is -1", "expected a whole number from 0"]),
+    "an experiment with an unknown key": (lambda: experiment(EXPERIMENT + "episods = 3\n"), ["try.toml:5", "episods: unknown key", "did you mean 'episodes'"]),
+    "a Gymnasium environment without cost": (lambda: ck.learn(gymnasium.make("FrozenLake-v1"), "triple-q", **FROZEN), ["episode 1, step 1", 'info has no "cost"', "for 1 constraints", "cmdpkit.gym.WithCost"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("attempt", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_answered_with_place_value_rule_and_next_step(attempt, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ck.CmdpkitError, ck.RunFailed)) as error:
+        attempt()
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_there_are_thirty_of_them():
+    assert len(MISTAKES) >= 30
