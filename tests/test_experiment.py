@@ -134,7 +134,10 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
         (HEAD + "episodes = 1.5\n" + TAIL, "table.toml:2: episodes is 1.5, expected a valid integer"),
         (HEAD + "episodes = 0\n" + TAIL, "table.toml:2: episodes is 0, expected greater than or equal to 1"),
         (HEAD + 'episodes = "10"\n' + TAIL, "table.toml:2: episodes is '10', expected a valid integer"),
-        (HEAD + "episodes = 5\nseeds = 0\n" + TAIL, "table.toml:3: seeds: expected at least 1 seed"),
+        (
+            HEAD + "episodes = 5\nseeds = 0\n" + TAIL,
+            "table.toml:3: seeds: 0 seeds are asked for, expected at least 1 seed",
+        ),
         (HEAD + "episodes = 5\nseeds = [1, -2]\n" + TAIL, "table.toml:3: seeds[1] is -2, expected greater than"),
         (HEAD + "episodes = 5\nseeds = [1, 1]\n" + TAIL, "triple-q on paper/grid with seed 1 is asked for twice"),
         (HEAD + 'episodes = 5\nnoise = "loud"\n' + TAIL, "table.toml:3: noise is 'loud', expected 'none' or"),
