@@ -118,7 +118,7 @@ def length_of(world: World, episodes: int | None, steps: int | None) -> int | No
     if has_episodes and steps is not None:
         raise CmdpkitError(f"steps is given, but {world.name} has a horizon and is learned in episodes: give episodes=")
     if not has_episodes and episodes is not None:
-        raise CmdpkitError(f"episodes is given, but {world.name} has no horizon and so no episodes: give steps=")
+        raise CmdpkitError(f"{world.name} has no horizon and so no episodes: give steps= (on the command line --steps)")
     length = episodes if has_episodes else steps
     if length is not None and (not is_int(length) or length < 1):
         raise CmdpkitError(

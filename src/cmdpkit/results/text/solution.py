@@ -41,8 +41,12 @@ def _draws(found: Solution) -> RenderableType:
 
 
 def stochastic(decisions: Iterable[Decision]) -> list[str]:
-    """One line per stochastic decision: where it is, and what it draws from."""
-    return [f"  step {d.step}, {titled('state', d.state)}: {odds(d.probabilities)}" for d in decisions]
+    """One line per stochastic decision: where it is, and what it draws from; without a horizon there is no step."""
+    lines = []
+    for d in decisions:
+        step = "" if d.step is None else f"step {d.step}, "
+        lines.append(f"  {step}{titled('state', d.state)}: {odds(d.probabilities)}")
+    return lines
 
 
 def _proof(found: Solution) -> Text:
