@@ -280,7 +280,7 @@ def test_a_small_problem_is_learned(algo, N):
 
 @pytest.mark.parametrize("algo", SAFE)
 def test_safe_algorithms_hand_over_a_safe_policy(algo):
-    """A hundredth of the theory's logarithm: here pessimism exceeds the error of the estimates, with "practical" not."""
+    """A hundredth of the theory's logarithm: here pessimism exceeds the error of the estimates."""
     cmdp, K = two_arms(), 20_000
     learner = make(algo, cmdp, K, c=0.01)
     played(learner, cmdp, K)
