@@ -249,6 +249,7 @@ def test_it_comes_near_the_optimum_of_a_machine_solved_by_hand(name):
 def test_cl_pri_steers_what_is_realised_to_its_bounds(env):
     # Availabilities and the work of the cycle vary by more than 0.2 per step, so 20,000 steps of an optimal policy that
     # is not steered end more than 28 on either side of the bound with a probability of about 1/3 at least.
+    # It need not end within the bound: with this seed machine-two misses it by 3.
     run = ck.learn(env, "cl-pri", steps=20_000, seed=1)
     assert (run.final("realised_violation") <= 10).all() and (run.final("realised_violation") >= -150).all()
 
