@@ -1,7 +1,8 @@
 """CL-PRI: the tables of docs/algorithms/cl-pri.md. Seeds run on threads; figures are exact unless named.
 
-python -m bench cl_pri                    everything, some minutes
-python -c "from bench.cl_pri import synthetic; synthetic()"      one of them: synthetic, grid, random, coverage
+python -m bench cl_pri                    everything with counts, half an hour
+python -c "from bench.cl_pri import synthetic; synthetic(memory='none')"
+                                          one of them, here without counts: synthetic, grid, random, coverage, sizes
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench._suite import problems
 from cmdpkit import CMDP, Policy, Solution, envs, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.meter import Tally
@@ -88,16 +90,19 @@ def report(title: str, runs: list[Outcome], wall: float) -> None:
     print(f"  {wall:.0f} s, {np.mean([x.seconds for x in runs]):.2f} s of processor time per run", flush=True)
 
 
-def synthetic(K: int = 8_000_000, seeds: int = 20) -> None:
-    began = time.perf_counter()
-    runs = plays(envs.build("paper/synthetic"), "cl-pri", K, range(seeds))
-    report(f"paper/synthetic, {K:,} episodes", runs, time.perf_counter() - began)
+def synthetic(K: int = 8_000_000, seeds: int = 20, memory: str = "counts") -> None:
+    """Also the speed: wall-clock time of all seeds on two threads."""
+    _instance("paper/synthetic", K, seeds, memory)
 
 
-def grid(K: int = 10_400_000, seeds: int = 10) -> None:
+def grid(K: int = 10_400_000, seeds: int = 10, memory: str = "counts") -> None:
+    _instance("paper/grid", K, seeds, memory)
+
+
+def _instance(name: str, K: int, seeds: int, memory: str) -> None:
     began = time.perf_counter()
-    runs = plays(envs.build("paper/grid"), "cl-pri", K, range(seeds))
-    report(f"paper/grid, {K:,} episodes", runs, time.perf_counter() - began)
+    runs = plays(envs.build(name), "cl-pri", K, range(seeds), memory=memory)
+    report(f"{name}, {K:,} episodes, memory {memory}", runs, time.perf_counter() - began)
 
 
 def instances(n: int = 30) -> list[dict[str, Any]]:
@@ -121,7 +126,7 @@ def instances(n: int = 30) -> list[dict[str, Any]]:
     return found
 
 
-def random(K: int = 2_000_000, seeds: int = 5, n: int = 30) -> None:
+def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, memory: str = "counts") -> None:
     """Right support, gap, violation and regret on random instances, and the regret of Triple-Q beside it."""
     print(f"random instances, {K:,} episodes, {seeds} seeds; means over seeds, violations the largest of any seed")
     print(
@@ -131,7 +136,8 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30) -> None:
     everything, better = [], 0
     for given in instances(n):
         cmdp = envs.build("random", **given)
-        runs, other = (plays(cmdp, algo, K, range(seeds)) for algo in ("cl-pri", "triple-q"))
+        runs = plays(cmdp, "cl-pri", K, range(seeds), memory=memory)
+        other = plays(cmdp, "triple-q", K, range(seeds))
         regret, theirs = (float(np.mean([x.tally.weak.regret for x in xs])) for xs in (runs, other))
         better += regret < theirs
         everything += runs
@@ -161,12 +167,12 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30) -> None:
     print(f"realised violation <= 0 in {sum(x.tally.realised.violation.max() <= 0 for x in everything)}", flush=True)
 
 
-def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05) -> None:
+def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, memory: str = "counts") -> None:
     """How often all true values of the policy handed over lie in their intervals, and how wide those are."""
     for name, given in (("paper/synthetic", {}), ("random", {"S": 5, "A": 3, "H": 4, "N": 2, "conflict": 0.5})):
         cmdp = envs.build(name, **given)
         with ThreadPoolExecutor(THREADS) as pool:
-            found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta), range(runs)))
+            found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta, memory), range(runs)))
         hits, widths = zip(*found, strict=True)
         print(
             f"{name}, {runs} runs of {K:,} episodes: all {1 + cmdp.N} intervals hold in {np.mean(hits):.1%} at level "
@@ -175,8 +181,8 @@ def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05) -> None:
         )
 
 
-def _covered(cmdp: CMDP, K: int, seed: int, delta: float) -> tuple[bool, float]:
-    learner = load("cl-pri")(Spec.of(cmdp, K), delta=delta)
+def _covered(cmdp: CMDP, K: int, seed: int, delta: float, memory: str) -> tuple[bool, float]:
+    learner = load("cl-pri")(Spec.of(cmdp, K), delta=delta, memory=memory)
     learner.run(Source.of(cmdp), stream(seed), K)
     values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
     scales, totals = (cmdp.reward_scale, *cmdp.utility_scales), (values.v, *values.w * cmdp.signs)
@@ -186,9 +192,24 @@ def _covered(cmdp: CMDP, K: int, seed: int, delta: float) -> tuple[bool, float]:
     return hit, float(np.mean([high - low for low, high in intervals]))
 
 
+def sizes(K: int = 10_000) -> None:
+    """Bytes of a saved learner after K episodes against the tables without counts, on the development suite."""
+    ratios = []
+    for name, cmdp in problems("development", copies=1):
+        held = []
+        for kind in ("counts", "none"):
+            learner = load("cl-pri")(Spec.of(cmdp, K), memory=kind)
+            learner.run(Source.of(cmdp), stream(0), K)
+            held.append(sum(x.nbytes for x in learner.state().values()))
+        ratios.append(held[0] / held[1])
+        print(f"  {name}: {held[0] / 1e3:,.0f} kB with counts, {held[1] / 1e3:,.0f} kB without", flush=True)
+    print(f"counts / tables: median {np.median(ratios):.2f}, largest {max(ratios):.2f}", flush=True)
+
+
 def main() -> None:
     synthetic(K=20_000, seeds=2)  # compile
     synthetic()
     grid()
     random()
     coverage()
+    sizes()

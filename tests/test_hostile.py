@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from bench.solver import queue
 from scipy.optimize import linprog
 
 import cmdpkit as ck
@@ -168,19 +169,6 @@ def test_the_time_of_a_solution_grows_no_faster_than_twice_the_horizon():
     long, solution = cpu_seconds(tied(4000))
     assert long <= 8 * short
     assert len(solution.stochastic_decisions()) == 1 and solution.utilities[0] >= solution.cmdp.rho[0] - 1e-6
-
-
-def queue(H: int, places: int = 63) -> ck.CMDP:
-    """Jobs arrive one at a time, faster service takes more power; on average two may wait."""
-    rates, power = np.array([0.0, 0.3, 0.5, 0.7, 0.9]), np.array([0.0, 0.2, 0.5, 1.1, 2.0])
-    P, cost, waiting = np.zeros((places, 5, places)), np.zeros((places, 5)), np.zeros((places, 5))
-    for s in range(places):
-        arrival, service = 0.4 * (s < places - 1), rates * (s > 0)
-        P[s, :, min(s + 1, places - 1)] += arrival * (1 - service)
-        P[s, :, max(s - 1, 0)] += service * (1 - arrival)
-        P[s, :, s] += arrival * service + (1 - arrival) * (1 - service)
-        cost[s], waiting[s] = power * (s > 0), s
-    return ck.CMDP(P, -cost, constraints=[ck.at_most("backlog", 2.0 * H, waiting)], horizon=H)
 
 
 def test_a_long_queue_is_solved_at_a_vertex():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,19 @@ class Tradeoff:
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
+
+    @classmethod
+    def of(cls, cmdp: CMDP, name: str, met: Sequence[tuple[float, Solution]], unmet: Sequence[float]) -> Tradeoff:
+        """The curve of one constraint's bound from the bounds that can be met, with their optima, and the others."""
+        k = cmdp.constraint_index(name)
+        return cls(
+            name,
+            np.array([bound for bound, _ in met]),
+            np.array([s.value for _, s in met]),
+            np.array([s.shadow_prices[k] for _, s in met]),
+            np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
+            np.array(unmet),
+        )
 
     def plot(self, bound: float | None = None) -> Figure:
         """A matplotlib figure: the value and the price for every bound; ``bound`` is marked."""
@@ -105,11 +119,4 @@ def tradeoff(
             met.append((float(bound), solve_in(pool, moved, "auto", Watch())))
         except Infeasible:
             unmet.append(float(bound))
-    return Tradeoff(
-        name,
-        np.array([bound for bound, _ in met]),
-        np.array([s.value for _, s in met]),
-        np.array([s.shadow_prices[k] for _, s in met]),
-        np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
-        np.array(unmet),
-    )
+    return Tradeoff.of(cmdp, name, met, unmet)

@@ -165,11 +165,4 @@ def stationary_tradeoff(cmdp: CMDP, name: str, n: int, low: float | None, high: 
             met.append((bound, told(moved, problem, problem.solve(moved.rho), time.perf_counter())))
         else:
             unmet.append(bound)
-    return Tradeoff(
-        name,
-        np.array([bound for bound, _ in met]),
-        np.array([s.value for _, s in met]),
-        np.array([s.shadow_prices[k] for _, s in met]),
-        np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
-        np.array(unmet),
-    )
+    return Tradeoff.of(cmdp, name, met, unmet)

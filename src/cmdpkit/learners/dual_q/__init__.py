@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._frame_prices import mean_prices, values_at
 from cmdpkit.learners.dual_q.presets import DualQParams, practical
 from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play, scan
 from cmdpkit.model.policy import one_hot
@@ -110,10 +111,7 @@ class DualQ(Learner):
 
     def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
         """Best action [H, S] at prices lam [N], by the values learned."""
-        spec = self.spec
-        values = self.learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
-        weighed = np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
-        best: NDArray[np.int64] = weighed.argmax(axis=-1)
+        best: NDArray[np.int64] = values_at(self.learned, self.spec, lam).argmax(axis=-1)
         return best
 
     @property
@@ -124,8 +122,7 @@ class DualQ(Learner):
     @property
     def mean_multipliers(self) -> FloatArray:
         """Average of the prices over the second half of the run; before that, the prices now."""
-        n, sums = self.learned.lam_sum[0], self.learned.lam_sum[1:]
-        return sums / n if n else self.multipliers
+        return mean_prices(self.learned)
 
     def warnings(self) -> tuple[str, ...]:
         """Prices at their limit: bounds that look out of reach."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._exploration import random_action
+from cmdpkit.learners._frame_prices import move_prices
 from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch
@@ -123,16 +124,7 @@ def _update(learned, c, episode, h, j):
 @inlined
 def _end_frame(learned, c, k):
     """A step of the prices; then all best actions are found anew."""
-    for n in range(len(learned.drive)):
-        lam = learned.weight[n + 1] + c.eta * learned.drive[n]
-        learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
-        learned.drive[n] = 0.0
-    if k >= c.half:
-        learned.lam_sum[0] += 1.0
-        for n in range(len(learned.drive)):
-            learned.lam_sum[n + 1] += learned.weight[n + 1]
-    learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
-    learned.changed[0] = True
+    move_prices(learned, c, k)
     scan(learned, c)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._frame_prices import mean_prices, values_at
 from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play, scan
 from cmdpkit.learners.cl_pri.model_free.play import Episode
 from cmdpkit.learners.state import Saved
@@ -61,19 +62,13 @@ class WarmUp(Saved):
 
     def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
         """Best action [H, S] at prices lam [N], by the values learned."""
-        best: NDArray[np.int64] = self._weighed(lam).argmax(axis=-1)
+        best: NDArray[np.int64] = values_at(self.learned, self.spec, lam).argmax(axis=-1)
         return best
 
     def hopes(self, lam: FloatArray) -> FloatArray:
         """[S]: what an episode that begins there could be worth at prices lam, by values that began optimistic."""
-        most: FloatArray = self._weighed(lam)[0].max(axis=-1)
+        most: FloatArray = values_at(self.learned, self.spec, lam)[0].max(axis=-1)
         return most
-
-    def _weighed(self, lam: FloatArray) -> FloatArray:
-        """[H, S, A]: values of actions at prices lam."""
-        spec = self.spec
-        values = self.learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
-        return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
 
     @property
     def multipliers(self) -> FloatArray:
@@ -83,8 +78,7 @@ class WarmUp(Saved):
     @property
     def mean_multipliers(self) -> FloatArray:
         """Average of the prices over the second half; before that, the prices now."""
-        n, sums = self.learned.lam_sum[0], self.learned.lam_sum[1:]
-        return sums / n if n else self.multipliers
+        return mean_prices(self.learned)
 
 
 def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
