@@ -1,8 +1,9 @@
 # Two commands set everything up on a machine that has Python 3.11+ and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-# Each worker begins with half of the files, so that the two seldom need the same compiled function at the same time.
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+# Each worker begins with a third of the files, so that they seldom need the same compiled function at the same time. There
+# are three for two processors, because many tests wait for processes which they start and end.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint unit bounds docs bench clean
@@ -21,7 +22,9 @@ demo: .venv/core
 	$(BIN)/cmdpkit solve paper/grid
 	$(BIN)/cmdpkit reproduce paper --quick --out runs/demo
 
-test: lint unit bounds docs
+test: .venv/dev
+	$(MAKE) -j 2 --output-sync lint docs
+	$(MAKE) unit bounds
 
 lint: .venv/dev
 	$(BIN)/ruff check

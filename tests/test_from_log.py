@@ -216,6 +216,7 @@ def test_the_halves_share_nothing_and_do_not_depend_on_what_was_recorded():
     assert set(first.episode) == set(again.episode)
 
 
+@pytest.mark.long
 @pytest.mark.compiled
 def test_promises_are_kept_where_the_plug_in_breaks_the_bound():
     """40 logs. If a promise is broken with probability 5 %, more than 7 of 40 are with probability 0.1 %."""

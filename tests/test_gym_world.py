@@ -250,6 +250,7 @@ def test_pieces_make_no_difference():
         assert np.array_equal(x, states[1][name]), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algo", ["triple-q", "dual-q"], ids=["by episode", "by step"])
 def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp_path, monkeypatch):
     monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)

@@ -163,6 +163,7 @@ def cpu_seconds(cmdp: ck.CMDP) -> tuple[float, ck.Solution]:
     return time.process_time() - began, solution
 
 
+@pytest.mark.long
 def test_the_time_of_a_solution_grows_no_faster_than_twice_the_horizon():
     ck.solve(tied(10))
     short, _ = min((cpu_seconds(tied(1000)) for _ in range(2)), key=lambda x: x[0])

@@ -34,6 +34,7 @@ def test_curves_are_read_at_log_spaced_and_even_episodes():
     assert checkpoints(1) == [1]
 
 
+@pytest.mark.long
 def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, monkeypatch):
     """A run that ends there, but is told of the longer one, has the same figures: nothing is interpolated."""
     asked = {"episodes": 20_000, "seed": 3, "frame": 100}
@@ -76,6 +77,7 @@ def test_regret_is_measured_against_the_optimum_and_violation_against_the_bound(
     assert (run.curves["strong_regret"] >= run.curves["regret"] - 1e-9).all()
 
 
+@pytest.mark.long
 def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     whole = learn("paper/synthetic", "triple-q", episodes=20_000, seed=5)
     monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)

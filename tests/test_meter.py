@@ -36,7 +36,7 @@ def by_hand(cmdp, learner, source, rng, n):
     return np.array(values)
 
 
-@pytest.mark.parametrize("preset", ["practical", "authors"])
+@pytest.mark.parametrize("preset", ["practical", pytest.param("authors", marks=pytest.mark.long)])
 @pytest.mark.parametrize("cmdp", [envs.build("paper/synthetic"), envs.build("paper/grid"), awkward()], ids=repr)
 def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     n, optimum = 300, solve(cmdp).value

@@ -148,9 +148,9 @@ def test_plans_promise_at_least_the_optimum_with_the_stated_probability(algo):
 @pytest.mark.long
 @pytest.mark.parametrize("algo", ["opt-primal-dual", "opdop", "reload", "opt-pess-primal-dual"])
 def test_evaluations_are_optimistic_and_not_just_cut(algo):
-    """Values of the policy in the estimated model with bonuses exceed the true ones, in 5 runs of theory constants."""
+    """Values of the policy in the estimated model with bonuses exceed the true ones, in 2 runs of theory constants."""
     cmdp, informative = two_arms(), 0
-    for seed in range(5):
+    for seed in range(2):
         learner = make(algo, cmdp, K=200_000, preset="theory")
         source, rng = Source.of(cmdp, noise="bernoulli"), stream(seed)
         learner.run(source, rng, 199_980)

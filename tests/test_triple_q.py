@@ -102,7 +102,7 @@ def reference(spec, p, sim, rng, n):
 
 
 @pytest.mark.parametrize("preset", TripleQ.presets)
-@pytest.mark.parametrize("N", [0, 1, 2])
+@pytest.mark.parametrize("N", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2])
 def test_tables_queues_and_returns_are_those_of_a_plain_implementation(preset, N):
     cmdp = small(N)
     allowed = cmdp.actions.copy()
