@@ -28,8 +28,12 @@ class Shape(NamedTuple):
 def shape_of(choice: IntArray, counts: BoolArray, draws: int) -> Shape:
     """The shape of choice [H, S], where `counts` [H, S] says which decisions count."""
     edges, rules = phases_of(choice, counts)
-    per_state = sum(_changes(choice[counts[:, s], s]) for s in np.flatnonzero(counts.any(axis=0)))
-    return Shape(len(edges) - 1, draws, sum(_changes(rule[rule != NONE]) for rule in rules), per_state)
+    over_states = sum(int((np.diff(rule[rule != NONE]) != 0).sum()) for rule in rules)
+    before, over_steps = np.full(choice.shape[1], NONE), 0
+    for here, count in zip(choice, counts, strict=True):
+        over_steps += int((count & (before != NONE) & (before != here)).sum())
+        before[count] = here[count]
+    return Shape(len(edges) - 1, draws, over_states, over_steps)
 
 
 def phases_of(choice: IntArray, counts: BoolArray) -> tuple[list[int], IntArray]:
@@ -47,10 +51,6 @@ def phases_of(choice: IntArray, counts: BoolArray) -> tuple[list[int], IntArray]
             rule = np.full(S, NONE)
         rule[here] = choice[h, here]
     return [*edges, H], np.array([*rules, rule])
-
-
-def _changes(actions: IntArray) -> int:
-    return int((np.diff(actions) != 0).sum())
 
 
 def filled(choice: IntArray, counts: BoolArray, allowed: BoolArray) -> IntArray:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Judge
+from cmdpkit.exact.simple.judge import Candidate, Judge
 from cmdpkit.exact.simple.segments import best_runs
 from cmdpkit.exact.simple.shape import NONE, phases_of
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -15,7 +16,9 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 RAISED = (1.0, 1.2, 2.0, 5.0)  # prices that are tried, as multiples: higher ones make room below the bounds
 HALVINGS = 12  # of the exponent of what a change from state to state may cost
 ROUNDS = 4
-MOST_TRIED = 300  # single changes that are evaluated
+MOST_JOINED = 40  # times that runs are joined
+MOST_SINGLES = 40  # runs that are tried for themselves, after many of them at once
+PASSES = 3  # over the runs that may be joined
 
 
 def fewest_changes(judge: Judge, best: Best) -> None:
@@ -24,7 +27,7 @@ def fewest_changes(judge: Judge, best: Best) -> None:
         before = best.shape
         _without_draws(judge, best)
         _by_price_of_a_change(judge, best)
-        _one_by_one(judge, best)
+        _by_joining_runs(judge, best)
         if best.shape == before:
             return
 
@@ -60,37 +63,83 @@ def _by_price_of_a_change(judge: Judge, best: Best) -> None:
             low, high = (middle, high) if judge.good(found) else (low, middle)
 
 
-def _one_by_one(judge: Judge, best: Best) -> None:
-    """Let single runs of states, the cheapest first, take the action of a neighbouring run."""
-    tried = 0
-    improved = True
-    while improved and tried < MOST_TRIED:
-        improved = False
-        costs = judge.costs(best.candidate, judge.prices)
-        for choice in _joined(judge, best, costs):
-            tried += 1
-            improved = best.offer(judge.candidate(choice, best.candidate.where, best.candidate.p))
-            if improved or tried >= MOST_TRIED:
-                break
+class _Join(NamedTuple):
+    """A run of states that does what the run before or after it does, in one phase."""
+
+    adds: FloatArray  # [1 + N], to reward and utilities, estimated
+    steps: slice
+    run: IntArray  # states
+    neighbour: IntArray  # states
+    action: int
+
+    @property
+    def touches(self) -> set[tuple[int, int]]:
+        """Both runs, by their first step and state."""
+        return {(self.steps.start, int(run[0])) for run in (self.run, self.neighbour)}
 
 
-def _joined(judge: Judge, best: Best, costs: FloatArray) -> Iterator[IntArray]:
-    """choice [H, S] with one run of states that does what the run before or after it does, the cheapest first."""
+def _by_joining_runs(judge: Judge, best: Best) -> None:
+    """Let runs of states do what a neighbouring run does: many at once, and one by one where that does not help."""
+    for _ in range(MOST_JOINED):
+        candidate, joins = best.candidate, _joins(judge, best)
+        together = [*_fewer(_packed(judge, candidate.totals, joins)), *_fewer(_apart(joins))]
+        helped = [best.offer(_joined(judge, candidate, each)) for each in together]
+        if not any(helped) and not any(best.offer(_joined(judge, candidate, [x])) for x in joins[:MOST_SINGLES]):
+            return
+
+
+def _fewer(joins: list[_Join]) -> list[list[_Join]]:
+    """All of them, the first half, the first quarter, and so on."""
+    return [joins[: len(joins) >> k] for k in range(len(joins).bit_length())]
+
+
+def _joined(judge: Judge, candidate: Candidate, joins: Sequence[_Join]) -> Candidate:
+    choice = candidate.choice.copy()
+    for join in joins:
+        choice[join.steps, join.run] = join.action
+    return judge.candidate(choice, candidate.where, candidate.p)
+
+
+def _joins(judge: Judge, best: Best) -> list[_Join]:
+    """All runs that could be joined to a neighbour, the cheapest at the prices first."""
     candidate = best.candidate
+    effects = judge.effects(candidate)
     edges, rules = phases_of(candidate.choice, judge.counts(candidate))
-    found: list[tuple[float, slice, IntArray, int]] = []
+    found = []
     for first, last, rule in zip(edges[:-1], edges[1:], rules, strict=True):
-        steps = slice(first, last)
-        block = costs[steps].sum(axis=0)
+        block = effects[:, first:last].sum(axis=1)
         known = np.flatnonzero(rule != NONE)
         runs = np.split(known, np.flatnonzero(np.diff(rule[known])) + 1)
         for i, run in enumerate(runs):
             for neighbour in runs[max(i - 1, 0) : i] + runs[i + 1 : i + 2]:
                 a = int(rule[neighbour[0]])
-                price = float((block[run, a] - block[run, rule[run]]).sum())
-                if np.isfinite(price):
-                    found.append((price, steps, run, a))
-    for _, steps, run, a in sorted(found, key=lambda x: x[0]):
-        choice = candidate.choice.copy()
-        choice[steps, run] = a
-        yield choice
+                adds = block[:, run, a].sum(axis=1)
+                if np.isfinite(adds).all():
+                    found.append(_Join(adds, slice(first, last), run, neighbour, a))
+    weights = np.append(1.0, judge.prices)
+    return sorted(found, key=lambda join: -float(weights @ join.adds))
+
+
+def _packed(judge: Judge, totals: FloatArray, joins: Sequence[_Join]) -> list[_Join]:
+    """Joins that do not touch each other and together seem to be good; some make room below a bound for others."""
+    least = np.append(judge.least, judge.cmdp.rho - judge.room)
+    taken: set[tuple[int, int]] = set()
+    packed: list[_Join] = []
+    for _ in range(PASSES):
+        for join in joins:
+            if not join.touches & taken and (totals + join.adds >= np.minimum(least, totals)).all():
+                taken |= join.touches
+                totals = totals + join.adds
+                packed.append(join)
+    return packed
+
+
+def _apart(joins: Sequence[_Join]) -> list[_Join]:
+    """Joins that do not touch each other, the cheapest first."""
+    taken: set[tuple[int, int]] = set()
+    apart = []
+    for join in joins:
+        if not join.touches & taken:
+            taken |= join.touches
+            apart.append(join)
+    return apart
