@@ -9,5 +9,6 @@ A solution and an allowance enter, a `Simplified` leaves. In the order of the im
     repairs     small changes that make a candidate good
     phases      candidates with few phases
     states      candidates with few changes from state to state
+    polish      beginnings of phases and runs moved to where the value is largest
     simplified  `simplify`, and what the user sees
 """

@@ -14,6 +14,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.simple.best import Best
 from cmdpkit.exact.simple.judge import Judge
 from cmdpkit.exact.simple.phases import fewest_phases
+from cmdpkit.exact.simple.polish import polish
 from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
 from cmdpkit.exact.simple.states import fewest_changes
 from cmdpkit.exact.solver import Solution
@@ -126,6 +127,7 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     before = best.shape
     fewest_phases(judge, best)
     fewest_changes(judge, best)
+    polish(judge, best)
     filled = judge.filled(best.candidate)
     chosen = filled if judge.good(filled) else best.candidate
     after = min(best.shape, judge.shape_of(chosen))

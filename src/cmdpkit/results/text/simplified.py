@@ -31,7 +31,7 @@ def simplified(name: str, found: Simplified, width: int = 100) -> RenderableType
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
     plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
     if found.after.draws:
-        parts += [draws(found), EMPTY_LINE]
+        parts += [draws(found), EMPTY_LINE, Text("Apart from that:")]
     note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
     return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
 
