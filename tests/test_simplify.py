@@ -15,18 +15,19 @@ from cmdpkit.cli import app
 from cmdpkit.exact.simple.segments import best_phases, best_runs
 from cmdpkit.exact.simple.shape import Shape, filled, phases_of, shape_of
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.long]
 
 
-def pump() -> ck.CMDP:
-    """52 weeks, of which at least 21 are for service. Running earns 1.001 in even weeks and 0.999 in odd ones.
+def pump(weeks: int = 52, service: float = 21.0, shift: float = 0.0) -> ck.CMDP:
+    """Some weeks, of which 21 are for service. Running earns 1.001 in even weeks and 0.999 in odd ones.
 
-    By hand: the optimum serves in 21 odd weeks and earns 26 * 1.001 + 5 * 0.999 = 31.021.
+    By hand: in 52 weeks the optimum serves in 21 odd weeks and earns 26 * 1.001 + 5 * 0.999 = 31.021; in 12 weeks with
+    5 of service 6 * 1.001 + 0.999 = 7.005. Whatever is done, `shift` is earned every week.
     """
-    r = np.zeros((52, 1, 2))
+    r = np.zeros((weeks, 1, 2))
     r[0::2, 0, 0], r[1::2, 0, 0] = 0.999, 1.001
-    service = [ck.at_least("service", 21.0, np.broadcast_to([[0.0, 1.0]], (52, 1, 2)))]
-    return ck.CMDP([[[1.0], [1.0]]], r, constraints=service, action_names=["run", "service"])
+    served = [ck.at_least("service", service, np.broadcast_to([[0.0, 1.0]], (weeks, 1, 2)))]
+    return ck.CMDP([[[1.0], [1.0]]], r + shift, constraints=served, action_names=["run", "service"])
 
 
 def tiny(seed: int, H: int = 3, S: int = 3, **criterion: object) -> ck.CMDP:
@@ -91,7 +92,7 @@ def test_no_deterministic_policy_within_the_allowance_is_simpler(seed):
 
 
 @pytest.mark.parametrize("criterion", [{"discount": 0.9}, {"criterion": "average"}], ids=["discounted", "average"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_without_a_horizon_the_changes_over_states_are_as_few_as_enumeration_finds(seed, criterion):
     cmdp = tiny(seed, S=5, **criterion)
     found = ck.simplify(ck.solve(cmdp), 0.05)
@@ -100,10 +101,10 @@ def test_without_a_horizon_the_changes_over_states_are_as_few_as_enumeration_fin
     assert best is None or (found.after.draws, found.after.over_states) <= (0, best[1])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("within", [0.0, 0.02, 0.3])
 def test_bounds_and_allowance_are_kept_whatever_is_allowed(seed, within):
-    cmdp = ck.load(f"random:S=6,A=3,H=8,N={1 + seed % 3},slack=0.03,seed={seed}")
+    cmdp = ck.load(f"random:S=5,A=3,H=6,N={1 + seed},slack=0.03,seed={seed}")
     solution = ck.solve(cmdp)
     found = ck.simplify(solution, within)
     assert kept(cmdp, found) and found.after <= found.before
@@ -113,17 +114,15 @@ def test_bounds_and_allowance_are_kept_whatever_is_allowed(seed, within):
 
 def test_nothing_given_up_leaves_the_value_of_the_optimum():
     """In the pump every week counts, so that no other policy is as good."""
-    found = ck.simplify(ck.solve(pump()), 0.0)
+    found = ck.simplify(ck.solve(pump(12, 5.0)), 0.0)
     assert found.lost == pytest.approx(0.0, abs=1e-12)
     assert not found.simpler and "nothing simpler was found" in str(found)
 
 
 def test_a_value_can_be_asked_for_where_the_optimum_is_near_zero():
-    cmdp = pump()
-    shifted = ck.CMDP(cmdp.kernel, cmdp.r - 31.021 / 52, constraints=[ck.at_least("service", 21.0, cmdp.g[0])])
-    solution = ck.solve(shifted)
+    solution = ck.solve(pump(12, 5.0, shift=-7.005 / 12))
     assert abs(solution.value) < 1e-9 and not ck.simplify(solution, 0.01).simpler
-    assert ck.simplify(solution, at_least=-0.3).after.phases == 2
+    assert ck.simplify(solution, at_least=-0.1).after.phases == 2
 
 
 def test_states_that_are_never_reached_or_leave_no_choice_do_not_count():

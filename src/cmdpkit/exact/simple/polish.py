@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from cmdpkit.exact.simple.judge import Judge
 from cmdpkit.exact.simple.shape import NONE, phases_of
 from cmdpkit.model.transitions import IntArray
 
-MOST_MOVES = 30
-MOST_TRIED = 200  # moves in a round; of more, those that come first
+MOST_MOVES = 10
+MOST_TRIED = 100  # moves in a round; of more, those that come first
 DISTANCES = (1, 2, 4, 8)  # steps by which the beginning of a phase is moved
 
 
@@ -20,8 +21,9 @@ def polish(judge: Judge, best: Best) -> None:
     """Move beginnings of phases and of runs as long as that gives a larger value, or an even simpler policy."""
     for _ in range(MOST_MOVES):
         candidate = best.candidate
-        tried = [choice for choice, _ in zip(_moves(judge, best), range(MOST_TRIED), strict=False)]
-        if not any([best.offer(judge.candidate(choice, candidate.where, candidate.p)) for choice in tried]):
+        moved = [judge.candidate(x, candidate.where, candidate.p) for x in islice(_moves(judge, best), MOST_TRIED)]
+        helped = [best.offer(each) for each in moved]
+        if not any(helped):
             return
 
 
