@@ -214,8 +214,9 @@ def test_what_cannot_be_simplified_is_refused():
     for within in (1.0, -0.1, math.nan, "1%"):
         with pytest.raises(ck.CmdpkitError, match=r"within is .*expected a share of the optimum"):
             ck.simplify(solution, within)
-    with pytest.raises(ck.CmdpkitError, match=r"at_least is .*expected at most the optimum"):
-        ck.simplify(solution, at_least=solution.value + 1)
+    for value in (solution.value + 1, math.nan, "1"):
+        with pytest.raises(ck.CmdpkitError, match=r"at_least is .*expected a value of at most the optimum"):
+            ck.simplify(solution, at_least=value)
     with pytest.raises(ck.CmdpkitError, match=r"expected what cmdpkit\.solve"):
         ck.simplify(solution.policy)
     with pytest.raises(ck.CmdpkitError, match="a draw among several policies"):

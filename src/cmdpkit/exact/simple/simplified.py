@@ -160,8 +160,10 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
             "cmdpkit.evaluate says what each of solution.policy.policies is worth"
         )
     if at_least is not None:
-        if not at_least <= solution.value:
-            raise CmdpkitError(f"at_least is {quoted(at_least)}, expected at most the optimum, {solution.value:.6g}")
+        if not isinstance(at_least, (int, float)) or not at_least <= solution.value:
+            raise CmdpkitError(
+                f"at_least is {quoted(at_least)}, expected a value of at most the optimum, {solution.value:.6g}"
+            )
         return float(at_least)
     if isinstance(within, bool) or not isinstance(within, (int, float)) or not 0 <= within < 1:
         raise CmdpkitError(f"within is {quoted(within)}, expected a share of the optimum such as 0.01 for 1 %")
