@@ -1,7 +1,7 @@
 """Simple policies: what they cost on 100 random problems, whether they keep every bound, and how long it takes.
 
-Half of the problems are random ones without any order among their states, half are machines that wear: the more worn,
-the less they earn. Bounds are checked by evaluating the simple policy again from its table of probabilities.
+A quarter of the problems are random ones without any order among their states, the others are machines that wear: the
+more worn, the less they earn. Bounds are checked by evaluating the simple policy again from its table of probabilities.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wearing(seed: int, **criterion: object) -> ck.CMDP:
 
 
 def problems() -> Iterator[tuple[str, ck.CMDP]]:
-    """100 problems: with a horizon, discounted, and on average; none, one, two or three bounds."""
+    """100 problems: with a horizon, discounted, and on average; one, two or three bounds."""
     for i in range(PROBLEMS // 4):
         sizes = f"S={5 + i % 6},A={2 + i % 3},H={6 + 2 * (i % 8)},N={1 + i % 3}"
         yield "random, horizon", ck.load(f"random:{sizes},slack=0.05,seed={i},stationary=True")
