@@ -54,6 +54,17 @@ def test_imported_runs_stand_beside_ours_and_come_back_from_disk(tmp_path):
     assert "theirs" in study.to_markdown()
 
 
+def test_a_run_on_a_problem_that_nobody_can_solve_has_no_optimum_and_no_regret():
+    """Wear of at least 3 in two steps is out of reach: working misses it by 1, resting by 3."""
+    hard = ck.CMDP([[[1.0], [1.0]]], r=[[1, 0]], constraints=[ck.at_least("wear", 3, [[1, 0]])], horizon=2)
+    record = ck.import_run(hard, "theirs", policies=[(10, WORK), (30, REST)], returns=[[2.0, 2.0]] * 40)
+    assert record.optimum is None
+    assert not {"regret", "strong_regret", "realised_regret"} & set(record.curves)
+    assert record.violation.tolist() == pytest.approx([10 * 1 + 30 * 3])
+    assert record.final("realised_violation").tolist() == pytest.approx([40.0])
+    assert record.final("unsafe_episodes") == pytest.approx(40)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

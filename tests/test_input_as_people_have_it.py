@@ -81,6 +81,13 @@ def test_percentages_are_hundredths_and_count_their_decimals_when_rounded(tmp_pa
         read(tmp_path, changed(("0.4,0,0", "33.0%,0,0"), ("0.6,0,0", "65.0%,0,0")))
 
 
+def test_percentages_may_have_decimal_commas(tmp_path):
+    thirds = changed(("0.4,0,0", "33.3%,0,0"), ("0.6,0,0", "66.7%,0,0"))
+    text = with_decimal_commas(";").replace("0,4;0;0", "33,3 %;0;0").replace("0,6;0;0", "66,7 %;0;0")
+    assert "33,3 %" in text and "66,7 %" in text
+    assert read(tmp_path, text) == read(tmp_path, thirds, "plain.csv")
+
+
 @pytest.mark.parametrize(
     ("sign", "sense"), [("<=", "at_most"), ("≤", "at_most"), (">=", "at_least"), ("≥", "at_least")]
 )
@@ -102,6 +109,17 @@ x = 0
 next = {{a = 1}}
 """
     assert read(tmp_path, toml, "model.toml").constraints[0].sense == sense
+
+
+def test_a_reward_of_minus_infinity_at_one_step_forbids_the_action_at_that_step_alone():
+    """Jumping earns 2, except at the second of three steps, where it is not allowed: 2 + 1 + 2 is the best."""
+    r = np.tile([[1.0, 2.0]], (3, 1, 1))
+    r[1, 0, 1] = -np.inf
+    with pytest.warns(ck.InputWarning, match="1 rewards are -inf"):
+        cmdp = ck.CMDP([[[1.0], [1.0]]], r)
+    assert cmdp.actions[:, 0].tolist() == [[True, True], [True, False], [True, True]]
+    found = ck.solve(cmdp)
+    assert found.value == pytest.approx(5.0) and found.policy.choice[:, 0].tolist() == [1, 0, 1]
 
 
 def test_a_reward_of_minus_infinity_means_that_the_action_is_not_allowed(tmp_path):

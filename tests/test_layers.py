@@ -27,7 +27,7 @@ ORDER = [
 OUTSIDE = {"__init__", "__main__", "testing"}
 # Imported when called, so that not everybody loads it: a model offers itself to Gymnasium, a policy reads a file, and
 # what is printed or drawn is made by `results`.
-LATE = {("model", "running"), ("model", "io"), ("model", "results"), ("exact", "results")}
+LATE = {("model", "running"), ("model", "io"), ("model", "results"), ("exact", "results"), ("simulate", "results")}
 
 
 def imported(path: Path) -> set[str]:

@@ -70,6 +70,16 @@ def test_the_optimum_has_no_differences():
     assert ck.compare_policies(cmdp, {"same": ck.solve(cmdp).policy}).differences == ()
 
 
+def test_a_mixture_is_compared_by_the_decisions_of_the_policy_that_goes_where_it_goes():
+    cmdp = costly()
+    parts = (random_policy(cmdp, 1), random_policy(cmdp, 2))
+    found = ck.compare_policies(cmdp, {"drawn": ck.Mixture(parts, np.array([0.3, 0.7]))})
+    one, other = (ck.evaluate(cmdp, part) for part in parts)
+    assert found.policies[0].value == pytest.approx(0.3 * one.v + 0.7 * other.v)
+    assert found.policies[0].utilities == pytest.approx(0.3 * one.w + 0.7 * other.w)
+    assert sum(x.cost for x in found.differences) == pytest.approx(found.policies[0].priced, rel=1e-6)
+
+
 def test_priced_values_are_the_best_over_all_deterministic_policies():
     cmdp, price = costly(2), np.array([0.4])
     best = -math.inf
@@ -110,6 +120,43 @@ def test_a_policy_that_is_not_the_best_is_told_so():
     assert f"it loses {worst.loses:.6g}" in ck.explain(cmdp, 1, 1, ck.Policy.of(cmdp, pi)).why
     with pytest.raises(ck.CmdpkitError, match="step is 5, expected a whole number from 1 to 4"):
         ck.explain(cmdp, 1, 5)
+
+
+def test_a_discounted_explanation_by_hand():
+    """Work earns 1, rest gives 1 rest, at least 1.2 of 2 discounted units: V = 0.8, W = 1.2, price 1.
+
+    So working is worth 1 + 0.8 / 2 with 1.2 / 2 of rest, resting 0.8 / 2 with 1 + 1.2 / 2.
+    """
+    rest = [ck.at_least("rest", 1.2, [[0.0, 1.0]])]
+    cmdp = ck.CMDP([[[1.0], [1.0]]], [[1.0, 0.0]], discount=0.5, constraints=rest, action_names=["work", "rest"])
+    found = ck.explain(cmdp, state=1)
+    worth = {x.action: [x.value, *x.utilities.tolist(), x.priced] for x in found.options}
+    assert worth == {"work": pytest.approx([1.4, 0.6, 2.0]), "rest": pytest.approx([0.4, 1.6, 2.0])}
+    assert found.step is None and found.reach == pytest.approx(1.0) and "equally good" in found.why
+    with pytest.raises(ck.CmdpkitError, match=r"step is 1, but the model is judged by totals discounted by 0\.5"):
+        ck.explain(cmdp, 1, 1)
+    with pytest.raises(ck.CmdpkitError, match="step is None, expected a whole number from 1 to 4"):
+        ck.explain(costly(), 1)
+
+
+@pytest.mark.parametrize("criterion", [{"discount": 0.8}, {"criterion": "average"}], ids=["discounted", "average"])
+def test_without_a_horizon_an_action_loses_what_taking_it_now_and_then_costs(criterion):
+    """If an action replaces the decision of a state with a small probability e, reward less priced cost falls by e
+    times how often one is there times what the action loses; how often comes from evaluating an indicator."""
+    P = np.random.default_rng(8).dirichlet(np.ones(3), size=(3, 2))
+    r, g = np.array([[0.1, 0.9], [0.5, 0.7], [0.3, 0.2]]), [[0, 1], [1, 3], [3, 0]]
+    bound = 0.9 * (5 if "discount" in criterion else 1)
+    cmdp = ck.CMDP(P, r, mu=[0.6, 0.4, 0], constraints=[ck.at_most("cost", bound, g)], **criterion)
+    best, e = ck.solve(cmdp), 1e-6
+    for s in range(3):
+        there = ck.CMDP(P, np.eye(3)[s][:, None] * np.ones((3, 2)), mu=[0.6, 0.4, 0], **criterion)
+        visits = ck.evaluate(there, ck.Policy.of(there, best.policy.pi[0])).v
+        for option in ck.explain(cmdp, state=s + 1).options:
+            pi = best.policy.pi[0].copy()
+            pi[s] = (1 - e) * pi[s] + e * np.eye(2)[cmdp.action_index(option.action)]
+            v, w = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
+            lost = best.value - v - best.shadow_prices[0] * (best.utilities[0] - w[0])
+            assert lost / e == pytest.approx(visits * option.loses, abs=1e-4)
 
 
 # -- simulate ----------------------------------------------------------------------------------------------------------
@@ -163,6 +210,66 @@ def test_simulated_episodes_have_the_exact_distribution():
     assert share.low < exact.above(5.0) < share.high and played.below("cost", 5.0).estimate < 1 - share.estimate
     mean = ck.evaluate(cmdp, policy)
     assert abs(played.totals["reward"].mean() - mean.v) < 4 * played.totals["reward"].std() / math.sqrt(20_000)
+
+
+def coin(**criterion):
+    """Two states, each drawn with probability 1/2 at every step; the second one earns 1 and has a cost of 1 as well."""
+    cost = [ck.at_most("cost", 1e3, [[0.0], [1.0]])]
+    return ck.CMDP(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], mu=[0.5, 0.5], constraints=cost, **criterion)
+
+
+@pytest.mark.compiled
+def test_discounted_totals_have_the_mean_and_the_variance_of_a_discounted_sum_of_coins():
+    """Mean 0.5 / (1 - 0.9) and variance 0.25 / (1 - 0.81); each limit is exceeded with a probability below 1e-4."""
+    cmdp, n = coin(discount=0.9), 20_000
+    played = ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), n, seed=2)
+    x, deviation = played.totals["reward"], math.sqrt(0.25 / 0.19)
+    assert 0.9**played.steps == pytest.approx(played.left_out) and played.left_out <= 1e-6
+    assert abs(x.mean() - 5.0) < 4 * deviation / math.sqrt(n)
+    assert abs(x.var() / deviation**2 - 1) < 4 * math.sqrt(2 / n)
+    assert played.totals["cost"] == pytest.approx(x)
+    assert ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 5, steps=1).totals["reward"].max() <= 1.0
+
+
+@pytest.mark.compiled
+def test_averages_are_means_of_runs_of_the_length_that_is_asked_for():
+    """The mean of 16 coins is k / 16 with binomial probabilities; the limit is exceeded with probability 0.1 %."""
+    from scipy.stats import binom, chi2
+
+    cmdp = coin(criterion="average")
+    played = ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 20_000, seed=3, steps=16)
+    counts = np.bincount(np.rint(16 * played.totals["reward"]).astype(int), minlength=17)[2:15]
+    expected = 20_000 * binom.pmf(np.arange(2, 15), 16, 0.5)
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(0.999, 13)
+    assert ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 2).steps == 1000
+
+
+@pytest.mark.compiled
+def test_totals_until_absorption_end_when_hardly_any_run_goes_on():
+    """Each step earns 1 and is the last one with probability 1/2, so more than 3 are earned with probability 1/8."""
+    cmdp = ck.CMDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[1.0], [0.0]], criterion="total")
+    played = ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 20_000, seed=4)
+    share = played.above("reward", 3)
+    assert share.low < 1 / 8 < share.high and played.steps == 20 and played.left_out == 2.0**-20
+
+
+def test_the_length_of_a_run_is_the_horizon_where_there_is_one():
+    with pytest.raises(ck.CmdpkitError, match="steps is 9, expected none: the model has 4 steps"):
+        ck.simulate_policy(costly(), random_policy(costly(), 1), 5, steps=9)
+    with pytest.raises(ck.CmdpkitError, match="steps is 0, expected a whole number"):
+        ck.simulate_policy(coin(discount=0.9), ck.Policy.uniform(coin(discount=0.9)), 5, steps=0)
+
+
+@pytest.mark.compiled
+def test_the_figure_of_a_simulation_has_a_bar_for_every_total_its_mean_and_its_bound():
+    pytest.importorskip("matplotlib")
+    cmdp = costly()
+    played = ck.simulate_policy(cmdp, random_policy(cmdp, 2), 2_000, seed=1)
+    reward, cost = played.plot().axes
+    assert len(reward.lines) == 1 and [float(x.get_xdata()[0]) for x in cost.lines][1] == 3.0
+    shares = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() for bar in cost.patches if bar.get_height()}
+    totals, counts = np.unique(played.totals["cost"].round(6), return_counts=True)
+    assert shares == pytest.approx({int(x): n / 2_000 for x, n in zip(totals, counts, strict=True)})
 
 
 # -- the commands ------------------------------------------------------------------------------------------------------

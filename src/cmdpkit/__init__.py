@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cmdpkit.exact.logs.estimate import Estimate as Estimate
     from cmdpkit.exact.logs.promise import NoPromise as NoPromise
     from cmdpkit.exact.logs.promise import Promise as Promise
+    from cmdpkit.exact.simple.simplified import Simplified as Simplified
+    from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
     from cmdpkit.exact.tradeoff import tradeoff as tradeoff
@@ -79,6 +81,7 @@ _HOME = {
     "exact.infeasible": ("Infeasible",),
     "exact.logs.estimate": ("Estimate",),
     "exact.logs.promise": ("NoPromise", "Promise"),
+    "exact.simple.simplified": ("Simplified", "simplify"),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
     "experiments.execute": ("bench", "execute"),

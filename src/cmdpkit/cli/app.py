@@ -124,6 +124,20 @@ def bounds_of(given: list[str]) -> dict[str, float]:
     return bounds
 
 
+def share_of(given: str | None) -> float | None:
+    """The share of --simple, ``1%`` or ``0.01``."""
+    if given is None:
+        return None
+    text = given.strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise typer.BadParameter(f"{given!r} is not a share such as 1% or 0.01", param_hint="--simple")
+    return share
+
+
 def constraints_of(given: list[str]) -> list[tuple[str, Literal["at_most", "at_least"], float]]:
     """Name, sense and bound of every --constraint, ``NAME<=BOUND`` or ``NAME>=BOUND``."""
     found: list[tuple[str, Literal["at_most", "at_least"], float]] = []

@@ -24,6 +24,7 @@ from cmdpkit.cli.app import (
     constraints_of,
     examples,
     policy_file,
+    share_of,
     vacant,
 )
 from cmdpkit.cli.terminal import busy, console, interruptible, say, say_json, say_tables
@@ -107,6 +108,7 @@ def check(
         "solve paper/synthetic",
         "solve queue --bound energy=20 --bound backlog=30",
         "solve model.toml --save-policy best.csv",
+        "solve queue --simple 1%",
     )
 )
 def solve(
@@ -128,6 +130,10 @@ def solve(
         float | None,
         typer.Option(min=0.0, help="Stop when the policy is proved this close to the optimum (0.001 for 0.1 %)."),
     ] = None,
+    simple: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Show the simplest policy within this share of the optimum (1% or 0.01)."),
+    ] = None,
     force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
@@ -137,6 +143,9 @@ def solve(
 
     Shows the policy too: as a board, a table or a summary, and where it draws.
 
+    With --simple, gives up a little of the value for a policy that is easy to follow: few phases, then few changes
+    from state to state. It keeps all bounds, and --save-policy writes it.
+
     After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
     Ends with exit code 3 if no policy meets all bounds.
@@ -144,9 +153,10 @@ def solve(
     import cmdpkit as ck
     from cmdpkit.results import json as data
     from cmdpkit.results.model_tables import constraint_table
+    from cmdpkit.results.text import simplified as show_simple
     from cmdpkit.results.text import solution as show
 
-    changed = bounds_of(bound or [])
+    changed, share = bounds_of(bound or []), share_of(simple)
     vacant(save_policy, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
     with interruptible(), busy("solving") as sign:
@@ -154,12 +164,17 @@ def solve(
         if show_round and sys.stderr.isatty():
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
         found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
+    if share is not None:
+        with busy("simplifying"):
+            found = ck.simplify(found, share)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
     if as_json:
         say_json(data.solution(model, found))
     elif table is not None:
         say_tables([constraint_table(found)], table)
+    elif isinstance(found, ck.Simplified):
+        say(show_simple.simplified(model, found, console().width))
     else:
         say(show.solution(model, found, console().width))
     if not found.complete:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Json, Model, Tables, app, examples
+from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, vacant
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -46,24 +46,37 @@ def simulate(
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random numbers.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="How long an episode is, for a model without a horizon.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw histograms too (.png, .pdf or .svg).")] = None,
+    force: Force = False,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """How totals spread over single episodes.
 
     Shows quantiles, how often an episode misses a bound (exactly where totals are counted in units), and histograms.
+
+    Without a horizon an episode is a run of many steps: its discounted total, or its mean per step.
     """
     import cmdpkit as ck
+    from cmdpkit.results.figures.style import save
     from cmdpkit.results.policy_tables import spread_table
     from cmdpkit.results.text import policies as show
 
+    vacant(plot, force)
     cmdp = ck.load(model)
-    cmdp.need_horizon("simulating episodes")
     with busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else _read(cmdp, policy)
-        played = ck.simulate_policy(cmdp, plan, episodes, seed=seed)
+        if isinstance(plan, ck.Mixture):
+            raise CmdpkitError("the optimum is a draw among several policies; give one of your own with --policy")
+        played = ck.simulate_policy(cmdp, plan, episodes, seed=seed, steps=steps)
+    if plot is not None:
+        save(played.plot(), plot)
     if as_json:
-        say_json({"env": model, "episodes": episodes, "seed": seed, "totals": spread_table(played, plan).data()})
+        asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
+        say_json({**asked, "totals": spread_table(played, plan).data()})
     elif table is not None:
         say_tables([spread_table(played, plan)], table)
     else:
@@ -74,7 +87,9 @@ def simulate(
 def explain(
     model: Model,
     state: Annotated[str, typer.Argument(metavar="STATE", help="The name of a state.")],
-    step: Annotated[int, typer.Option(min=1, help="The step, from 1.")] = 1,
+    step: Annotated[
+        int | None, typer.Option(min=1, help="The step; 1 unless given, and none without a horizon.")
+    ] = None,
     policy: Annotated[
         Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
     ] = None,
@@ -90,7 +105,8 @@ def explain(
     from cmdpkit.results.text import policies as show
 
     cmdp = ck.load(model)
-    found = ck.explain(cmdp, state, step, None if policy is None else _read(cmdp, policy))
+    when = 1 if step is None and not cmdp.criterion.stationary else step
+    found = ck.explain(cmdp, state, when, None if policy is None else _read(cmdp, policy))
     if as_json:
         facts = {"env": model, "step": found.step, "state": found.state, "reach": found.reach, "why": found.why}
         say_json({**facts, "prices": found.prices.tolist(), "actions": option_table(found).data()})

@@ -20,13 +20,16 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.solver import Solution, solve_fully
+from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import action_values, evaluate, occupancy
+from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
+from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
 
 NO_COST = 1e-9  # of the value's size: a smaller cost is rounding
+MOST_ROUNDS = 100  # of policy iteration in states that the optimum never meets
 
 
 class Judged(NamedTuple):
@@ -61,8 +64,10 @@ class PolicyComparison:
     differences: tuple[Difference, ...]  # the dearest first; empty without a horizon
 
 
-def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyComparison:
+def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> PolicyComparison:
     """Several policies and the optimum side by side, where they differ, and what each difference costs.
+
+    A `Mixture` is compared too; its decisions are those of the single policy that goes where the mixture goes.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -73,7 +78,7 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyCompar
     if not isinstance(policies, Mapping):
         raise CmdpkitError(f"policies is a {type(policies).__name__}, expected a mapping: {{'my rule': policy}}")
     for name, policy in policies.items():
-        if not isinstance(policy, Policy):
+        if not isinstance(policy, (Policy, Mixture)):
             raise CmdpkitError(
                 f"policies[{quoted(name)}] is a {type(policy).__name__}, expected a Policy; Policy.of(cmdp, rule) "
                 "makes one"
@@ -87,7 +92,8 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy]) -> PolicyCompar
         met = tuple(bool(x) for x in cmdp.signs * values.w - cmdp.rho >= -found.tolerance)
         judged.append(Judged(name, values.v, values.w, met, below, below + float(found.shadow_prices @ signed)))
         if not cmdp.criterion.stationary:
-            differences += _differences(found, name, policy)
+            single = policy if isinstance(policy, Policy) else markov(cmdp, policy)
+            differences += _differences(found, name, single)
     return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
 
 
@@ -133,7 +139,11 @@ def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 class Option(NamedTuple):
-    """An action in a state, and what comes of it if the optimum is followed afterwards."""
+    """An action in a state, and what comes of it if the optimum is followed afterwards.
+
+    Totals from here on never end where long-run averages count: there they are what is gained in all on what the
+    optimum would have collected from here on.
+    """
 
     action: Name
     probability: float  # with which the explained policy takes it
@@ -145,12 +155,12 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why a policy does what it does in a state at a step."""
+    """Why a policy does what it does in a state, at a step where there is a horizon."""
 
     cmdp: CMDP
-    step: int  # from 1
+    step: int | None  # from 1; None without a horizon
     state: Name
-    reach: float  # probability that the policy gets there
+    reach: float  # probability that the policy gets there; without a horizon the share of time, or visits for totals
     prices: FloatArray  # [N], of the bounds
     options: tuple[Option, ...]  # the best at these prices first
 
@@ -170,38 +180,80 @@ class Explanation:
         return f"{quoted(taken[0].action)} is not the best action there: it loses {taken[0].loses:.6g} against the best"
 
 
-def explain(cmdp: CMDP, state: Name, step: int, policy: Policy | None = None) -> Explanation:
-    """Why the optimum, or another policy, does what it does in a state at a step (from 1).
+def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | None = None) -> Explanation:
+    """Why the optimum, or another policy, does what it does in a state at a step (from 1; none without a horizon).
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
     >>> sorted((x.action, abs(round(x.loses, 6))) for x in explain(cmdp, state=1, step=2).options)
     [(1, 0.0), (2, 0.0)]
     """
-    cmdp.need_horizon("explaining a decision")
-    if not is_int(step) or not 1 <= step <= cmdp.H:
-        raise CmdpkitError(f"step is {quoted(step)}, expected a whole number from 1 to {cmdp.H}")
+    h, s = _place(cmdp, step), cmdp.state_index(state)
     found = solve_fully(cmdp)
-    h, s = int(step) - 1, cmdp.state_index(state)
+    if not isinstance(found.policy, Policy):
+        raise CmdpkitError(
+            "the optimum is a draw among several policies, each of which is kept for ever, so that no action has one "
+            "value; cmdpkit.compare_policies(cmdp, {...}) says what policies of your own are worth"
+        )
     shown = found.policy if policy is None else policy
-    reach = float(occupancy(cmdp, shown)[h, s].sum())
-    Q, V = priced_values(cmdp, found.shadow_prices)
-    best = Policy.of(cmdp, _greedy(Q, found.policy.pi))
-    signals = (cmdp.compact.r, *cmdp.compact.g)
-    totals = np.array([action_values(cmdp, x, best.pi)[0][h, s] for x in signals])
+    visited = float(reach(cmdp, shown)[h, s])
+    totals = (_endless if cmdp.criterion.stationary else _ahead)(found, h, s)
+    priced = totals[0] + found.shadow_prices @ totals[1:]
+    there = np.flatnonzero(cmdp.actions[h, s])
+    best = float(priced[there].max())
     options = [
         Option(
             cmdp.action_names[int(a)],
             float(shown.pi[h, s, a]),
             float(totals[0, a]),
             cmdp.signs * totals[1:, a] + 0.0,
-            float(Q[h, s, a]),
-            float(V[h, s] - Q[h, s, a]),
+            float(priced[a]),
+            best - float(priced[a]),
         )
-        for a in np.flatnonzero(cmdp.actions[h, s])
+        for a in there
     ]
     ordered = tuple(sorted(options, key=lambda x: (x.loses, -x.probability)))
-    return Explanation(cmdp, int(step), cmdp.states[s], reach, found.shadow_prices, ordered)
+    when = None if cmdp.criterion.stationary else h + 1
+    return Explanation(cmdp, when, cmdp.states[s], visited, found.shadow_prices, ordered)
+
+
+def _place(cmdp: CMDP, step: int | None) -> int:
+    """Where the decisions of a step stand in pi."""
+    if cmdp.criterion.stationary:
+        if step is not None:
+            raise CmdpkitError(
+                f"step is {quoted(step)}, but the model is judged by {cmdp.criterion.in_words}, where all steps are "
+                "alike; leave it out"
+            )
+        return 0
+    if step is None or not is_int(step) or not 1 <= step <= cmdp.H:
+        raise CmdpkitError(f"step is {quoted(step)}, expected a whole number from 1 to {cmdp.H}")
+    return int(step) - 1
+
+
+def _ahead(found: Solution, h: int, s: int) -> FloatArray:
+    """[1 + N, A]: totals of reward and utilities from a step on, by the action taken there."""
+    cmdp = found.cmdp
+    Q, _ = priced_values(cmdp, found.shadow_prices)
+    best = Policy.of(cmdp, _greedy(Q, found.policy.pi))
+    return np.array([action_values(cmdp, x, best.pi)[0][h, s] for x in (cmdp.compact.r, *cmdp.compact.g)])
+
+
+def _endless(found: Solution, _h: int, s: int) -> FloatArray:
+    """The same without a horizon; where the optimum never goes, what is best at the prices is done instead."""
+    cmdp, c = found.cmdp, found.cmdp.compact
+    signals = np.concatenate((c.r, c.g[:, 0]))
+    prices = np.append(1.0, found.shadow_prices)
+    pi, elsewhere = found.policy.table(0), found.reach[0] <= NEGLIGIBLE
+    for _ in range(MOST_ROUNDS):
+        totals = stationary_action_values(cmdp, pi, signals)
+        Q = np.where(c.allowed[0], np.tensordot(prices, totals, 1), -np.inf)
+        now = np.where(pi > 0, pi * np.where(c.allowed[0], Q, 0.0), 0.0).sum(axis=1)
+        better = elsewhere & (Q.max(axis=1) > now + 1e-9 * np.maximum(1.0, np.abs(now)))
+        if not better.any():
+            break
+        pi[better] = np.eye(cmdp.A)[Q.argmax(axis=1)[better]]
+    return totals[:, s]
 
 
 def _greedy(Q: FloatArray, pi: FloatArray) -> FloatArray:

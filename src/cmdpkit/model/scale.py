@@ -23,8 +23,8 @@ class Scale(NamedTuple):
         """A total over H steps, from the user's units."""
         return (total - H * self.low) / self.span
 
-    def total_from_unit(self, total: Any, H: int) -> Any:
-        """A total over H steps, back to the user's units."""
+    def total_from_unit(self, total: Any, H: float) -> Any:
+        """A total over H steps, or over steps whose weights add up to H, back to the user's units."""
         return total * self.span + H * self.low
 
 

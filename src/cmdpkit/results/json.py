@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
 from cmdpkit.exact.stationary.solution import StationarySolution
@@ -46,6 +47,7 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws."""
     return {
         **(_stationary(found) if isinstance(found, StationarySolution) else {}),
+        **({"simple": _simple(found)} if isinstance(found, Simplified) else {}),
         "env": name,
         "method": found.method,
         "value": found.value,
@@ -72,6 +74,28 @@ def _stationary(found: StationarySolution) -> dict[str, Any]:
         "attained": found.attained,
         "notes": list(found.notes),
         "mixture": None if mixed is None else mixed.weights.tolist(),
+    }
+
+
+def _simple(found: Simplified) -> dict[str, Any]:
+    """What a simple policy has besides: the optimum, what is given up, how simple both are, and what to do when."""
+    return {
+        "optimum": found.optimum.value,
+        "lost": found.lost,
+        "share": found.share,
+        "least": found.least,
+        "slack": found.slack.tolist(),
+        "changed": found.changed,
+        "before": found.before._asdict(),
+        "after": found.after._asdict(),
+        "phases": [
+            {
+                "first": phase.first,
+                "last": phase.last,
+                "rule": [{"states": _names(run.states), "action": written_name(run.action)} for run in phase.runs],
+            }
+            for phase in found.phases
+        ],
     }
 
 

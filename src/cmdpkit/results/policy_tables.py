@@ -122,7 +122,7 @@ def _spread(played: Simulation, policy: Policy, name: str, c: Constraint | None)
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
     if c is None:
         return Spread(name, mean, quantiles, None, None, None)
-    counted = exact_distribution(played.cmdp, policy, c.name)
+    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, policy, c.name)
     if c.sense == "at_most":
         exact = None if counted is None else counted.above(c.bound)
         return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)

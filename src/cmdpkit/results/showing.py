@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import table_at
@@ -18,6 +19,7 @@ from cmdpkit.results.study import Study
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table
 from cmdpkit.results.text.learning import learned
 from cmdpkit.results.text.policy import MOST_ROWS, heading, runs_of_equal
+from cmdpkit.results.text.simplified import simplified
 from cmdpkit.results.text.solution import solution
 from cmdpkit.results.wording import counted, label, odds, percent
 
@@ -95,6 +97,11 @@ def _decision(policy: Policy, h: int, s: int) -> Text:
 @renderable.register
 def _(found: Solution) -> RenderableType:
     return solution("Solution", found, WIDTH)
+
+
+@renderable.register
+def _(found: Simplified) -> RenderableType:
+    return simplified("Simple policy", found, WIDTH)
 
 
 @renderable.register

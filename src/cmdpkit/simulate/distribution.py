@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,13 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_seed, index_of, is_int
+from cmdpkit.simulate.lengths import run_length
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes as play
 from cmdpkit.simulate.simulator import Noise, Simulator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Z = 1.959963984540054  # the normal quantile of a two-sided interval of 95 %
 MAX_CELLS = 20_000_000  # states times possible totals that an exact distribution may need
@@ -38,10 +42,21 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Totals of many episodes, in the user's units."""
+    """Totals of many episodes, in the user's units and by the model's criterion.
+
+    Without a horizon an episode is a run of ``steps`` steps: its discounted total, its mean per step, or its total.
+    """
 
     cmdp: CMDP
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
+    steps: int  # of an episode
+    left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: a histogram of every total, with its mean and its bound."""
+        from cmdpkit.results.figures.totals import totals
+
+        return totals(self)
 
     @property
     def episodes(self) -> int:
@@ -70,9 +85,25 @@ class Simulation:
 
 
 def simulate_policy(
-    cmdp: CMDP, policy: Policy, episodes: int = 100_000, *, seed: int = 0, noise: Noise = "none"
+    cmdp: CMDP,
+    policy: Policy,
+    episodes: int = 100_000,
+    *,
+    seed: int = 0,
+    noise: Noise = "none",
+    steps: int | None = None,
 ) -> Simulation:
     """Play episodes of a policy in the model, and keep the totals of each.
+
+    Parameters
+    ----------
+    cmdp, policy : the model, and a policy that fits it
+    episodes : how many are played
+    seed : of the random numbers
+    noise : "bernoulli" to draw every signal as 0 or 1 of its range, with the model's value as its mean
+    steps : only without a horizon, how long an episode is. By default, 1,000 steps where long-run averages count; and
+        as many that a share of 1e-6 is left out where discounted totals or totals until absorption count. ``left_out``
+        of the result says how much it is.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.load("paper/synthetic")
@@ -80,17 +111,21 @@ def simulate_policy(
     >>> list(played.totals), bool(abs(played.totals["reward"].mean() - 1.275) < 0.02)
     (['reward', 'utility'], True)
     """
-    cmdp.need_horizon("simulating episodes")
     check_fits(cmdp, policy)
     check_seed(seed)
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {quoted(episodes)}, expected a whole number, at least 1")
-    played = play(Simulator.of(cmdp, noise), policy.pi, stream(seed), int(episodes))
-    totals = {"reward": cmdp.reward_scale.total_from_unit(played.reward, cmdp.H)}
+    length, left_out = run_length(cmdp, policy, steps)
+    sim, discount = Simulator.lasting(cmdp, length, noise), cmdp.criterion.discount or 1.0
+    lasting = policy.repeated(length) if policy.is_stationary else policy
+    played = play(sim, lasting, stream(seed), int(episodes), visits=False, discount=discount)
+    weights = length if discount == 1 else (1 - discount**length) / (1 - discount)
+    per = length if cmdp.criterion.kind == "average" else 1
+    totals = {"reward": cmdp.reward_scale.total_from_unit(played.reward, weights) / per}
     for n, c in enumerate(cmdp.constraints):
-        utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], cmdp.H)
+        utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], weights) / per
         totals[c.name if c.name not in totals else f"{c.name} (constraint)"] = c.sign * utility + 0.0
-    return Simulation(cmdp, totals)
+    return Simulation(cmdp, totals, length, left_out)
 
 
 class Distribution(NamedTuple):

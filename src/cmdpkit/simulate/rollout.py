@@ -37,10 +37,13 @@ class Counts(NamedTuple):
     visits: IntArray  # [H, S, A]
 
 
-def episodes(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *, visits: bool = True) -> Rollout:
+def episodes(
+    sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *, visits: bool = True, discount: float = 1.0
+) -> Rollout:
     """n episodes of a policy, or of its table pi [H, S, A], step by step.
 
-    Without ``visits`` nothing of size [H, S, A] is made, which matters for large models.
+    Without ``visits`` nothing of size [H, S, A] is made, which matters for large models. What is earned at step h
+    counts discount^h times.
 
     >>> from cmdpkit import Policy, envs
     >>> from cmdpkit.simulate.random import stream
@@ -53,7 +56,7 @@ def episodes(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *
     totals = np.zeros((sim.outcomes.shape[1], n))
     counted = np.zeros(played.shape if visits else (0, 0, 0), dtype=np.int64)
     decisions = played.decisions
-    _play(sim, decisions._replace(p=np.cumsum(decisions.p, axis=1)), rng, totals, counted)
+    _play(sim, decisions._replace(p=np.cumsum(decisions.p, axis=1)), rng, float(discount), totals, counted)
     return Rollout(totals[0], totals[1:], counted if visits else None)
 
 
@@ -152,20 +155,22 @@ def _checked(sim: Simulator, policy: Policy | FloatArray) -> Policy:
 
 
 @compiled
-def _play(sim, decisions, rng, totals, visits):  # type: ignore[no-untyped-def]
+def _play(sim, decisions, rng, discount, totals, visits):  # type: ignore[no-untyped-def]
     """Episodes of a policy, one per column of totals [1+N, n]; decisions.p holds cumulative probabilities here.
 
     Every step takes one random number for the action, whether the decision draws or not.
     """
     for k in range(totals.shape[1]):
         s = reset(sim, rng)
+        weight = 1.0
         for h in range(sim.H):
             a = _action(decisions, h, s, uniform(rng))
             if len(visits) > 0:
                 visits[h, s, a] += 1
             s, x = step(sim, h, s, a, rng)
             for n in range(len(totals)):
-                totals[n, k] += sim.outcomes[x, n]
+                totals[n, k] += weight * sim.outcomes[x, n]
+            weight *= discount
 
 
 @inlined

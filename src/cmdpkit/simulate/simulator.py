@@ -67,6 +67,11 @@ class Simulator(NamedTuple):
         return cls._made(cmdp, noise, NO_LAST_STEP)
 
     @classmethod
+    def lasting(cls, cmdp: CMDP, steps: int, noise: Noise = "none") -> Simulator:
+        """The simulator of runs of so many steps; where there is a horizon, it is that many."""
+        return cls._made(cmdp, noise, steps)
+
+    @classmethod
     def _made(cls, cmdp: CMDP, noise: Noise, H: int) -> Simulator:
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")

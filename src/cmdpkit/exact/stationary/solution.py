@@ -11,13 +11,12 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Solution
+from cmdpkit.exact.stationary.actions import relative_values
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.solving import BRIDGE, Answer, Stationary
-from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture, decompose
 from cmdpkit.model.policy import Decision, Policy
-from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
 
@@ -76,7 +75,8 @@ class StationarySolution(Solution):
         """
         if isinstance(self.policy, Mixture):
             raise CmdpkitError("a mixture of policies has no relative values of its own; ask for those of a part")
-        return _bias(self.cmdp, self.policy.table(0))
+        c = self.cmdp.compact
+        return relative_values(self.cmdp, self.policy.table(0), np.concatenate((c.r, c.g[:, 0])))[1]
 
 
 def solve_stationary(cmdp: CMDP, bridge: float | None = None) -> StationarySolution:
@@ -163,22 +163,3 @@ def _compromise(cmdp: CMDP, problem: Stationary, t: float) -> Policy | Mixture:
         policies = tuple(Policy.of(cmdp, pi) for pi in answer.policies)
         return policies[0] if len(policies) == 1 else Mixture(policies, answer.weights / answer.weights.sum())
     return Policy.uniform(cmdp)
-
-
-def _bias(cmdp: CMDP, pi: FloatArray) -> FloatArray:
-    P = chain_of(cmdp, pi)
-    x = np.array([(pi * signal[0]).sum(axis=1) for signal in (cmdp.compact.r, *cmdp.compact.g)]).T  # [S, 1 + N]
-    if cmdp.criterion.kind == "total":
-        going = np.flatnonzero(~absorbing_states(cmdp))
-        h = np.zeros(x.shape)
-        h[going] = Chain(P[going][:, going], bordered=False).values(x[going])[1]
-        return h.T
-    pivot = 0
-    if cmdp.criterion.kind == "average":
-        classes = closed_classes(P)
-        if len(classes) > 1:
-            raise CmdpkitError(
-                f"the policy has {len(classes)} recurrent classes, so its relative values are not unique"
-            )
-        pivot = int(classes[0][0])
-    return Chain(P, cmdp.criterion.discount or 1.0, pivot=pivot).values(x)[1].T

@@ -34,8 +34,9 @@ def comparison(found: PolicyComparison) -> RenderableType:
 
 def explanation(found: Explanation) -> RenderableType:
     """Why a policy does what it does somewhere."""
-    where = Text.assemble((f"step {found.step}, {titled('state', found.state)}", "bold"))
-    where.append(f": reached in {percent(found.reach)} of the episodes. {found.why}.")
+    step = "" if found.step is None else f"step {found.step}, "
+    where = Text.assemble((f"{step}{titled('state', found.state)}", "bold"))
+    where.append(f": {_reached(found)}. {found.why}.")
     prices = ", ".join(
         f"{label(c.name)} {number(float(p))}" for c, p in zip(found.cmdp.constraints, found.prices, strict=True)
     )
@@ -43,11 +44,32 @@ def explanation(found: Explanation) -> RenderableType:
     return Group(where, EMPTY_LINE, TerminalTable(option_table(found)), EMPTY_LINE, *note)
 
 
+def _reached(found: Explanation) -> str:
+    if found.step is not None:
+        return f"reached in {percent(found.reach)} of the episodes"
+    if found.cmdp.criterion.kind == "total":
+        return f"visited {number(found.reach)} times"
+    return f"{percent(found.reach)} of the time is spent there"
+
+
 def simulation(name: str, played: Simulation, policy: Policy) -> RenderableType:
     """How totals spread over episodes, as a table and as bars."""
-    headline = Text.assemble((label(name), "bold"), f": {counted(played.episodes, 'episode')}")
+    headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
     bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
     return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played, policy)), *bars)
+
+
+def _played(played: Simulation) -> str:
+    """How many episodes were played, and of what kind where there is no horizon."""
+    kind = played.cmdp.criterion.kind
+    if kind == "finite":
+        return counted(played.episodes, "episode")
+    runs = f"{counted(played.episodes, 'run')} of {counted(played.steps, 'step')}"
+    if kind == "average":
+        return f"{runs}; means per step"
+    if kind == "discounted":
+        return f"{runs}, discounted; all later steps weigh {percent(played.left_out)}"
+    return f"{runs}; {percent(played.left_out)} of the runs last longer"
 
 
 def _histogram(name: str, totals: np.ndarray) -> Text:

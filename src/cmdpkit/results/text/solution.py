@@ -28,10 +28,11 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     parts: list[RenderableType] = [headline, EMPTY_LINE]
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
-    return Group(*parts, _draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
+    return Group(*parts, draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
 
 
-def _draws(found: Solution) -> RenderableType:
+def draws(found: Solution) -> RenderableType:
+    """Where the policy draws."""
     decisions = found.stochastic_decisions()
     if not decisions:
         return Text("The policy is deterministic.")

@@ -1,0 +1,182 @@
+"""Candidates with few phases.
+
+For a number of phases, `attempt` looks for policies that are best at prices of the bounds, and moves the prices until a
+bound is just met. Two candidates are left over where no single one is good: one that meets the bounds and earns too
+little, one that earns enough and misses a bound. Walking from the one to the other, decision by decision, there is a
+place where the bounds begin to be met. The candidates there, and a draw between two actions at that very place, are
+tried too; the draw meets the bound exactly. And both are changed a little, as `repairs` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cmdpkit.exact.simple.best import Best
+from cmdpkit.exact.simple.judge import Candidate, Judge
+from cmdpkit.exact.simple.repairs import repair
+from cmdpkit.exact.simple.segments import best_phases, phases_at
+from cmdpkit.model.transitions import FloatArray, IntArray
+
+PRICES_TRIED = 10  # for one number of phases
+ROUNDS = 6  # in which phases and rules are improved at fixed prices
+PARTS = (1, 4, 16)  # all promising changes are tried at once, then a quarter of them, and so on
+BETTER = 1e-12  # of the value: a smaller gain is rounding
+HALVINGS = 30  # of the probability of a draw
+
+
+def fewest_phases(judge: Judge, best: Best) -> None:
+    """Look for good candidates with fewer and fewer phases."""
+    failed, K = 0, 1
+    while K == 1 or best.shape.phases > K:
+        attempt(judge, best, K)
+        if best.shape.phases <= K + 1:
+            break
+        failed, K = K, K + max(1, K // 2)
+    while best.shape.phases - failed > 1:  # between what failed and what was found
+        K = (failed + best.shape.phases) // 2
+        attempt(judge, best, K)
+        if best.shape.phases > K:
+            failed = K
+
+
+def attempt(judge: Judge, best: Best, K: int) -> None:
+    """Offer candidates with K phases, or one or two more where that is needed to meet the bounds."""
+    met = missed = None
+    for prices, candidate in _at_many_prices(judge, K):
+        best.offer(candidate)
+        if judge.good(candidate) or candidate.worth(prices) - float(prices @ judge.cmdp.rho) < judge.least:
+            return  # found, or hopeless: at these prices no policy with K phases seems to be worth enough
+        met, missed = (candidate, missed) if judge.met(candidate) else (met, candidate)
+    for candidate in (x for x in (missed, met) if x is not None):
+        repair(judge, best, candidate)
+    if met is not None and missed is not None and best.shape.phases > K:
+        for candidate in _between(judge, missed, met):
+            best.offer(candidate)
+
+
+def _at_many_prices(judge: Judge, K: int) -> Iterator[tuple[FloatArray, Candidate]]:
+    """Candidates with K phases; the price of a bound is raised while it is missed, and lowered while all are met."""
+    N = judge.cmdp.N
+    prices, low, high = judge.prices.copy(), np.zeros(N), np.full(N, np.inf)
+    least_raise = 0.1 * judge.scale / judge.ranges
+    for _ in range(PRICES_TRIED):
+        candidate = at_prices(judge, K, prices)
+        yield prices, candidate
+        short = judge.short(candidate)
+        if short.any():
+            low[short] = prices[short]
+            raised = np.where(np.isfinite(high), (low + high) / 2, np.maximum(2 * prices, least_raise))
+            prices = np.where(short, raised, prices)
+        elif prices.any():
+            high = np.where(prices > low, prices, high)
+            prices = (low + prices) / 2
+        else:
+            return
+
+
+def at_prices(judge: Judge, K: int, prices: FloatArray) -> Candidate:
+    """A candidate with at most K phases that is worth much at these prices."""
+    best, here = None, judge.optimum
+    for _ in range(ROUNDS):
+        candidate = judge.candidate(best_phases(judge.costs(here, prices), K))
+        if best is not None and not _gains(judge, candidate, best, prices):
+            break
+        best = here = candidate
+    assert best is not None  # ROUNDS is at least 1
+    return settled(judge, best, prices)
+
+
+def _gains(judge: Judge, new: Candidate, old: Candidate, prices: FloatArray) -> bool:
+    return new.worth(prices) > old.worth(prices) + BETTER * judge.scale
+
+
+def settled(judge: Judge, candidate: Candidate, prices: FloatArray) -> Candidate:
+    """The candidate with better actions in its phases, whose edges stay where they are."""
+    steps = np.flatnonzero((np.diff(candidate.choice, axis=0) != 0).any(axis=1)) + 1
+    edges = np.array([0, *steps, len(candidate.choice)])
+    for _ in range(ROUNDS):
+        costs = judge.costs(candidate, prices)
+        wanted = phases_at(costs, edges)[edges[:-1]]
+        now = candidate.choice[edges[:-1]]
+        blocks = np.add.reduceat(costs, edges[:-1], axis=0)
+        with np.errstate(invalid="ignore"):
+            gain = np.take_along_axis(blocks, now[..., None], 2) - np.take_along_axis(blocks, wanted[..., None], 2)
+        gain = np.nan_to_num(gain[..., 0], nan=0.0).reshape(-1)
+        promising = np.flatnonzero(gain > 0)[np.argsort(-gain[gain > 0], kind="stable")]
+        changed = next(_changed(judge, candidate, now, wanted, promising, edges, prices), None)
+        if changed is None:
+            return candidate
+        candidate = changed
+    return candidate
+
+
+def _changed(
+    judge: Judge,
+    candidate: Candidate,
+    now: IntArray,
+    wanted: IntArray,
+    promising: IntArray,
+    edges: IntArray,
+    prices: FloatArray,
+) -> Iterator[Candidate]:
+    """Candidates that gain from taking a part of the promising changes."""
+    for part in PARTS:
+        taken = promising[: -(-len(promising) // part)]
+        if not len(taken):
+            return
+        rules = now.copy()
+        rules.reshape(-1)[taken] = wanted.reshape(-1)[taken]
+        new = judge.candidate(np.repeat(rules, np.diff(edges), axis=0))
+        if _gains(judge, new, candidate, prices):
+            yield new
+
+
+def _between(judge: Judge, missed: Candidate, met: Candidate) -> Iterator[Candidate]:
+    """Candidates on four ways from one that misses a bound to one that meets all: by steps and by states, both ways."""
+    H, S, _ = judge.shape
+    places = np.arange(H * S)
+    for group in [places % S] + [places // S] * (H > 1):  # the state, or the step, of every place
+        for order in (np.argsort(group, kind="stable"), np.argsort(-group, kind="stable")):
+            yield from _on_the_way(judge, missed, met, order, group)
+
+
+def _on_the_way(
+    judge: Judge, missed: Candidate, met: Candidate, order: IntArray, group: IntArray
+) -> Iterator[Candidate]:
+    """Candidates where the bounds begin to be met, if places change in this order; a group is a whole step or state."""
+    order = order[missed.choice.reshape(-1)[order] != met.choice.reshape(-1)[order]]
+
+    def with_first(k: int) -> Candidate:
+        choice = missed.choice.copy()
+        choice.reshape(-1)[order[:k]] = met.choice.reshape(-1)[order[:k]]
+        return judge.candidate(choice)
+
+    low, high = 0, len(order)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if judge.met(with_first(middle)) else (middle, high)
+    ends = np.append(np.flatnonzero(np.diff(group[order])) + 1, len(order))
+    yield with_first(int(ends[np.searchsorted(ends, high)]))
+    yield with_first(high)
+    yield from _drawn(judge, with_first(low), with_first(high))
+
+
+def _drawn(judge: Judge, missed: Candidate, met: Candidate) -> Iterator[Candidate]:
+    """Of two candidates that differ in one place, a draw between their actions that just meets the bounds."""
+    where = np.argwhere(missed.choice != met.choice)
+    if len(where) != 1:
+        return
+    (h, s), A = where[0], judge.shape[2]
+    ends = np.eye(A)[[missed.choice[h, s], met.choice[h, s]]]
+
+    def mixed(share: float) -> Candidate:
+        return judge.candidate(met.choice, where, ((1 - share) * ends[0] + share * ends[1])[None])
+
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if judge.met(mixed(middle)) else (middle, high)
+    if high < 1.0:
+        yield mixed(high)

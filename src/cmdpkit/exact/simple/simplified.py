@@ -1,0 +1,190 @@
+"""The simplest policy that is nearly as good as the optimum, for people who have to follow it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.simple.best import Best
+from cmdpkit.exact.simple.judge import Judge
+from cmdpkit.exact.simple.phases import fewest_phases
+from cmdpkit.exact.simple.polish import polish
+from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
+from cmdpkit.exact.simple.states import fewest_changes
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import Name
+
+MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
+
+
+class Run(NamedTuple):
+    """Neighbouring states in which the same is done."""
+
+    states: tuple[Name, ...]  # those that are reached and leave a choice, in the model's order
+    action: Name
+
+
+class Phase(NamedTuple):
+    """Consecutive steps at which the same is done in every state."""
+
+    first: int | None  # step, from 1; None without a horizon
+    last: int | None
+    runs: tuple[Run, ...]  # in the order of the states
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simplified(Solution):
+    """A simple policy that meets all bounds and is nearly as good as the optimum; see `simplify`.
+
+    It can be used wherever a `Solution` can: ``value``, ``utilities`` and ``policy`` are those of the simple policy,
+    the prices are those of the optimum, and no policy within the bounds has a value above ``value + gap``.
+    """
+
+    optimum: Solution  # what was simplified
+    least: float  # the value that was asked for
+    before: Shape  # phases, decisions that draw, changes over states and over steps at the optimum
+    after: Shape  # the same of the simple policy
+    changed: float  # share of the optimum's decisions that the simple policy takes otherwise
+
+    @property
+    def lost(self) -> float:
+        """What the simple policy earns less than the optimum, in the units of the reward."""
+        return max(0.0, self.optimum.value - self.value)
+
+    @property
+    def share(self) -> float:
+        """What is lost, as a share of the optimum; inf if the optimum is 0 and something is lost."""
+        if self.lost == 0:
+            return 0.0
+        return self.lost / abs(self.optimum.value) if self.optimum.value else math.inf
+
+    @property
+    def slack(self) -> FloatArray:
+        """What is left of every bound, [N]; negative only by less than the tolerance."""
+        left: FloatArray = self.cmdp.signs * self.utilities - self.cmdp.rho
+        return left
+
+    @property
+    def simpler(self) -> bool:
+        """False if nothing simpler was found: then the policy is the optimum."""
+        return self.after < self.before
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """What to do, phase by phase and state by state; decisions that draw are left out, see stochastic_decisions."""
+        cmdp = self.cmdp
+        counts = (self.reach > NEGLIGIBLE) & (cmdp.actions.sum(axis=-1) > 1)
+        where = self.policy.rows[0]
+        counts[where[:, 0], where[:, 1]] = False
+        edges, rules = phases_of(self.policy.choice.astype(np.int64), counts)
+        found = []
+        for first, last, rule in zip(edges[:-1], edges[1:], rules, strict=True):
+            known = np.flatnonzero(rule != NONE)
+            parts = np.split(known, np.flatnonzero(np.diff(rule[known])) + 1) if len(known) else []
+            runs = tuple(Run(tuple(cmdp.states[int(s)] for s in x), cmdp.action_names[int(rule[x[0]])]) for x in parts)
+            found.append(Phase(None, None, runs) if cmdp.criterion.stationary else Phase(first + 1, last, runs))
+        return tuple(found)
+
+
+def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None = None) -> Simplified:
+    """The simplest policy found that meets all bounds and whose value is within a share of the optimum.
+
+    Simpler means, in this order: fewer phases (runs of steps at which every state has one action), fewer decisions
+    that draw, and fewer changes of the action between neighbouring states, in the order of the model's states. Without
+    a horizon there is one phase. Only decisions count that are ever met and that leave a choice; elsewhere the policy
+    does what it does in the nearest state.
+
+    To find the very simplest is hard in general, so this is a search: candidates with few phases come from dynamic
+    programming on what single decisions cost, and are improved step by step. Every candidate is evaluated exactly
+    before it is accepted, so that no bound is broken and no more is given up than is allowed, whatever the search
+    finds. If it finds nothing simpler, the policy is the optimum, and ``simpler`` is False.
+
+    Parameters
+    ----------
+    solution : what `solve` returned
+    within : the share of the optimum's absolute value that may be given up: 0.01 for 1 %
+    at_least : instead of a share, the value that must be reached, in the units of the reward; use it where the optimum
+        is near 0, so that a share of it is next to nothing
+
+    >>> import cmdpkit as ck
+    >>> found = simplify(ck.solve(ck.load("queue")), within=0.02)
+    >>> found.before.phases > found.after.phases, found.share <= 0.02, bool((found.slack >= -found.tolerance).all())
+    (True, True, True)
+    """
+    began = time.perf_counter()
+    least = _least(solution, within, at_least)
+    _check_size(solution)
+    judge = Judge(solution, least)
+    best = Best(judge)
+    before = best.shape
+    fewest_phases(judge, best)
+    fewest_changes(judge, best)
+    polish(judge, best)
+    filled = judge.filled(best.candidate)
+    chosen = filled if judge.good(filled) else best.candidate
+    after = min(best.shape, judge.shape_of(chosen))
+    return Simplified(
+        cmdp=solution.cmdp,
+        policy=chosen.policy,
+        value=float(chosen.totals[0]),
+        utilities=solution.cmdp.signs * chosen.totals[1:] + 0.0,
+        shadow_prices=solution.shadow_prices,
+        gap=max(0.0, solution.value - float(chosen.totals[0])) + solution.gap,
+        tolerance=solution.tolerance,
+        binds=solution.binds,
+        method=solution.method,
+        seconds=time.perf_counter() - began,
+        ended=solution.ended,
+        optimum=solution,
+        least=least,
+        before=before,
+        after=after,
+        changed=_changed(solution, chosen.policy),
+    )
+
+
+def _least(solution: Solution, within: float, at_least: float | None) -> float:
+    if not isinstance(solution, Solution):
+        raise CmdpkitError(f"solution is a {type(solution).__name__}, expected what cmdpkit.solve(model) returns")
+    if not isinstance(solution.policy, Policy):
+        raise CmdpkitError(
+            "the optimum is a draw among several policies, of which none can be simplified for itself; "
+            "cmdpkit.evaluate says what each of solution.policy.policies is worth"
+        )
+    if at_least is not None:
+        if not isinstance(at_least, (int, float)) or not at_least <= solution.value:
+            raise CmdpkitError(
+                f"at_least is {quoted(at_least)}, expected a value of at most the optimum, {solution.value:.6g}"
+            )
+        return float(at_least)
+    if isinstance(within, bool) or not isinstance(within, (int, float)) or not 0 <= within < 1:
+        raise CmdpkitError(f"within is {quoted(within)}, expected a share of the optimum such as 0.01 for 1 %")
+    return solution.value - within * abs(solution.value)
+
+
+def _check_size(solution: Solution) -> None:
+    cmdp = solution.cmdp
+    numbers = cmdp.steps * cmdp.S * cmdp.A
+    if numbers > MOST_NUMBERS:
+        raise CmdpkitError(
+            f"the model has {cmdp.steps:,} steps x {cmdp.S:,} states x {cmdp.A:,} actions = {numbers:,} decisions to "
+            f"compare, and simplify takes at most {MOST_NUMBERS:,}; use fewer states or steps"
+        )
+
+
+def _changed(solution: Solution, policy: Policy) -> float:
+    """The share of the optimum's decisions, as often as they are met, that the policy takes otherwise."""
+    total = solution.reach.sum()
+    shared = sum(
+        float(solution.reach[h] @ np.minimum(solution.policy.table(h), policy.table(h)).sum(axis=-1))
+        for h in range(len(solution.reach))
+    )
+    return max(0.0, 1.0 - shared / float(total)) if total else 0.0
