@@ -139,7 +139,7 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
         shadow_prices=solution.shadow_prices,
         gap=max(0.0, solution.value - float(chosen.totals[0])) + solution.gap,
         tolerance=solution.tolerance,
-        binds=solution.binds,
+        binds=solution.binds & (chosen.totals[1:] - solution.cmdp.rho <= solution.tolerance),
         method=solution.method,
         seconds=time.perf_counter() - began,
         ended=solution.ended,
