@@ -2,8 +2,8 @@
 
 Every price gives a valid bound, and a policy that may join the pool: a bad guess costs a round and nothing else. The
 prices of the master are where the tangents of the Lagrangian bound intersect. With few policies they are the right
-choice. In a model with many states the bound is almost a smooth function of the prices, and its minimum is found in
-fewer rounds by methods that are made for smooth functions.
+choice. In a model with many states the bound is almost a smooth function of the prices, and its minimum is mostly found
+in fewer rounds by methods that are made for smooth functions.
 """
 
 from __future__ import annotations
