@@ -208,6 +208,18 @@ def test_many_decisions_at_once_follow_the_probabilities(tmp_path):
         assert texts.tolist() == ["order", "sell"]
 
 
+@pytest.mark.parametrize("A", [255, 256, 257])
+def test_a_controller_tells_drawn_decisions_from_actions_however_many_actions_there_are(A, tmp_path):
+    """Choices are stored in one byte or two, and the mark for a decision that draws must be none of them."""
+    p = np.zeros((1, A))
+    p[0, [0, A - 1]] = 0.5
+    policy = ck.Policy.of_choices(np.full((1, 3), A - 1), ([[0, 1]], p), is_stationary=True)
+    module = load(ck.write_policy(policy, tmp_path / "controller.py"))
+    actions = module.act_many(np.tile([1, 2, 3], 40), np.random.default_rng(7))
+    assert set(actions[::3]) == set(actions[2::3]) == {A}
+    assert set(actions[1::3]) == {1, A}  # wrongly red with probability 2e-12
+
+
 def test_many_decisions_of_a_stationary_policy_with_default_names(tmp_path):
     policy = ck.Policy.stationary(np.eye(3)[[2, 0, 1]])
     module = load(ck.write_policy(policy, tmp_path / "controller.py"))

@@ -11,7 +11,7 @@ import pytest
 import cmdpkit as ck
 import oracle
 from cmdpkit.exact import steps
-from cmdpkit.exact.induction import Draws, Induction
+from cmdpkit.exact.induction import BLOCK, Draws, Induction
 from cmdpkit.exact.progress import Line, Round
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.sparse_policy import read_off
@@ -56,6 +56,13 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
     best = induction.choose(cmdp.compact.r, choice)
     assert best == pytest.approx(dense_values(cmdp, cmdp.r, None)[0], abs=1e-12)
     assert cmdp.actions[np.arange(cmdp.H)[:, None], np.arange(cmdp.S), choice].all()
+    again, unused = induction.choices(), induction.choices()
+    worst = -induction.choose(-cmdp.compact.r, unused)
+    assert worst == pytest.approx(-dense_values(cmdp, -cmdp.r, None)[0], abs=1e-12)
+    assert induction.extremes(cmdp.compact.r, again) == (worst, best) and (again == choice).all(), "the same bits"
+    again[:] = -1
+    assert induction.best(cmdp.compact.r, again).tolist() == [best, *induction.evaluate(choice)], "the same bits"
+    assert (again == choice).all()
 
     pi = (choice[..., None] == np.arange(cmdp.A)).astype(float)
     where = [(0, 2), (0, 5), (3, 0)]  # here the policy draws among all actions
@@ -74,6 +81,14 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
         total, Q = dense_values(cmdp, x, pi)
         assert totals[n] == pytest.approx(total, abs=1e-12)
         assert values[..., n] == pytest.approx(np.array([Q[h, s] for h, s in where]), abs=1e-12)
+
+
+def test_choosing_and_evaluating_together_gives_the_same_bits_in_every_block_of_states():
+    cmdp = sparse(2 * BLOCK + 500, 3, 4, 3, 2)
+    induction = Induction(cmdp)
+    choice, again = induction.choices(), induction.choices()
+    total, values = induction.choose(cmdp.compact.g[1], choice), induction.evaluate(choice)
+    assert induction.best(cmdp.compact.g[1], again).tolist() == [total, *values] and (again == choice).all()
 
 
 @pytest.mark.parametrize("N", [1, 3])

@@ -26,6 +26,7 @@ from cmdpkit.exact.induction import Choice as Choice
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.master import Master, hull
 from cmdpkit.exact.steps import Threads
+from cmdpkit.exact.trial_prices import trial_prices
 from cmdpkit.exact.units import FEASIBLE, Units, survey
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
@@ -33,8 +34,7 @@ from cmdpkit.model.transitions import FloatArray
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled totals
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
 MAX_ROUNDS = 10_000  # of column generation
-MIN_AVERAGED = 3  # constraints from which on averaged prices save rounds
-MAX_GAP_LEFT = 0.9  # a round at averaged prices that leaves a larger share of the gap than this has failed
+MAX_GAP_LEFT = 0.9  # a round at other prices than the master's that leaves a larger share of the gap has failed
 
 
 class Column(NamedTuple):
@@ -139,42 +139,35 @@ class Columns(ABC):
         if not self.columns:
             self.price(1.0, np.zeros(self.N))
         exactly, failed, failures, gap = False, False, 0, np.inf
+        weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):
-            weights, lam, value = self._solve_master(rho, exactly)
-            average = self.N >= MIN_AVERAGED and not failed and failures <= self.N
-            prices = self._averaged(weights, lam) if average else lam
+            mixed = np.flatnonzero(weights)
+            # After a failure, one round is done at the prices of the master, and after N + 1 failures all of them.
+            guess = not failed and failures <= self.N
+            prices = trial_prices([self.columns[j] for j in mixed], weights[mixed], lam, rho) if guess else lam
+            guessed = prices is not lam
             total, column = self.price(1.0, prices)
+            known = self._known(column)
+            if known:
+                self.columns.pop()
+            else:
+                weights, lam, value = self._solve_master(rho, exactly)
             best = Optimum(weights, value, total - float(prices @ rho), column, rho)
             if self.so_far is not None and self.so_far.bound < best.bound:
                 best = best._replace(bound=self.so_far.bound, proof=self.so_far.proof)
             self.so_far = best
             left, gap = gap, best.bound - value
             converged = gap <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ best.lam)
-            known = self._known(column)
-            if known:
-                self.columns.pop()
             if (enough is not None and enough(best)) or converged:
                 break
-            if known and prices is lam:  # the master LP was not exact, or this is as exact as floating point gets
+            if known and not guessed:  # the master LP was not exact, or this is as exact as floating point gets
                 if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
                     break
                 exactly = True
-            failed = prices is not lam and (known or gap > MAX_GAP_LEFT * left)
+                weights, lam, value = self._solve_master(rho, exactly)
+            failed = guessed and (known or gap > MAX_GAP_LEFT * left)
             failures += failed
         return best
-
-    def _averaged(self, weights: FloatArray, lam: FloatArray) -> FloatArray:
-        """Prices to try next, [N]: halfway between those of the master, lam, and those its mixture was found at.
-
-        The prices of the master jump while few policies are known. With several constraints this takes many rounds; the
-        average of the prices at which the policies of the mixture were found lies closer to the optimal ones. After a
-        failure, one round is done at the prices of the master, and after N + 1 failures all of them.
-        """
-        mixed = [(weights[j], self.columns[j].weights) for j in np.flatnonzero(weights)]
-        if not all(w[0] > 0 for _, w in mixed):
-            return lam
-        mean: FloatArray = sum(share * w[1:] / w[0] for share, w in mixed)
-        return (lam + mean) / 2
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
         """Maximise t with w_n >= rho_n + t per_n for all n: how far all bounds can be exceeded at once.
@@ -251,8 +244,7 @@ class Pool(Columns):
             self.columns.append(Column(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k])))
 
     def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        totals[0] = self.induction.choose(objective, choice)
-        totals[1:] = self.induction.evaluate(choice)
+        totals[:] = self.induction.best(objective, choice)
 
     def bound(self, proof: Column, rho: FloatArray) -> float:
         """An upper bound on the value under thresholds rho, in the user's units, from a column with a weight of 1."""

@@ -1,8 +1,9 @@
 """Backward induction on the sparse rows of a model: which policy is best, and what a policy is worth.
 
-Choosing and evaluating are separate passes. `Induction.choose` carries the values of one objective only, and
+Choosing and evaluating are separate. `Induction.choose` carries the values of one objective only, and
 `Induction.evaluate` reads only the rows of the actions that were chosen; together they read much less memory than one
-pass that carries the values of all signals along. This is the one place that knows how rows lie in memory.
+pass that carries the values of all signals along for every action. `Induction.best` does both, a few states at a time.
+This is the one place that knows how rows lie in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TWO = np.uint64(2)
+BLOCK = 1000  # states that are evaluated together, after actions were chosen for all of them
 
 Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
@@ -77,6 +79,37 @@ class Induction:
         )
         return float(self.cmdp.mu @ V[0])
 
+    def best(self, objective: FloatArray, choice: Choice) -> FloatArray:
+        """`choose`, and `evaluate` for the policy that it finds, in one pass: [2 + N] expected totals.
+
+        A state is evaluated soon after its action was chosen, while its transitions are still in the cache.
+        """
+        objective, V, X = readonly(objective), self._V, self._X
+        V[self.cmdp.H % 2] = 0.0
+        X[self.cmdp.H % 2] = 0.0
+        drawn = self._no_draws
+        unused = np.zeros((*drawn.p.shape, X.shape[2]))
+        self.steps.backward(
+            lambda first, last, low, high: _choose_and_evaluate(
+                self.rows, objective, self._allowed, self._signals, drawn, first, last, low, high, V, choice, X, unused
+            )
+        )
+        return np.append(self.cmdp.mu @ V[0], self._from_start(X))
+
+    def extremes(self, signal: FloatArray, choice: Choice) -> tuple[float, float]:
+        """The least and the largest total of `signal` [1 or H, S, A]; fills choice with the policy that has the latter.
+
+        One pass for both takes little longer than `choose`, because the transitions are read only once.
+        """
+        signal, V = readonly(signal), np.zeros((2, self.cmdp.S, 2))
+        self.steps.backward(
+            lambda first, last, low, high: _extremes(
+                self.rows, signal, self._allowed, first, last, low, high, V, choice
+            )
+        )
+        worst, best = self._from_start(V).tolist()
+        return worst, best
+
     def evaluate(
         self, choice: Choice, draws: Draws | None = None, action_values: FloatArray | None = None
     ) -> FloatArray:
@@ -93,6 +126,10 @@ class Induction:
                 self.rows, self._signals, choice, drawn, first, last, low, high, X, values
             )
         )
+        return self._from_start(X)
+
+    def _from_start(self, X: FloatArray) -> FloatArray:
+        """Totals [n] from the start, given those from every state at the first step, X[0] [S, n]."""
         return np.array([self.cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 
@@ -130,12 +167,52 @@ def _choose(rows, objective, allowed, first, last, low, high, V, choice):  # typ
 
 
 @compiled
+def _choose_and_evaluate(  # type: ignore[no-untyped-def]
+    rows, objective, allowed, signals, draws, first, last, low, high, V, choice, X, action_values
+):
+    """Both for the steps last .. first and the states low .. high - 1, some states at a time."""
+    for h in range(last, first - 1, -1):
+        for begin in range(low, high, BLOCK):
+            end = min(begin + BLOCK, high)
+            _choose(rows, objective, allowed, h, h, begin, end, V, choice)
+            _evaluate(rows, signals, choice, draws, h, h, begin, end, X, action_values)
+
+
+@compiled
+def _extremes(rows, signal, allowed, first, last, low, high, V, choice):  # type: ignore[no-untyped-def]
+    """The same as `_choose` for the least total, V[:, :, 0], and the largest, V[:, :, 1], whose choices are kept."""
+    H, S = choice.shape
+    steps, _, A = signal.shape
+    T = (len(rows.indptr) - 1) // (S * A)
+    for h in range(last, first - 1, -1):
+        now, then, here, open_ = V[h % 2], V[(h + 1) % 2], signal[h % steps], allowed[h % len(allowed)]
+        row = np.uint64(((h % T) * S + low) * A)
+        for s in range(np.uint64(low), np.uint64(high)):
+            best, most, least = ZERO, -np.inf, np.inf
+            for a in range(np.uint64(A)):
+                lower = upper = here[s, a]
+                if h < H - 1:
+                    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
+                        p, s_next = rows.prob[i], rows.successors[i]
+                        lower += p * then[s_next, ZERO]
+                        upper += p * then[s_next, ONE]
+                row += ONE
+                better = (upper > most) & open_[s, a]
+                most = upper if better else most
+                best = a if better else best  # type: ignore[assignment]
+                least = lower if (lower < least) & open_[s, a] else least
+            choice[h, s] = best
+            now[s, ZERO], now[s, ONE] = least, most
+
+
+@compiled
 def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_values):  # type: ignore[no-untyped-def]
     """Fill X for the steps last .. first and the states low .. high - 1, and the values of the actions drawn there."""
     S = choice.shape[1]
     A = signals.r.shape[2]
     T = (len(rows.indptr) - 1) // (S * A)
     signals_count = np.uint64(X.shape[2])
+    pairs, odd = signals_count // TWO, signals_count % TWO == ONE
     for h in range(last, first - 1, -1):
         now, then = X[h % 2], X[(h + 1) % 2]
         begin = np.uint64((h % T) * S * A)
@@ -143,9 +220,10 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
         for s in range(np.uint64(low), np.uint64(high)):
             a = np.uint64(choice[h, s])
             row = begin + s * np.uint64(A) + a
-            for n in range(ZERO, signals_count - ONE, TWO):  # two at a time: the row is read once for both
-                now[s, n], now[s, n + ONE] = _two_values(rows, row, signals, n, at, s, a, then)
-            if signals_count % TWO == ONE:
+            for pair in range(pairs):  # two signals at a time: the row is read once for both
+                k = TWO * pair
+                now[s, k], now[s, k + ONE] = _two_values(rows, row, signals, k, at, s, a, then)
+            if odd:
                 now[s, signals_count - ONE] = _action_value(rows, row, signals, signals_count - ONE, at, s, a, then)
         for d in range(draws.first[h], draws.first[h + 1]):
             if not low <= draws.s[d] < high:

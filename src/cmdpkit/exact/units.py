@@ -1,9 +1,9 @@
 """What policies can collect from the start: the natural unit of every signal, and the rounding error of its totals.
 
-Two backward inductions per signal give the least and the largest expected total of any policy. Numbers in states that
+A backward induction per signal gives the least and the largest expected total of any policy. Numbers in states that
 no policy reaches have no influence, and a large number that is reached with a small probability counts with that
-probability. The largest total of absolute values bounds the rounding error of every total that is computed; it takes a
-third induction if the signal has both signs.
+probability. The largest total of absolute values bounds the rounding error of every total that is computed; it takes
+another induction if the signal has both signs.
 
 The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. No
 other tolerance is used. The unit of each signal is chosen such that the tolerance is FEASIBLE in scaled totals.
@@ -62,16 +62,15 @@ def units_of(cmdp: CMDP, threads: Threads = None) -> Units:
 
 def survey(induction: Induction) -> tuple[Units, list[Choice]]:
     """The units of a model, and for the reward and each utility a policy that collects the most of it."""
-    cmdp, unused = induction.cmdp, induction.choices()
+    cmdp = induction.cmdp
     found, extremes = [], []
     for x in (cmdp.compact.r, *cmdp.compact.g):
         extremes.append(induction.choices())
-        best = induction.choose(x, extremes[-1])
-        worst = -induction.choose(-x, unused)
+        worst, best = induction.extremes(x, extremes[-1])
         if x.min() >= 0:
             magnitude = best
         else:
-            magnitude = -worst if x.max() <= 0 else induction.choose(np.abs(x), unused)
+            magnitude = -worst if x.max() <= 0 else induction.choose(np.abs(x), induction.choices())
         found.append((worst, best, magnitude))
     worst_, best_, magnitude_ = np.array(found).T.copy()
     return Units(worst_, best_, operations(cmdp) * ROUNDOFF * magnitude_, magnitude_), extremes

@@ -176,7 +176,7 @@ def _play(sim, decisions, rng, discount, totals, visits):  # type: ignore[no-unt
 @inlined
 def _action(decisions, h, s, u):  # type: ignore[no-untyped-def]
     """The action at step h in state s for a number u in [0, 1)."""
-    t, s = np.int64(h) % len(decisions.choice), np.int64(s)
+    t, s = np.int64(h) if len(decisions.choice) > 1 else np.int64(0), np.int64(s)  # h % T, which takes longer
     low, high = decisions.first[t], decisions.first[t + 1]
     last = high
     if high - low == decisions.choice.shape[1]:  # every state draws

@@ -29,7 +29,7 @@ def python_module(policy: Policy) -> Iterator[str]:
     Each takes a step and a state, or for a stationary policy the state alone.
     """
     H, S, A = policy.shape
-    size = 1 if A <= 1 << 8 else 2 if A <= 1 << 16 else 4
+    size = 1 if A < 1 << 8 else 2 if A < 1 << 16 else 4  # so that A itself, which is no action, fits too
     made = policy.made_for
     head, middle, tail = _MODULE.substitute(
         _STATIONARY if policy.is_stationary else {key: Template(x).substitute(H=H) for key, x in _TIMED.items()},
@@ -197,10 +197,9 @@ def act_many(${steps}states, rng):
 ${phases}    s = _positions(states)
     place = np.broadcast_to(phase * len(STATES), s.shape) + s
     a = choice[place]
-    if len(places):
-        row = np.minimum(np.searchsorted(places, place), len(places) - 1)
-        drawn = np.flatnonzero(places[row] == place)
-        odds = cdf[row[drawn]]
+    drawn = np.flatnonzero(a == len(ACTIONS))
+    if len(drawn):
+        odds = cdf[np.searchsorted(places, place[drawn])]
         a[drawn] = (odds <= rng.random(len(drawn))[:, None] * odds[:, -1:]).sum(axis=1)
     return names[a]
 
@@ -225,6 +224,7 @@ def _tables():
 
     choice = np.concatenate([np.frombuffer(table, dtype=table.typecode) for table in _CHOICE])
     places = np.array([phase * len(STATES) + s for phase, s in DRAWS], dtype=np.int64)
+    choice[places] = len(ACTIONS)  # which is no position of an action: here one is drawn
     p = np.zeros((len(DRAWS), len(ACTIONS)))
     for i, row in enumerate(DRAWS.values()):
         for a, share in row:
