@@ -8,6 +8,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import cmdpkit as ck
+from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.boxes import box_around, frequencies, may_lead
 from cmdpkit.learners._continuing.counting import Counts
@@ -109,6 +110,13 @@ def test_where_the_box_is_a_point_the_plan_is_the_exact_optimum():
     v, w = stationary_values(cmdp, found.pi)
     assert found.feasible and v == pytest.approx(0.506361775619, abs=1e-6)  # the published optimum, see its page
     assert w[0] == pytest.approx(0.88, abs=1e-7)
+
+
+def test_states_without_a_plan_walk_to_it_by_the_action_that_most_probably_leads_nearer():
+    # State 1 may go to 0 with 0.001, 0.6 or 0.4; state 2 reaches it through 1, with 0.3 or 0.2.
+    P = [[1, 0, 0], [0.001, 0.999, 0], [0.6, 0.4, 0], [0.4, 0.6, 0], [0, 0.3, 0.7], [0, 0.2, 0.8]]
+    rows = Rows(sparse.csr_array(np.array(P)), np.array([0, 1, 1, 1, 2, 2]), np.arange(6))
+    assert walk_to(rows, np.array([True, False, False])).tolist() == [-1, 2, 4]
 
 
 # -- boxes -------------------------------------------------------------------------------------------------------------
