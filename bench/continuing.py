@@ -15,7 +15,7 @@ from bench.infinite import sparse_model
 from cmdpkit.records.record import RunRecord
 
 STEPS, SEEDS = 1_000_000, range(5)
-ALGOS = ("cl-pri", "cmdp-psrl")
+ALGOS = ("cl-pri", "cmdp-psrl", "c-ucrl", "triple-qa", "ucrl-cmdp", "chen-jain-luo")
 INSTANCES: dict[str, Callable[[], ck.CMDP]] = {
     "machine": lambda: ck.load("machine"),
     "power-queue": lambda: ck.load("power-queue"),

@@ -177,6 +177,16 @@ def assert_same(one, two):
         assert np.array_equal(x, two[name]), name
 
 
+def visited(learner, walk, rng, n):
+    """How often each action was taken in n more steps [S, A], as the world saw it, and the rewards."""
+    visits, rewards = np.zeros((learner.spec.S, learner.spec.A), dtype=int), []
+    learner.walk(walk, rng, 0)
+    for _ in range(n):
+        visits[tuple(walk.place)] += 1
+        rewards.append(learner.walk(walk, rng, 1).reward[0])
+    return visits, rewards
+
+
 PLACES = ["machine-two", "cycle-3", "power-queue:discount=0.95"]
 
 
@@ -207,14 +217,14 @@ def test_it_is_blind_to_what_it_has_not_seen(name):
     P, r, g = rng.dirichlet(np.full(S, 0.3), (S, A)), rng.random((S, A)), rng.random((S, A))
     r[0, 0], r[0, 1], g[0, 0], g[0, 1] = 0.0, 1.0, 0.0, 1.0  # the scales of both models
     learner = made(name, ck.CMDP(P, r, g, 0.3, criterion="average"), n)
-    returns = learner.walk(Walk.of(ck.CMDP(P, r, g, 0.3, criterion="average")), stream(1), n)
-    unseen = learner.counts.visits == 0
+    visits, rewards = visited(learner, Walk.of(ck.CMDP(P, r, g, 0.3, criterion="average")), stream(1), n)
+    unseen = visits == 0
     unseen[0] = False
     assert unseen.sum() > 3
     P2, r2 = np.where(unseen[:, :, None], np.roll(P, 1, axis=-1), P), np.where(unseen, 1 - r, r)
     other = made(name, ck.CMDP(P2, r2, g, 0.3, criterion="average"), n)
     again = other.walk(Walk.of(ck.CMDP(P2, r2, g, 0.3, criterion="average")), stream(1), n)
-    assert np.array_equal(returns.reward, again.reward) and np.array_equal(learner.recommend(), other.recommend())
+    assert np.array_equal(rewards, again.reward) and np.array_equal(learner.recommend(), other.recommend())
 
 
 @pytest.mark.compiled
@@ -224,8 +234,8 @@ def test_it_uses_only_allowed_actions_and_refuses_another_world(name):
     allowed = cmdp.actions.copy()
     allowed[0, :, 1::2] = False
     learner = ck.learners.load(name)(Spec.of(cmdp, 300, allowed))
-    learner.walk(Walk.of(cmdp), stream(2), 300)
-    assert learner.counts.visits[~allowed[0]].sum() == 0 and learner.counts.visits.sum() == 300
+    visits, _ = visited(learner, Walk.of(cmdp), stream(2), 300)
+    assert visits[~allowed[0]].sum() == 0 and visits.sum() == 300
     for pi in (learner.behaviour(), learner.recommend()):
         assert pi.shape == (1, cmdp.S, cmdp.A) and (pi[~allowed] == 0).all()
         np.testing.assert_allclose(pi.sum(axis=-1), 1, atol=1e-9)
@@ -236,7 +246,8 @@ def test_it_uses_only_allowed_actions_and_refuses_another_world(name):
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CONTINUING)
 def test_it_comes_near_the_optimum_of_a_machine_solved_by_hand(name):
-    run = ck.learn("machine-two", name, steps=20_000, seed=1)
+    steps = 200_000 if name == "triple-qa" else 20_000  # which has no model and learns more slowly
+    run = ck.learn("machine-two", name, steps=steps, seed=1)
     assert run.optimum == pytest.approx(-14 / 15)
     # The cost of the machine varies by about 1.2 per step and its availability by about 0.7, so 20,000 steps tell the
     # utilities of a policy to about 0.005; five times that, at the price of 8/3, bounds what may be lost.

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cmdpkit.learners._continuing.models import drawn_model
+from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.params import Params
 from cmdpkit.simulate.random import Stream
@@ -64,5 +65,5 @@ class CMDPPSRL(Player):
         """Draw a model and plan in it, until the visits of a pair have doubled."""
         self.begin_epoch()
         drawn = drawn_model(self.counts, self.spec, rng, few=self.params.few, prior=self.params.prior)
-        self.pi[...] = self.plan(drawn, self.spec.rho)
+        self.follow(planned(drawn, self.spec.rho))
         self.wait(self.spec.K)

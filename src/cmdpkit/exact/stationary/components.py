@@ -105,15 +105,18 @@ def walk_to(rows: Rows, target: BoolArray) -> IntArray:
     """[S], for each state a row that may lead nearer to the target; -1 in the target and where no path leads to it.
 
     A policy that takes these rows reaches the target with probability 1 from all states if all of them have a path:
-    each step has a positive probability of coming nearer.
+    each step has a positive probability of coming nearer. Of several rows it is the one with the largest probability,
+    because a walk over probabilities that are estimated to be tiny may never end.
     """
     graph = rows.graph(np.ones(len(rows.owner), dtype=bool)).T.tocsr()
     _, nearer = _search(graph, target)
     nearer = np.where((nearer >= 0) & (nearer < rows.S), nearer, -1)
     entries = rows.P.tocoo()
     row_of, to = entries.coords
-    useful = np.sort(row_of[to == nearer[rows.owner[row_of]]])
+    useful = to == nearer[rows.owner[row_of]]
+    row_of, probability = row_of[useful], entries.data[useful]
+    order = np.lexsort((row_of, -probability, rows.owner[row_of]))
     choice = np.full(rows.S, -1, dtype=np.int64)
-    states, position = np.unique(rows.owner[useful], return_index=True)
-    choice[states] = useful[position]
+    states, position = np.unique(rows.owner[row_of[order]], return_index=True)
+    choice[states] = row_of[order][position]
     return choice

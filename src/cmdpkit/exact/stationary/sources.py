@@ -30,7 +30,6 @@ class Column(NamedTuple):
 class Source(Protocol):
     """What column generation needs to know of a problem."""
 
-    rows: Rows
     X: FloatArray  # [1 + N, R], scaled reward and utilities
 
     def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
@@ -40,6 +39,19 @@ class Source(Protocol):
 def _column(X: FloatArray, rows: IntArray, q: FloatArray) -> Column:
     values = X[:, rows] @ q
     return Column(float(values[0]), values[1:], rows, q)
+
+
+def class_columns(
+    P: Any, X: FloatArray, choice: IntArray, weights: FloatArray, work: float | None = None
+) -> list[Column]:
+    """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first."""
+    columns = []
+    for members in closed_classes(P):
+        chain = Chain(P[members][:, members], work=work)
+        q = np.maximum(chain.flow(np.zeros(len(members)), 1.0), 0.0)
+        columns.append(_column(X, choice[members], q / q.sum()))
+    columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))
+    return columns
 
 
 class Discounted:
@@ -82,11 +94,4 @@ class Average:
         """One column per recurrent class of the best policy, the best of them first."""
         o = weights @ self.X
         upper, choice = self.engine.best(o, float(np.abs(weights).sum()), slack)
-        P = self.rows.P[choice]
-        columns = []
-        for members in closed_classes(P):
-            chain = Chain(P[members][:, members], work=self.engine.chain_work)
-            q = np.maximum(chain.flow(np.zeros(len(members)), 1.0), 0.0)
-            columns.append(_column(self.X, choice[members], q / q.sum()))
-        columns.sort(key=lambda c: -float(o[c.rows] @ c.q))
-        return upper, columns
+        return upper, class_columns(self.rows.P[choice], self.X, choice, weights, self.engine.chain_work)

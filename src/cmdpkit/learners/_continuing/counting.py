@@ -16,8 +16,8 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.steps import advance, count_step
 
 # The entries of `Counts.clock`: steps taken; step at which the loop must stop at the latest; whether the visits of a
-# pair have doubled since the last plan.
-STEPS, APPOINTED, DOUBLED = 0, 1, 2
+# pair have doubled since the last plan; step at which the present plan began.
+STEPS, APPOINTED, DOUBLED, BEGAN = 0, 1, 2, 3
 
 
 class Counts(NamedTuple):
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     squares: Any  # [1+N, S, A], their squares added up
     starts: Any  # [S], how often the run began in a state
     totals: Any  # [1+N], all signals added up
-    clock: Any  # [3], see STEPS, APPOINTED, DOUBLED
+    clock: Any  # [4], see STEPS, APPOINTED, DOUBLED, BEGAN
     place: Any  # [2], the present state and the action chosen there
 
     @classmethod
@@ -45,7 +45,7 @@ class Counts(NamedTuple):
             squares=np.zeros((1 + N, S, A)),
             starts=np.zeros(S, dtype=np.int64),
             totals=np.zeros(1 + N),
-            clock=np.zeros(3, dtype=np.int64),
+            clock=np.zeros(4, dtype=np.int64),
             place=np.full(2, -1, dtype=np.int64),
         )
 
@@ -82,12 +82,16 @@ def is_due(counts):
 
 
 @inlined
-def draw(pi, s, rng):
-    """An action drawn from pi [S, A] in state s; a certain one is taken without a random number."""
+def draw(counts, pi, rng):
+    """An action for the present state, drawn from the step of pi [L, S, A] that it is time for.
+
+    Step L is followed by the first one again. A certain action is taken without a random number.
+    """
+    turn, s = (counts.clock[STEPS] - counts.clock[BEGAN]) % len(pi), counts.place[0]
     last = 0
     left = -1.0
-    for a in range(pi.shape[1]):
-        p = pi[s, a]
+    for a in range(pi.shape[2]):
+        p = pi[turn, s, a]
         if p >= 1.0:
             return a
         if p > 0.0:
@@ -102,7 +106,7 @@ def draw(pi, s, rng):
 
 @compiled
 def play(walk, counts, pi, rng, out, first):
-    """Play pi [S, A] from step `first` of out [1+N, n] on, until its end or until there is something to decide.
+    """Play pi [L, S, A] from step `first` of out [1+N, n] on, until its end or until there is something to decide.
 
     Returns how many columns of `out` are filled. The action in the state that was reached is drawn, unless there is
     something to decide before; then it is -1.
@@ -119,5 +123,5 @@ def play(walk, counts, pi, rng, out, first):
         arrive(counts, np.int64(s_next), restarted)
         if is_due(counts):
             return t + 1
-        counts.place[1] = draw(pi, counts.place[0], rng)
+        counts.place[1] = draw(counts, pi, rng)
     return out.shape[1]

@@ -16,7 +16,7 @@ from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream, generator
 
-__all__ = ["Model", "drawn_model", "mean_model"]
+__all__ = ["Model", "drawn_model", "mean_model", "means"]
 
 
 def mean_model(counts: Counts, spec: Spec) -> Model | None:
@@ -31,7 +31,7 @@ def mean_model(counts: Counts, spec: Spec) -> Model | None:
     weights = counts.moves.astype(float)
     weights[~known] = known
     allowed = np.where(known[:, None], tried, spec.allowed[0])
-    return _model(weights, _means(counts, spec), allowed, counts, spec)
+    return _model(weights, means(counts), allowed, counts, spec)
 
 
 def drawn_model(counts: Counts, spec: Spec, rng: Stream, *, few: int, prior: float) -> Model:
@@ -51,14 +51,13 @@ def drawn_model(counts: Counts, spec: Spec, rng: Stream, *, few: int, prior: flo
     weights[shape > 0] = generator(rng).standard_gamma(shape[shape > 0])
     lost = ~weights.any(axis=2)  # all draws were rounded to 0, which small parameters can do
     weights[lost] = shape[lost]
-    signals = np.where(generous, 1.0, _means(counts, spec))
+    signals = np.where(generous, 1.0, means(counts))
     return _model(weights, signals, spec.allowed[0], counts, spec)
 
 
-def _means(counts: Counts, spec: Spec) -> FloatArray:
+def means(counts: Counts) -> FloatArray:
     """Mean signals [1+N, S, A]; 1 where nothing was seen."""
-    means: FloatArray = np.where(counts.visits > 0, counts.sums / np.maximum(counts.visits, 1), 1.0)
-    return means
+    return np.where(counts.visits > 0, counts.sums / np.maximum(counts.visits, 1), 1.0)
 
 
 def _model(weights: FloatArray, signals: FloatArray, allowed: BoolArray, counts: Counts, spec: Spec) -> Model:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cmdpkit.learners._continuing.counting import (
     APPOINTED,
+    BEGAN,
     DOUBLED,
     STEPS,
     Counts,
@@ -18,8 +19,8 @@ from cmdpkit.learners._continuing.counting import (
     observe,
     play,
 )
-from cmdpkit.learners._continuing.models import Model, mean_model
-from cmdpkit.learners._continuing.planning import planned
+from cmdpkit.learners._continuing.models import mean_model
+from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.spec import Returns, Spec, check_walk
 from cmdpkit.model.transitions import FloatArray
@@ -27,23 +28,39 @@ from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk
 
+NEVER = 2**61  # visits that no pair has, so that they never double
+
+
+def at_random(spec: Spec) -> FloatArray:
+    """pi [S, A] that takes all allowed actions alike."""
+    allowed = spec.allowed[0]
+    pi: FloatArray = allowed / allowed.sum(axis=1, keepdims=True)
+    return pi
+
 
 class Player(Learner):
-    """A learner in a world without episodes that plays stationary policies; a subclass says which, in `decide`."""
+    """A learner in a world without episodes that plays plans; a subclass says which, in `decide`.
+
+    A plan is one policy, or `length` policies that are played in turn.
+    """
 
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.counts = Counts.of(spec)
-        allowed = spec.allowed[0]
-        self.pi = allowed / allowed.sum(axis=1, keepdims=True)  # [S, A], what is played; at first at random
+        self.pi = np.tile(at_random(spec), (self.length, 1, 1))  # [length, S, A], what is played; at first at random
         self.plans = 0  # how many were made
         self.impossible = 0  # how many of them could not meet the bounds
 
     @abstractmethod
     def decide(self, rng: Stream) -> None:
         """Choose what to play from now on, and say with `wait` until when."""
+
+    @property
+    def length(self) -> int:
+        """Number of policies of a plan, which are played in turn."""
+        return 1
 
     @property
     def steps(self) -> int:
@@ -56,7 +73,8 @@ class Player(Learner):
         return bool(self.counts.clock[DOUBLED])
 
     def wait(self, steps: int) -> None:
-        """Decide again after so many steps, or when the visits of a pair have doubled."""
+        """Begin the plan, and decide again after so many steps, or when the visits of a pair have doubled."""
+        self.counts.clock[BEGAN] = self.steps
         self.counts.clock[APPOINTED] = self.steps + max(1, steps)
 
     def begin_epoch(self) -> None:
@@ -64,12 +82,15 @@ class Player(Learner):
         self.counts.before[...] = self.counts.visits
         self.counts.clock[DOUBLED] = 0
 
-    def plan(self, model: Model, rho: FloatArray) -> FloatArray:
-        """The best policy [S, A] of a model under bounds rho per step, and note whether it meets them."""
-        found = planned(model, rho)
+    def ignore_doubling(self) -> None:
+        """From now on decide at the appointed steps only."""
+        self.counts.before[...] = NEVER
+
+    def follow(self, found: Planned) -> None:
+        """Play a plan from now on, and note whether it meets the bounds."""
         self.plans += 1
         self.impossible += not found.feasible
-        return found.pi
+        self.pi[...] = found.pi
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
@@ -106,12 +127,13 @@ class Player(Learner):
         """The next action; before it is drawn, decide what to play if it is time to."""
         if is_due(self.counts):
             self.decide(rng)
-        self.counts.place[1] = draw(self.pi, self.counts.place[0], rng)
+        self.counts.place[1] = draw(self.counts, self.pi, rng)
         return int(self.counts.place[1])
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        pi: FloatArray = self.pi[None].copy()
+        now = (self.counts.clock[STEPS] - self.counts.clock[BEGAN]) % self.length
+        pi: FloatArray = self.pi[now : now + 1].copy()
         return pi
 
     def recommend(self) -> FloatArray:
@@ -121,8 +143,7 @@ class Player(Learner):
     def best_guess(self, rho: FloatArray) -> FloatArray:
         """The best policy [S, A] of the mean model under bounds rho."""
         model = mean_model(self.counts, self.spec)
-        pi: FloatArray = self.pi.copy() if model is None else planned(model, rho).pi
-        return pi
+        return at_random(self.spec) if model is None else planned(model, rho).pi
 
     def explain(self) -> dict[str, Any]:
         """How many plans were made, and how many of them could not meet the bounds."""

@@ -12,6 +12,11 @@ from cmdpkit.learners import Facts
 from cmdpkit.results.model_tables import Environment, algorithm_table, environment_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TAKEN, TerminalTable
 
+RUNS_ONE = (
+    "`cmdpkit learn MODEL --algo NAME --episodes K` runs one. Models without a horizon take --steps T in place of "
+    "episodes."
+)
+
 
 def environments(listed: Sequence[Environment]) -> RenderableType:
     """Names and what they are."""
@@ -34,7 +39,7 @@ def algorithms(listed: Mapping[str, Facts]) -> RenderableType:
         presets = f"presets: {', '.join(row['presets'])}"
         lines = [row["description"], f"guarantee: {row['guarantee']}", needs, presets, row["reference"]]
         told[row["name"]] = "\n".join(line for line in lines if line) + "\n"
-    return Group(_pairs(told), Text("`cmdpkit learn MODEL --algo NAME --episodes K` runs one.", style=QUIET))
+    return Group(_pairs(told), Text(RUNS_ONE, style=QUIET))
 
 
 def _pairs(rows: Mapping[str, str]) -> RichTable:

@@ -1,0 +1,125 @@
+"""The extended program for long-run averages: the best stationary policy and kernel of a box together, under bounds.
+
+    maximise <z, r>  over z(s, a, s') = q(s, a) p(s, a, s'), p in the box, q the long-run shares of a policy under p
+    subject to <z, g_n> >= rho_n for all n
+
+Its extreme points are recurrent classes of deterministic policies with an extreme kernel each, so that column
+generation solves it (`cmdpkit.exact.stationary.pool`). A mixture of such points is a point of the same polytope, so one
+kernel of the box can be read off it, and the policy is the optimum of that model. Pricing is relative value iteration
+in which every row takes the best distribution of the box, as in UCRL2 (Jaksch, Ortner, Auer 2010). For any h and the
+improved (T h)(s) = max over a and p of o(s, a) + p h, no policy under any kernel of the box has more of the objective o
+than max_s (T h - h)(s): the proof in `cmdpkit.exact.stationary.pricing` holds with the actions (a, p).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from cmdpkit.exact.stationary.pool import Pool, feasible
+from cmdpkit.exact.stationary.sources import Column, class_columns
+from cmdpkit.learners._continuing.models import Model
+from cmdpkit.learners._planning.confidence import Box
+from cmdpkit.learners._planning.induction import fill_row, row_value, sort_descending
+from cmdpkit.model.chains import DAMPING
+from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.model.transitions import BoolArray, FloatArray
+
+CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights
+SWEEPS = 20_000  # of one pricing, at most
+
+
+class BoxSource:
+    """Columns of the extended program: recurrent classes of the best pair of a policy and a kernel of the box.
+
+    The `plan` of a column holds the kernel of its rows, [rows, S].
+    """
+
+    def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray) -> None:
+        S, A = allowed.shape
+        self.X = signals.reshape(len(signals), S * A)
+        self.box, self.allowed = Box(*map(readonly, box)), readonly(allowed)
+        self.h, self.change = np.zeros(S), np.zeros(S)
+        self.order, self.choice = np.arange(S), np.zeros(S, dtype=np.int64)
+        self.P = np.zeros((S, S))
+
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
+        """An upper bound on weights . (v, w) over all pairs, and the classes of a pair that nearly reaches it."""
+        S, A = self.allowed.shape
+        objective, most = readonly((weights @ self.X).reshape(S, A)), float(np.abs(weights).sum())
+        work = (self.h, self.change, self.order, self.choice, self.P)
+        upper = float(_iterate(self.box, objective, self.allowed, max(CLOSED * most, slack), *work))
+        self.P[self.P < NEGLIGIBLE] = 0.0  # rounding would connect classes that nothing connects
+        rows = np.arange(S) * A + self.choice
+        columns = class_columns(sparse.csr_array(self.P), self.X, rows, weights)
+        return upper, [column._replace(plan=self.P[column.rows // A]) for column in columns]
+
+
+def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: BoolArray) -> Model:
+    """The model of the box in which the best policy with utilities of at least rho [N] has most reward.
+
+    signals [1 + N, S, A], allowed [S, A]. If no policy reaches rho in any model of the box, it is the model in which
+    the worst bound is missed least. Pairs that the best policy does not use have the kernel that is best for it.
+    """
+    source = BoxSource(box, signals, allowed)
+    pool = Pool(source)
+    met, parts = True, []
+    if len(rho):
+        reached, weights, _ = pool.reach(rho, np.ones(len(rho)), enough=0.0)
+        met = feasible(reached)
+        parts = [(float(x), column) for x, column in zip(weights, pool.columns, strict=False) if x > 0]
+    if met:
+        parts = pool.maximise(rho).parts
+    S, A = allowed.shape
+    kernel = np.zeros((S * A, S))
+    _fill_all(source.box, source.order, kernel)
+    q, flow = np.zeros(S * A), np.zeros((S * A, S))
+    for weight, column in parts:
+        q[column.rows] += weight * column.q
+        flow[column.rows] += (weight * column.q)[:, None] * column.plan
+    used = q > NEGLIGIBLE
+    kernel[used] = flow[used] / q[used, None]
+    kernel[kernel < NEGLIGIBLE] = 0.0
+    P = sparse.csr_array(kernel)
+    return Model(P.indptr, P.indices, P.data, signals[0], signals[1:], box.start_lo, allowed, "average")
+
+
+@compiled
+def _iterate(box, objective, allowed, closed, h, change, order, choice, P):
+    """Improve h [S] until the span of its change is at most `closed`; fill choice [S] and its kernel P [S, S].
+
+    Returns the largest change of the last sweep, which no pair exceeds. `order` lists the states by falling h.
+    """
+    S, A = objective.shape
+    sort_descending(h, order)
+    for sweep in range(SWEEPS):
+        low, high = np.inf, -np.inf
+        for s in range(S):
+            top = -np.inf
+            for a in range(A):
+                if allowed[s, a]:
+                    value = objective[s, a] + row_value(box, 0, s, a, h, order)
+                    if value > top:
+                        top = value
+                        choice[s] = a
+            change[s] = top - h[s]
+            low, high = min(low, change[s]), max(high, change[s])
+        if high - low <= closed or sweep + 1 == SWEEPS:
+            break
+        base = h[0] + DAMPING * change[0]
+        for s in range(S):
+            h[s] += DAMPING * change[s] - base
+        sort_descending(h, order)
+    for s in range(S):
+        fill_row(box.lo[0, s, choice[s]], box.up[0, s, choice[s]], order, P[s])
+    return high
+
+
+@compiled
+def _fill_all(box, order, kernel):
+    """Fill kernel [S*A, S] with the rows of the box that give most to the states first in `order`."""
+    _, S, A, _ = box.lo.shape
+    for s in range(S):
+        for a in range(A):
+            fill_row(box.lo[0, s, a], box.up[0, s, a], order, kernel[s * A + a])

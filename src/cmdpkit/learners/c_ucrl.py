@@ -1,0 +1,130 @@
+"""C-UCRL: explore a little, then play the plan whose utilities are certain enough, for longer and longer.
+
+Zheng, Ratliff, "Constrained upper confidence reinforcement learning with known dynamics" (arXiv 2001.09377):
+
+    episode k = 1, 2, ...:  h steps of an exploring policy that is known to be safe,
+                            then k h steps of the best policy for rewards r_hat + b and utilities g_hat - b,
+    b(s, a) = sqrt(log(x S A t^3 / delta) / (2 n(s, a))),   n the visits of a pair, t the steps so far,
+
+where the set of plausible signals fails at step t with probability at most 6 delta / (pi^2 t^2). The number x inside
+the logarithm is not quoted: (1 + N) pi^2 / 3 is what Hoeffding's inequality and a union bound over 1 + N signals, S A
+pairs and t possible numbers of visits need for that probability.
+
+Guarantee of the paper: regret of order T^(3/4) sqrt(log(T / delta)), and bounds met with probability 1 - delta. It is
+for a *known* kernel and a known safe policy. Per plan: column generation in a model of S states. Memory O(S^2 A).
+
+Departures, in both presets: a learner is not told the kernel, so the plan uses the observed frequencies; and it is not
+told a safe policy, so it explores with all allowed actions alike. Hence nothing is proved about what is here. Signals
+stay in [0, 1] when b is added or subtracted. Where no policy of the estimated model meets the bounds with pessimistic
+utilities, the plan is the policy that misses the worst bound by least. The policy handed over has pessimistic utilities
+and observed rewards. "practical" has h = 4 S and 0.01 b, the best of three settings on development problems (`python -m
+bench average_settings`); the public code of arXiv 2405.19017 has a fixed h, b = 0.1 / sqrt(n) and uniform exploration.
+"theory" has the same h, which the paper leaves open, and b as printed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.learners._continuing.models import Model, mean_model
+from cmdpkit.learners._continuing.planning import planned
+from cmdpkit.learners._continuing.player import Player, at_random
+from cmdpkit.learners.params import Params
+from cmdpkit.learners.spec import Spec
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import MIN_DELTA
+from cmdpkit.simulate.random import Stream
+
+STEPS_PER_STATE = 4  # of exploration, at the beginning of every episode
+
+
+@dataclass(frozen=True)
+class ConfidenceParams(Params):
+    """Numbers that do not change during a run."""
+
+    explore: int  # h, steps of exploration with which every episode begins
+    width: float = 0.01  # times b
+    delta: float = 0.1  # probability with which the plausible set may fail
+
+    def __post_init__(self) -> None:
+        self._expect("explore", self.explore >= 1, "at least 1")
+        self._expect("width", 0 <= self.width < math.inf, "a finite number, at least 0")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
+
+
+def practical(spec: Spec) -> ConfidenceParams:
+    """Narrow intervals."""
+    return ConfidenceParams(explore=STEPS_PER_STATE * spec.S)
+
+
+def theory(spec: Spec) -> ConfidenceParams:
+    """Intervals as printed."""
+    return ConfidenceParams(explore=STEPS_PER_STATE * spec.S, width=1.0)
+
+
+class CUCRL(Player):
+    """C-UCRL at work; keyword arguments other than preset change single parameters.
+
+    >>> import cmdpkit as ck
+    >>> from cmdpkit.simulate.random import stream
+    >>> from cmdpkit.simulate.steps import Walk
+    >>> cmdp = ck.load("machine-two")
+    >>> learner = CUCRL(Spec.of(cmdp, K=1000))
+    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
+    >>> learner.explain()["episodes"]  # of 2, 3, 4, ... times 8 steps
+    15
+    """
+
+    title = "C-UCRL: explores now and then, and plans with pessimistic utilities, for averages and discounted totals."
+    guarantee = "none without the kernel; with it, regret of order T^(3/4), and bounds met with probability 1 - delta"
+    paper = "arXiv 2001.09377"
+    presets = {"practical": practical, "theory": theory}
+    params: ConfidenceParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.ignore_doubling()
+        self.episodes = 0  # episodes that have begun
+        self.exploring = False  # whether the present episode is in its first part
+
+    def decide(self, rng: Stream) -> None:
+        """Begin the second part of an episode with a plan, or the next episode with exploration."""
+        self.exploring = not self.exploring
+        if self.exploring:
+            self.episodes += 1
+            self.pi[...] = at_random(self.spec)
+            self.wait(self.params.explore)
+        else:
+            model = mean_model(self.counts, self.spec)
+            if model is not None:
+                bonus = self.bonus()
+                self.follow(planned(_shifted(model, bonus, -bonus), self.spec.rho))
+            self.wait(self.episodes * self.params.explore)
+
+    def bonus(self) -> FloatArray:
+        """b [S, A]; infinite where nothing was seen."""
+        spec, t = self.spec, max(self.steps, 1)
+        events = (1 + spec.N) * math.pi**2 / 3 * spec.S * spec.A * float(t) ** 3
+        log = math.log(events / self.params.delta)
+        n = np.maximum(self.counts.visits, 1)
+        return np.where(self.counts.visits > 0, self.params.width * np.sqrt(log / (2 * n)), np.inf)
+
+    def recommend(self) -> FloatArray:
+        """pi [1, S, A], the best policy of the mean model with pessimistic utilities."""
+        model = mean_model(self.counts, self.spec)
+        if model is None:
+            return self.behaviour()
+        return planned(_shifted(model, 0.0, -self.bonus()), self.spec.rho).pi[None]
+
+    def explain(self) -> dict[str, Any]:
+        """How many episodes were begun and plans made, and how many of these could not meet the bounds."""
+        return {"episodes": self.episodes, **super().explain()}
+
+
+def _shifted(model: Model, reward: FloatArray | float, utility: FloatArray | float) -> Model:
+    """The model with its signals moved by so much, as far as they stay in [0, 1]."""
+    return model._replace(r=np.clip(model.r + reward, 0.0, 1.0), g=np.clip(model.g + utility, 0.0, 1.0))
