@@ -238,7 +238,8 @@ class Endless(Player, ClosedLoopPRI):
         """The best policy [S, A] of the mean model, with caution."""
         model = mean_model(self.counts, self.spec)
         if model is None:
-            return self.behaviour()[0]
+            played: FloatArray = self.pi.copy()
+            return played
         planner, rho = Planner(model), self.spec.rho
         errors = standard_errors(model, self.counts, planner.policy(rho).pi)
         room = planner.reach(rho) if self.spec.N else 0.0
