@@ -60,10 +60,6 @@ ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an inter
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 
 
-def _words(subject: str, kind: str) -> str:
-    return subject if kind == "weak" else f"{kind} {subject}"
-
-
 # -- groups of runs ----------------------------------------------------------------------------------------------------
 
 
@@ -171,8 +167,8 @@ def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Colu
     constraints = found[0].records[0].constraints
     parts = tuple(label(c.name) for c in constraints) if subject == "violation" else ()
     get = _finals(name, len(constraints)) if subject == "violation" else _final(name)
-    meaning = MEANINGS[found[0].run.unit][kind]
-    return Column(name, _words(subject, kind), meaning, get, with_interval(), "right", parts, with_ends, shown=shown)
+    words, meaning = name.replace("_", " "), MEANINGS[found[0].run.unit][kind]
+    return Column(name, words, meaning, get, with_interval(), "right", parts, with_ends, shown=shown)
 
 
 def _final(name: str) -> Callable[[Group], Estimate | None]:
