@@ -6,6 +6,8 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.exact.stationary.gaps import gap_table
 from cmdpkit.learners import Learner, Spec, names_for
+from cmdpkit.learners._continuing.counting import Counts
+from cmdpkit.learners._continuing.models import hopeful_model, mean_model, with_patience
 from cmdpkit.model.stationary import stationary_occupancy, stationary_values
 from cmdpkit.records.manifest import difference
 from cmdpkit.simulate.random import stream
@@ -127,8 +129,6 @@ def test_steps_and_episodes_are_not_exchanged():
         ck.learn("machine-two", "cl-pri", episodes=10)
     with pytest.raises(ck.CmdpkitError, match="queue has a horizon and is learned in episodes: give episodes="):
         ck.learn("queue", "cl-pri", steps=10)
-    with pytest.raises(ck.CmdpkitError, match="machine-two has no horizon: give steps="):
-        ck.learn("machine-two", "cl-pri", stop="60s")
     with pytest.raises(ck.CmdpkitError, match=r"steps is 2\.5, expected a whole number, at least 1"):
         ck.learn("machine-two", "cl-pri", steps=2.5)
 
@@ -277,3 +277,70 @@ def test_a_checkpoint_of_a_run_by_steps_is_continued_to_the_same_bits(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         ck.learn("machine-two", "cl-pri", steps=600, seed=3, checkpoint=path, progress=interrupt)
     assert difference(ck.learn("machine-two", "cl-pri", steps=600, seed=3, checkpoint=path), whole) is None
+
+
+# -- models made of counts ---------------------------------------------------------------------------------------------
+
+
+def dense(model, S, A):
+    P = np.zeros((S * A, S))
+    for row in range(S * A):
+        part = slice(model.indptr[row], model.indptr[row + 1])
+        P[row, model.successors[part]] = model.prob[part]
+    return P.reshape(S, A, S)
+
+
+def counted_queue():
+    """Counts of a queue with 4 places, in which waiting was tried often, serving twice, and hurrying never."""
+    cmdp = ck.load("power-queue:capacity=3")
+    spec = Spec.of(cmdp, 1000)
+    counts = Counts.of(spec)
+    for s in range(3):
+        counts.moves[s, 0, s], counts.moves[s, 0, s + 1] = 60, 40
+        counts.moves[s + 1, 1, s] = 2
+    counts.moves[3, 0, 3] = 100
+    counts.visits[...] = counts.moves.sum(axis=2)
+    counts.sums[...] = 0.5 * counts.visits
+    counts.place[0] = 3
+    return counts, spec
+
+
+def test_in_a_hopeful_model_untried_actions_earn_the_best_and_lead_where_others_have_led():
+    counts, spec = counted_queue()
+    model = hopeful_model(counts, spec, stream(1), 1.0)
+    P = dense(model, spec.S, spec.A)
+    np.testing.assert_allclose(P.sum(axis=2), 1, atol=1e-12)
+    seen = counts.moves.any(axis=1)
+    assert (P[:, 4] > 0).tolist() == seen.tolist()  # never tried: no jump to where nothing has led
+    assert (model.r[:, 4] == 1).all() and (model.g[0, :, 1] == 1).all() and (model.r[:, 0] == 0.5).all()
+    assert abs(P[0, 0, 1] - 0.4) < 0.25  # a Beta(40.5, 60.5) draw: 5 standard deviations
+
+
+def test_the_mean_model_does_not_rely_on_what_was_tried_seldom_and_keeps_it_as_a_way_out():
+    counts, spec = counted_queue()
+    model = mean_model(counts, spec)
+    P = dense(model, spec.S, spec.A)
+    # Serving was tried 2 times in a state that was visited 102 times, which is fewer than the square root of 102.
+    assert model.allowed[1:, 1].all() and not model.allowed[:, 2:].any()
+    assert (model.r[1:, 1] == 0).all() and (model.g[0, 1:, 1] == 0).all() and (model.r[:, 0] == 0.5).all()
+    # Waiting was tried 100 times and leads only where it was seen to lead. Serving leads to 2 places of 3 by the weight
+    # of 1 that it shares with waiting, of 3 in all.
+    np.testing.assert_allclose(P[1, 0], [0, 0.6, 0.4, 0])
+    np.testing.assert_allclose(P[1, 1], [(2 + 1 / 3) / 3, 1 / 9, 1 / 9, 0])
+
+
+def test_patience_keeps_the_value_of_a_policy_that_visits_states_as_the_run_did():
+    rng = np.random.default_rng(3)
+    cmdp = ck.CMDP(rng.dirichlet(np.ones(5), (5, 2)), rng.random((5, 2)), criterion="average")
+    pi = random_policy(cmdp, rng)
+    chain = np.einsum("sa,sat->st", pi, cmdp.P[0])
+    share = np.linalg.matrix_power(chain, 2000)[0]
+    spec = Spec.of(cmdp, 10)
+    counts = Counts.of(spec)
+    counts.visits[:, 0] = (1e9 * share).astype(int)
+    counts.moves[...] = (1e6 * cmdp.P[0]).astype(int)
+    model = with_patience(mean_model(counts, spec), counts, 50.0)
+    assert model.kind == "discounted" and model.discount == pytest.approx(0.98)
+    earned = np.einsum("sa,sa->s", pi, cmdp.r[0])
+    patient = 0.02 * model.mu @ np.linalg.solve(np.eye(5) - 0.98 * chain, earned)
+    assert patient == pytest.approx(share @ earned, abs=1e-6)

@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import cmdpkit as ck
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.sparse_policy import blend, read_off
+from cmdpkit.exact.stationary.components import Rows
+from cmdpkit.exact.stationary.sources import Column
+from cmdpkit.exact.stationary.vertex import Flows
+from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
 from cmdpkit.exact.vertex import purify
 from instances import tiny, with_rho
 
@@ -88,3 +93,12 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
         totals = Induction(cmdp).evaluate(drawn.choice, drawn.draws)
         assert totals == pytest.approx([exact.v, *exact.w], abs=1e-13)
         assert totals[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"
+
+
+def test_an_occupancy_that_no_class_of_its_policy_keeps_is_no_single_policy():
+    """State 0 goes to 1 and never comes back, so a mixture that is said to stay in 0 is kept by no class at all."""
+    rows = Rows(sparse.csr_array(np.array([[0.0, 1.0], [0.0, 1.0]])), np.arange(2), np.arange(2))
+    flows = Flows(rows, "average", 1.0, np.zeros(2), 0.0)
+    assert flows.classes(np.ones(2), np.array([1.0, 0.0])) == ([], 0.0)
+    column = Column(1.0, np.zeros(1), np.arange(2), np.array([1.0, 0.0]))
+    assert stationary_vertex(flows, [(1.0, column)], np.zeros((1, 2)), np.zeros(1)).kept == 0.0

@@ -73,11 +73,13 @@ def learn(
         str | None,
         typer.Option(
             metavar="RULE",
-            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, or a number of episodes.",
+            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, or a number of episodes "
+            "(of steps without a horizon).",
         ),
     ] = None,
     more: Annotated[
-        str | None, typer.Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes.")
+        str | None,
+        typer.Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes or steps."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
     first_seed: Annotated[

@@ -186,7 +186,8 @@ def bench(
     environments: Iterable[CMDP | str | Mapping[str, Any]] | Mapping[str, CMDP | str],
     algorithms: Iterable[str | type | Mapping[str, Any]],
     *,
-    episodes: float,
+    episodes: float | None = None,
+    steps: float | None = None,
     seeds: int | Iterable[int] = 10,
     noise: Noise = "none",
     out: str | os.PathLike[str] | None = None,
@@ -203,7 +204,8 @@ def bench(
         mapping that gives them names; "package.module:name" is your own function
     algorithms : a list of names, classes or tables ``{"name": ..., "preset": ..., "params": {...}}``. In a table of
         either kind, a list of values means that each of them is tried.
-    episodes, noise : of every run, as in `cmdpkit.learn`
+    episodes, steps, noise : of every run, as in `cmdpkit.learn`; environments with a horizon are learned in episodes,
+        those without in steps
     seeds : a list of seeds, or how many, counted from 0
     out : folder in which the records are kept; the same call continues from there if it was interrupted
     executor : "processes" for processes of this machine, "serial" for this process only, or "dask" for a cluster
@@ -222,7 +224,8 @@ def bench(
     if isinstance(environments, Mapping):
         environments = [{"model": model, "name": name} for name, model in environments.items()]
     listed = {"environments": list(environments), "algorithms": list(algorithms), "seeds": seeds}
-    experiment = Experiment.of({"name": "bench", **listed, "episodes": episodes, "noise": noise}, "bench")
+    length = {"episodes": episodes, "steps": steps}
+    experiment = Experiment.of({"name": "bench", **listed, **length, "noise": noise}, "bench")
     runs, worlds = experiment.runs(), experiment.worlds
     with tempfile.TemporaryDirectory(prefix="cmdpkit-") if out is None else nullcontext(os.fspath(out)) as folder:
         done = execute(runs, worlds, folder, executor=executor, workers=workers, address=address, observer=observer)

@@ -15,7 +15,18 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
@@ -32,7 +43,7 @@ from cmdpkit.model.validate import MAX_SEED, index_of, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.parameters import check_parameters, check_readings
+from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings
 
 
 def _whole(value: Any) -> Any:
@@ -94,7 +105,7 @@ def _settings(value: Any) -> Any:
     return {name: _several(x) for name, x in value.items()}
 
 
-Episodes = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Length = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Settings = Annotated[dict[str, list[Any]], BeforeValidator(_settings)]
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and largest value
 
@@ -107,6 +118,17 @@ class Problem:
     bounds: Mapping[str, float]  # the bounds that were changed
     fingerprint: str  # of the world
     world: CMDP | GymRecipe  # the model, or how to make the environment
+
+    @property
+    def criterion(self) -> str:
+        """What is judged: totals over the "horizon", or something that is learned in steps instead of episodes."""
+        stationary = isinstance(self.world, CMDP) and self.world.criterion.stationary
+        return self.world.criterion.kind if stationary else "horizon"  # type: ignore[union-attr]
+
+    @property
+    def unit(self) -> str:
+        """What the length of a run counts, "episode" or "step"."""
+        return "episode" if self.criterion == "horizon" else "step"
 
 
 class _Part(BaseModel):
@@ -200,8 +222,9 @@ class Algorithm(_Part):
     name: Annotated[str | type, AfterValidator(_known)]  # or "package.module:Class", or the class itself
     preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
     params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
-    episodes: Episodes | None = None  # if it differs from the experiment's
-    readings: list[Episodes] = Field(default_factory=list)  # episodes after which curves are read, beside the usual
+    episodes: Length | None = None  # if it differs from the experiment's
+    steps: Length | None = None  # the same for models without a horizon
+    readings: list[Length] = Field(default_factory=list)  # where curves are read, beside the usual episodes or steps
 
     @property
     def presets(self) -> list[str]:
@@ -227,7 +250,8 @@ class Experiment(_Part):
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
     environments: Annotated[list[Environment], Field(min_length=1)]
     algorithms: Annotated[list[Algorithm], Field(min_length=1)]
-    episodes: Episodes
+    steps: Length | None = None  # of every run on a model without a horizon
+    episodes: Annotated[Length | None, Field(validate_default=True)] = None  # of every run on any other environment
     seeds: Annotated[
         list[Annotated[int, Field(ge=0, le=MAX_SEED)]], BeforeValidator(_numbered), Field(min_length=1)
     ] = list(range(10))
@@ -253,6 +277,14 @@ class Experiment(_Part):
         document.setdefault("name", path.stem)
         look_in(str(path.parent.absolute()))  # for a user's modules beside the file
         return cls.of(document, str(path), path.parent)
+
+    @field_validator("episodes", mode="after")
+    @classmethod
+    def _has_a_length(cls, episodes: int | None, info: ValidationInfo) -> int | None:
+        algorithms = info.data.get("algorithms", [])
+        if not any((episodes, info.data.get("steps"), *(x.episodes or x.steps for x in algorithms))):
+            raise PydanticCustomError("no_length", "episodes is missing (or steps, for models without a horizon)")
+        return episodes
 
     @property
     def output(self) -> Path:
@@ -285,11 +317,12 @@ class Experiment(_Part):
 
     def runs(self) -> list[Run]:
         """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
+        self._check_lengths()
         runs = [
             Run(
                 env=problem.env,
                 algo=str(algo.name),
-                episodes=algo.episodes or self.episodes,
+                episodes=self._length(problem, algo),
                 seed=seed,
                 preset=preset,
                 params=params,
@@ -298,6 +331,7 @@ class Experiment(_Part):
                 noise=self.noise,
                 code=code_digest(resolve(algo.name)),
                 readings=tuple(algo.readings),
+                unit=problem.unit,
             )
             for problem in self.problems
             for algo in self.algorithms
@@ -311,6 +345,27 @@ class Experiment(_Part):
             seen.add(run.key)
             check_readings(run.readings, run.episodes)
         return runs
+
+    def _length(self, problem: Problem, algo: Algorithm) -> int:
+        """How many episodes or steps an algorithm is given on a problem that it can learn."""
+        try:
+            check_criterion(resolve(algo.name), problem.env, problem.criterion)
+        except CmdpkitError as error:
+            raise CmdpkitError(f"{self.name}: {error}") from None
+        key = f"{problem.unit}s"
+        length: int | None = getattr(algo, key) or getattr(self, key)
+        if length is None:
+            has = "has a horizon" if problem.unit == "episode" else "has no horizon"
+            raise CmdpkitError(f"{self.name}: {problem.env} {has}: give {key}, the length of its runs")
+        return length
+
+    def _check_lengths(self) -> None:
+        """Refuse a length in a unit in which no environment is learned."""
+        for key, has in (("episodes", "no environment"), ("steps", "every environment")):
+            if any(f"{problem.unit}s" == key for problem in self.problems):
+                continue
+            if any(getattr(part, key) is not None for part in (self, *self.algorithms)):
+                raise CmdpkitError(f"{self.name}: {key} is given, but {has} has a horizon; leave it out")
 
 
 def _grid(settings: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

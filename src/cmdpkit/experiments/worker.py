@@ -35,7 +35,7 @@ from cmdpkit.running.learning import learn_in, length_of, request, stop_rule
 from cmdpkit.running.parameters import check_parameters, with_certified
 from cmdpkit.running.stopping import Asked, Stop
 from cmdpkit.running.threads import Report, in_threads
-from cmdpkit.running.worlds import ModelWorld, World, world_of
+from cmdpkit.running.worlds import ModelWorld, World, model_world, world_of
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.simulator import Noise
 
@@ -230,7 +230,7 @@ def _world_of(job: Job) -> World:
 @lru_cache(maxsize=WORLD_CACHE_SIZE)
 def _model_world(model: str, name: str, noise: Noise, bounds: tuple[tuple[str, float], ...]) -> ModelWorld:
     """The world of a model; its optimum is computed only once per process."""
-    return ModelWorld(read_model(model), name, noise, dict(bounds))
+    return model_world(read_model(model), name, noise, dict(bounds))
 
 
 def _reason(error: Exception, saved: Path) -> str:

@@ -19,8 +19,9 @@ class Intervals(NamedTuple):
     """Simultaneous confidence intervals for the expected totals of one policy, in unit scale."""
 
     level: float  # all of them hold with at least this probability
-    episodes: int  # how many episodes they rest on
+    episodes: int  # how many episodes they rest on; without episodes, how many steps
     intervals: tuple[tuple[float, float], ...]  # [1+N]: lower and upper end for the value and for each utility
+    approximate: bool = False  # whether the level is only approximate; without episodes, the intervals are per step
 
 
 def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int, each: int = 1) -> Intervals:

@@ -14,8 +14,9 @@ generation in a model of S states. Memory O(S^2 A).
 Departures. Where the bounds are impossible in the drawn model the paper plays any policy (memory); here it is the
 policy that misses the worst bound by least. Discounted problems are learned with a new start after each step with
 probability 1 - discount, and planned as discounted problems of the drawn model. "practical": once a pair was tried
-`few` times, the prior is only on states to which some action has led from the same state, and until then its signals
-count as 1; with a prior on all states drawn models of a queue jump, and often have no policy within the bounds.
+`few` times, the prior is only on states to which some action has led from the same state; with a prior on all states
+drawn models of a queue jump, and often have no policy within the bounds. With both presets the signals of an action
+count as 1, the best there is, until it was tried five times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.params import Params
 from cmdpkit.simulate.random import Stream
+
+FOREVER = 2**62  # steps
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class CMDPPSRL(Player):
     title = "CMDP-PSRL: plans in a model drawn from the posterior, for averages and discounted totals."
     guarantee = "Bayesian regret and violation of order T_mix S sqrt(A T) for ergodic models with slack"
     paper = "arXiv 2106.06680"
+    anytime = True
     presets = {"practical": PosteriorParams(), "theory": PosteriorParams(few=2**62)}
     params: PosteriorParams
 
@@ -66,4 +70,4 @@ class CMDPPSRL(Player):
         self.begin_epoch()
         drawn = drawn_model(self.counts, self.spec, rng, few=self.params.few, prior=self.params.prior)
         self.follow(planned(drawn, self.spec.rho))
-        self.wait(self.spec.K)
+        self.wait(FOREVER)

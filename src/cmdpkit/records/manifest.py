@@ -143,12 +143,13 @@ def body_of(record: RunRecord) -> Plain:
 def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
     """The record with this body and these curves: the inverse of `body_of`, for earlier schemas too."""
     utilities = body["policy_utilities"]
+    run = run_of(body["run"], body["schema"])
     return RunRecord(
-        run=run_of(body["run"], body["schema"]),
+        run=run,
         constraints=tuple(Constraint(c["name"], c["sense"], c["bound"]) for c in body["constraints"]),
         optimum=body["optimum"],
         curves=curves,
-        policy=_policy(body["policy"]),
+        policy=_policy(body["policy"], run.unit == "step"),
         policy_value=body["policy_value"],
         policy_utilities=None if utilities is None else np.array(utilities, dtype=float),
         decisions=tuple(
@@ -180,9 +181,9 @@ def difference(a: RunRecord, b: RunRecord) -> str | None:
     return None
 
 
-def _policy(table: Plain) -> Policy:
+def _policy(table: Plain, is_stationary: bool) -> Policy:
     states, actions = (() if isinstance(table[key], int) else table[key] for key in ("states", "actions"))
-    return Policy(table["pi"], states, actions)
+    return Policy(table["pi"], states, actions, is_stationary)
 
 
 def _certificate(table: Plain | None) -> Certificate | None:
@@ -194,6 +195,7 @@ def _certificate(table: Plain | None) -> Certificate | None:
         value=(table["value"][0], table["value"][1]),
         utilities=tuple((low, high) for low, high in table["utilities"]),
         safe=tuple(table["safe"]),
+        approximate=table.get("approximate", False),
     )
 
 

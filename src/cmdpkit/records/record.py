@@ -78,16 +78,20 @@ class Certificate:
     """What the data of a run prove about its final policy, with confidence intervals that hold all at once."""
 
     level: float  # probability that all intervals hold
-    episodes: int  # episodes of this policy, or of its parts, from which the intervals were computed
-    value: tuple[float, float]  # interval (low, high) of the expected total reward
-    utilities: tuple[tuple[float, float], ...]  # [N], intervals of the expected totals, in the user's sense
+    episodes: int  # episodes (or steps) of this policy, or of its parts, from which the intervals were computed
+    value: tuple[float, float]  # interval (low, high) of the value of the policy
+    utilities: tuple[tuple[float, float], ...]  # [N], intervals of its totals or averages, in the user's sense
     safe: tuple[bool | None, ...]  # [N], True if the bound is proved to be met, False if missed, None if undecided
+    approximate: bool = False  # whether the level is only approximate: nothing is proved then
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
         safe = ["undecided" if x is None else x for x in self.safe]
         utilities = [list(x) for x in self.utilities]
-        return {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
+        plain = {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
+        if not self.approximate:
+            del plain["approximate"]
+        return plain
 
 
 @dataclass(frozen=True)

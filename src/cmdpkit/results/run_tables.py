@@ -42,18 +42,22 @@ from cmdpkit.results.tables import (
 from cmdpkit.results.wording import label, short
 
 MEANINGS = {
-    "weak": "The total over all episodes, signed, expected under the policies that were played.",
-    "strong": "The total of the positive parts, expected under the policies that were played.",
-    "realised": "The total over all episodes, signed, as it was observed.",
-}
+    "episode": {
+        "weak": "The total over all episodes, signed, expected under the policies that were played.",
+        "strong": "The total of the positive parts, expected under the policies that were played.",
+        "realised": "The total over all episodes, signed, as it was observed.",
+    },
+    "step": {
+        "weak": "The total over all steps, signed, expected of the actions that were taken.",
+        "strong": "The largest total at any time of the run.",
+        "realised": "The total over all steps, signed, as it was observed.",
+    },
+}  # by what the length of a run counts
+GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
 FRESH = "The mean total of fresh episodes of the final policy."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
-
-
-def _words(subject: str, kind: str) -> str:
-    return subject if kind == "weak" else f"{kind} {subject}"
 
 
 # -- groups of runs ----------------------------------------------------------------------------------------------------
@@ -79,6 +83,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
     """
     modelled = any(g.has("regret") or g.has("violation") for g in found)
     shown = KINDS[:2] if modelled else KINDS[2:]
+    unit = found[0].run.unit
+    grows = "gaps paid" if unit == "step" else "regret"
     columns: list[Column[Group]] = [
         Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda g: g.label,
                data=not_at_all),
@@ -89,7 +95,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         Column("preset", "", "The preset of its parameters.", lambda g: g.run.preset, shown=False),
         Column("params", "", "Parameters that were set.", lambda g: dict(g.run.params), shown=False),
         Column("code", "", "A digest of the algorithm's code.", lambda g: g.run.code or "unknown", shown=False),
-        Column("episodes", "", "Episodes of every run.", lambda g: g.run.episodes, shown=False),
+        Column(f"{unit}s", "", f"{unit.capitalize()}s of every run.", lambda g: g.run.episodes, shown=False),
         Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds),
                lambda values, _: [_seeds(g) for g in found], "right"),
         Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
@@ -99,7 +105,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         *_observed(found),
         Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
                data=with_ends),
-        Column("slope", "growth", "The b in regret ~ episodes^b, over the last nine tenths of the run.", _growth,
+        Column("gaps_paid", "gaps paid", GAPS, _final("gaps_paid"), with_interval(), "right", data=with_ends),
+        Column("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth,
                with_interval(3), "right", data=with_ends),
         Column("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
                lambda g: _estimated(policy_gaps(g)), with_interval(3), "right", data=with_ends),
@@ -160,9 +167,8 @@ def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Colu
     constraints = found[0].records[0].constraints
     parts = tuple(label(c.name) for c in constraints) if subject == "violation" else ()
     get = _finals(name, len(constraints)) if subject == "violation" else _final(name)
-    return Column(
-        name, _words(subject, kind), MEANINGS[kind], get, with_interval(), "right", parts, with_ends, shown=shown
-    )
+    words, meaning = name.replace("_", " "), MEANINGS[found[0].run.unit][kind]
+    return Column(name, words, meaning, get, with_interval(), "right", parts, with_ends, shown=shown)
 
 
 def _final(name: str) -> Callable[[Group], Estimate | None]:
@@ -174,7 +180,8 @@ def _finals(name: str, N: int) -> Callable[[Group], list[Estimate] | None]:
 
 
 def _growth(group: Group) -> Estimate | None:
-    return slope(group, "regret") if group.has("regret") else None
+    name = "gaps_paid" if group.run.unit == "step" else "regret"
+    return slope(group, name) if group.has(name) else None
 
 
 def _estimated(values: Any) -> Estimate | None:
@@ -256,13 +263,15 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
     """
     entries = [record.to_dict() for record in records]
     constraints = tuple(label(c.name) for c in records[0].constraints)
+    meanings = MEANINGS[records[0].run.unit]
     columns: list[Column[Entry]] = [
         Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
-        _figure("regret", "regret", MEANINGS["weak"]),
-        _figure("violation", "violation", MEANINGS["weak"], constraints),
-        _figure("strong_regret", "strong regret", MEANINGS["strong"]),
-        _figure("strong_violation", "strong violation", MEANINGS["strong"], constraints),
-        _figure("realised_violation", "realised violation", MEANINGS["realised"], constraints),
+        _figure("regret", "regret", meanings["weak"]),
+        _figure("violation", "violation", meanings["weak"], constraints),
+        _figure("strong_regret", "strong regret", meanings["strong"]),
+        _figure("strong_violation", "strong violation", meanings["strong"], constraints),
+        _figure("realised_violation", "realised violation", meanings["realised"], constraints),
+        _figure("gaps_paid", "gaps paid", GAPS),
         _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
         _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
         _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
@@ -300,16 +309,17 @@ class Member(NamedTuple):
 
 def ledger_table(found: Sequence[Group]) -> Table[Member]:
     """One row per run on one problem."""
+    unit = f"{found[0].run.unit}s"
     columns: list[Column[Member]] = [
         Column("algorithm", "algorithm", "The group that the run belongs to.", lambda m: m.group),
         Column("preset", "preset", "The preset of its parameters.", lambda m: m.record.run.preset),
         Column("seed", "seed", "The seed of the run.", lambda m: m.record.run.seed, each(str), "right"),
-        Column("episodes", "episodes", "How long the run was.", lambda m: m.record.run.episodes, whole, "right"),
+        Column(unit, unit, "How long the run was.", lambda m: m.record.run.episodes, whole, "right"),
         Column("regret", "regret", "Expected where there is a model, observed otherwise.",
                lambda m: _ends_of(m.record, "regret"), _worst_of_each, "right"),
         Column("violation", "violation", "Expected where there is a model, observed otherwise; one per bound.",
                lambda m: _ends_of(m.record, "violation"), _worst_of_each, "right"),
-        Column("certificate", "certificate", "What the data alone prove of the final policy, for each bound.",
+        Column("certificate", "certificate", "What the data alone say of the final policy, for each bound.",
                _certificate),
         Column("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, rounded(3), "right"),
         Column("record", "record", "The name of the files that hold it.", lambda m: m.record.run.key),
@@ -333,7 +343,9 @@ def _worst_of_each(values: Sequence[list[float] | None], _narrow: bool) -> list[
 
 def _certificate(member: Member) -> str | None:
     found = member.record.certificate
-    return None if found is None else ", ".join(SAFETY[x] for x in found.safe)
+    if found is None:
+        return None
+    return ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")
 
 
 # -- published figures -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ WIDTH = 100  # characters of a line
 BRIEF = (  # the columns of a study that fit on a terminal; the report has all of them
     *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret"),
     *("realised_reward", "evaluated_value", "evaluated_utility"),
-    *("unsafe_episodes", "policy_gap", "policies_within_bounds"),
+    *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
 PAGE = '<pre style="white-space:pre; overflow-x:auto; line-height:1.25; font-family:monospace">{code}</pre>'
 MOST_COLUMNS = 12  # of a table of a policy

@@ -68,8 +68,9 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
     found = learner.certificate()
     if found is None:
         return None
+    steps = 1.0 / learner.spec.restart if learner.spec.restart else 1.0  # a discounted total has so many
     totals = [
-        tuple(scale.total_from_unit(x, learner.spec.H) for x in bounds)
+        tuple(steps * scale.total_from_unit(x, learner.spec.H) for x in bounds)
         for scale, bounds in zip(world.scales, found.intervals, strict=True)
     ]
     utilities, safe = [], []
@@ -78,7 +79,7 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
         safe.append(True if low >= rho else False if high < rho else None)
         utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
     value = (float(totals[0][0]), float(totals[0][1]))
-    return Certificate(found.level, found.episodes, value, tuple(utilities), tuple(safe))
+    return Certificate(found.level, found.episodes, value, tuple(utilities), tuple(safe), found.approximate)
 
 
 # -- saved runs --------------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import resolve
-from cmdpkit.model.validate import is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import RunRecord
 from cmdpkit.running.active import Progress
-from cmdpkit.running.learning import learn_in, stop_rule
+from cmdpkit.running.learning import learn_in, length_of, stop_rule
 from cmdpkit.running.stopping import Asked, Stop
 from cmdpkit.running.worlds import World, world_of
 
@@ -22,6 +21,7 @@ def continue_run(
     record: RunRecord,
     *,
     episodes: int | None = None,
+    steps: int | None = None,
     stop: Asked | None = None,
     env: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -31,12 +31,12 @@ def continue_run(
 
     The result is, to the bit, that of a run which was longer from the start, and has the same identity. A record that
     `learn` has returned carries the state in which its run ended, and so does the file ``checkpoint``. A record from
-    disk does not: without a checkpoint its episodes are played again first.
+    disk does not: without a checkpoint the run is played again first.
 
     Parameters
     ----------
     record : what `learn` returned, or a record that was loaded
-    episodes : how many more episodes to play; or give
+    episodes, steps : how many more episodes to play, or steps to take in a world without episodes; or give
     stop : a rule as in `learn`, which applies to the whole run
     env : the model or environment of the run, where its name in the record is not enough to find it again
     checkpoint, progress : as in `learn`
@@ -50,14 +50,12 @@ def continue_run(
     asked = record.run
     if not asked.anytime:
         raise CmdpkitError(
-            f"this run of {asked.algo} was planned for {asked.episodes:,} episodes and has ended; to be able to "
-            "continue, begin it with stop= instead of episodes="
+            f"this run of {asked.algo} was planned for {asked.episodes:,} {asked.unit}s and has ended; to be able to "
+            f"continue, begin it with stop= instead of {asked.unit}s="
         )
-    if episodes is not None and (not is_int(episodes) or episodes < 1):
-        raise CmdpkitError(f"episodes is {episodes!r}, expected a whole number of further episodes, at least 1")
     world = _world_again(record, env)
-    more = None if episodes is None else asked.episodes + int(episodes)
-    until = stop_rule(world, None if more is None else 1, stop) or Stop(episodes=more)
+    more = length_of(world, episodes, steps)
+    until = stop_rule(world, more, stop) or Stop(episodes=asked.episodes + (more or 0))
     kind = resolve(asked.algo)
     if code_digest(kind) != asked.code:
         raise CmdpkitError(f"the code of {asked.algo} has changed since this run; begin a new one")

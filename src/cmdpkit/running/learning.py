@@ -19,7 +19,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, RunFailed
-from cmdpkit.learners import Learner, name_of, names_for, resolve
+from cmdpkit.learners import Learner, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
@@ -32,7 +32,7 @@ from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import write_saved
 from cmdpkit.running.curves import curves_of, readings_of, row_of
 from cmdpkit.running.evaluation import evaluated
-from cmdpkit.running.parameters import check_parameters, check_readings, with_certified
+from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings, with_certified
 from cmdpkit.running.steps import StepWorld
 from cmdpkit.running.stopping import Asked, Stop, stop_of
 from cmdpkit.running.wording import in_users_names, in_users_units, told_slack
@@ -74,10 +74,10 @@ def learn(
     episodes, seed : length of the run, and the seed of all its random numbers
     steps : instead of ``episodes``, the length of the run in a model without a horizon (long-run averages, discounted
         totals), which is one run of single steps. Regret and violation are then sums over steps.
-    stop : instead of ``episodes``, when to stop a run of which nobody knows the length: after a number of episodes,
-        after a time ("60s", "10min", "2h"), when the certificate proves that every bound is kept ("certified"), when
-        no interval of the certificate is wider than a number ("width=0.1"), or when a function of the `Progress`
-        returns True. Such a run can be continued with `cmdpkit.continue_run`. Algorithms that must know the length
+    stop : instead of ``episodes`` or ``steps``, when to stop a run of which nobody knows the length: after a number of
+        them, after a time ("60s", "10min", "2h"), when a function of the `Progress` returns True, or, with episodes,
+        when the certificate proves that every bound is kept ("certified") or no interval of it is wider than a number
+        ("width=0.1"). Such a run can be continued with `cmdpkit.continue_run`. Algorithms that must know the length
         refuse it.
     preset, params : choose the constants of the algorithm
     noise : with "bernoulli", rewards and utilities of a model are drawn as 0 or 1
@@ -85,7 +85,7 @@ def learn(
     constraints : bounds on ``info["cost"]`` of a Gymnasium environment
     baseline, baseline_utility : a safe policy and its totals, one per constraint, for algorithms that must know them;
         if there is a model, what is not given is computed
-    readings : episodes at which curves are read, beside the usual 250 or so
+    readings : episodes or steps at which curves are read, beside the usual 250 or so
     checkpoint : a file in which the run is saved every few seconds and when an environment fails. The same call
         continues from it, and the result is the same to the bit.
     progress : called with a `Progress` several times a second; an exception that it raises ends the run, which is
@@ -127,21 +127,28 @@ def length_of(world: World, episodes: int | None, steps: int | None) -> int | No
     return length
 
 
-def stop_rule(world: World, episodes: int | None, stop: Asked | None) -> Stop | None:
+def _unit(world: World) -> str:
+    """What the length of a run in a world counts."""
+    return "episode" if world.criterion == "horizon" else "step"
+
+
+def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | None:
     """The rule that ends a run of unknown length, or None for a run of so many episodes or steps."""
-    if world.criterion != "horizon":
-        if stop is not None or episodes is None:
-            raise CmdpkitError(f"{world.name} has no horizon: give steps=, the length of the run in single steps")
-        return None
-    if (episodes is None) == (stop is None):
+    unit = _unit(world)
+    if (length is None) == (stop is None):
         many = "neither" if stop is None else "both"
         raise CmdpkitError(
-            f"{many} of episodes and stop is given; give episodes= for a run whose length is known in advance, or "
+            f"{many} of {unit}s and stop is given; give {unit}s= for a run whose length is known in advance, or "
             "stop= for one that ends when a rule says so and can be continued"
         )
     if stop is None:
         return None
     until = stop_of(stop)
+    if until.proved and unit == "step":
+        raise CmdpkitError(
+            f"stop is {stop!r}, which needs a certificate that holds whenever the run is stopped; {world.name} has no "
+            "episodes, and intervals without episodes are approximate: give a number of steps, a time or a function"
+        )
     if until.certified and not world.constraints:
         raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
     return until
@@ -165,11 +172,11 @@ def request(
     """
     if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
-    _check_criterion(world, kind)
+    check_criterion(kind, world.name, world.criterion)
     if episodes is None and not kind.anytime:
         raise CmdpkitError(
-            f"{name_of(kind)} must know the number of episodes in advance, so it cannot stop by a rule: give "
-            "episodes=, or take an algorithm that can, such as cl-pri"
+            f"{name_of(kind)} must know the number of {_unit(world)}s in advance, so it cannot stop by a rule: give "
+            f"{_unit(world)}s=, or take an algorithm that can, such as cl-pri"
         )
     check_seed(seed)
     check_parameters(params)
@@ -189,22 +196,7 @@ def request(
         code=code_digest(kind),
         readings=readings,
         anytime=episodes is None,
-        unit="episode" if world.criterion == "horizon" else "step",
-    )
-
-
-def _check_criterion(world: World, kind: type[Learner]) -> None:
-    """Refuse an algorithm that cannot learn what the world is judged by, and name those that can."""
-    if world.criterion in kind.criteria:
-        return
-    judged = {
-        "horizon": "has a horizon and is learned in episodes",
-        "average": "is judged by long-run averages and is learned in one run of single steps",
-        "discounted": "is judged by discounted totals and is learned in one run of single steps",
-    }
-    able = ", ".join(names_for(world.criterion))
-    raise CmdpkitError(
-        f"{name_of(kind)} cannot learn {world.name}, which {judged[world.criterion]}; take one of {able}"
+        unit=_unit(world),
     )
 
 

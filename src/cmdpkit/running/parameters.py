@@ -1,11 +1,15 @@
-"""What a request may not say: parameters with names of settings of the whole run, and readings outside of the run."""
+"""What a request may not say.
+
+An algorithm that cannot learn the problem, parameters with names of settings of the whole run, readings of curves
+outside of the run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners import Learner
+from cmdpkit.learners import Learner, name_of, names_for
 from cmdpkit.model.validate import is_int
 from cmdpkit.records.record import Scalar
 
@@ -17,6 +21,21 @@ RESERVED = frozenset({
     "seeds", "slack", "spec", "steps", "stop", "threads",
 })
 # fmt: on
+
+
+def check_criterion(kind: type[Learner], problem: str, criterion: str) -> None:
+    """Refuse an algorithm that cannot learn what a problem is judged by, and name those that can."""
+    if criterion in kind.criteria:
+        return
+    judged = {
+        "horizon": "has a horizon and is learned in episodes",
+        "average": "is judged by long-run averages and is learned in one run of single steps",
+        "discounted": "is judged by discounted totals and is learned in one run of single steps",
+        "total": "is judged by totals until absorption",
+    }
+    able = ", ".join(names_for(criterion))
+    advice = f"take one of {able}" if able else "no algorithm can; give it a discount or a horizon"
+    raise CmdpkitError(f"{name_of(kind)} cannot learn {problem}, which {judged[criterion]}; {advice}")
 
 
 def check_parameters(names: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""When a run of unknown length stops: after a number of episodes or seconds, or when its certificate says enough.
+"""When a run of unknown length stops: after so many episodes, steps or seconds, or when its certificate says enough.
 
 Seconds are looked at several times a second. All other rules are looked at only where curves are read, so that the same
-request stops at the same episode on every machine.
+request stops at the same episode or step on every machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cmdpkit.running.active import Progress
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
 TIME = re.compile(rf"([0-9.]+(?:e[0-9]+)?) ?({'|'.join(SECONDS)})")
 WIDTH = re.compile(r"width ?= ?([0-9.]+(?:e[+-]?[0-9]+)?)")
-EXPECTED = 'a number of episodes, a time such as "60s", "10min" or "2h", "certified", "width=0.1", or a function'
+EXPECTED = 'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", or a function'
 
 Asked = int | str | Callable[[Progress], bool]  # what a user may give as stop=
 
@@ -27,10 +27,11 @@ Asked = int | str | Callable[[Progress], bool]  # what a user may give as stop=
 class Stop:
     """When to stop; exactly one of the three is given."""
 
-    episodes: int | None = None  # after so many episodes of the whole run
+    episodes: int | None = None  # after so many episodes (or steps, without episodes) of the whole run
     seconds: float | None = None  # after so many seconds of learning
     rule: Callable[[Progress], bool] | None = None  # when this returns True
     certified: bool = False  # whether a policy is wanted that its certificate can call safe
+    proved: bool = False  # whether the rule needs a certificate that holds whenever the run is stopped
 
 
 def stop_of(asked: Asked) -> Stop:
@@ -43,12 +44,12 @@ def stop_of(asked: Asked) -> Stop:
         return Stop(episodes=int(asked))
     text = asked.strip()
     if text == "certified":
-        return Stop(rule=is_certified, certified=True)
+        return Stop(rule=is_certified, certified=True, proved=True)
     time, width = TIME.fullmatch(text), WIDTH.fullmatch(text)
     if time is not None:
         return Stop(seconds=_positive(asked, time[1]) * SECONDS[time[2]])
     if width is not None:
-        return Stop(rule=narrower_than(_positive(asked, width[1])))
+        return Stop(rule=narrower_than(_positive(asked, width[1])), proved=True)
     episodes = _number(text)
     if episodes is None or not episodes.is_integer() or episodes < 1:
         raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")

@@ -153,6 +153,14 @@ class ModelWorld:
         self.source.meter.restore(state)
 
 
+def model_world(cmdp: CMDP, name: str, noise: Noise, bounds: Mapping[str, float] | None) -> ModelWorld:
+    """The world of a model, with episodes if it has a horizon; ``bounds`` are those of its bounds that were changed."""
+    from cmdpkit.running.steps import StepWorld
+
+    kind = StepWorld if cmdp.criterion.stationary else ModelWorld
+    return kind(cmdp, name, noise, bounds)
+
+
 def world_of(
     env: Any,
     constraints: Iterable[Constraint] | None = None,
@@ -167,17 +175,12 @@ def world_of(
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
     if isinstance(env, (str, CMDP)):
-        from cmdpkit.running.steps import StepWorld
-
         made = build(env, renormalise=renormalise) if isinstance(env, str) else env
         if isinstance(made, CMDP):
             if constraints is not None:
                 raise CmdpkitError("a model brings its own constraints; change its bounds with bounds={...} instead")
             name = env if isinstance(env, str) else "model"
-            model = made.with_bounds(**(bounds or {}))
-            if model.criterion.stationary:
-                return StepWorld(model, name, noise, bounds)
-            return ModelWorld(model, name, noise, bounds)
+            return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
     from cmdpkit.running.gym import GymWorld

@@ -64,6 +64,8 @@ class Flows:
             if mass > NEGLIGIBLE:
                 chain = Chain(part[members][:, members], work=self.work)
                 found.append(_Class(states[members], chain, np.zeros(len(members)), mass))
+        if not found:
+            return [], 0.0
         whole = sum(c.mass for c in found)
         return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
 
@@ -111,6 +113,8 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
     for _ in range(ROUNDS):
         p = _policy(flows.rows, q, p)
         classes, share = flows.classes(p, q)
+        if not classes:
+            return Vertex(p, q, [], 0.0)
         kept = min(kept, share)
         visited = np.zeros(flows.rows.S, dtype=bool)
         for c in classes:
@@ -131,6 +135,8 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
         change = null @ directions
         q = _follow(q, change, (g @ q - rho)[~binding], (g @ change)[~binding])
     classes, share = flows.classes(p, q)
+    if not classes:
+        return Vertex(p, q, [], 0.0)
     q = np.sum([flows.occupancy(p, c) for c in classes], axis=0)
     return Vertex(p, q, [c.states for c in classes], min(kept, share))
 

@@ -1,16 +1,20 @@
 """CL-PRI in worlds without episodes: plan in the model that the counts suggest, and steer what is realised.
 
 One unbroken run of T steps. *Plans*: up to the share `freeze` of the run they are made in models drawn from what the
-counts leave plausible, which explores, and later in the mean model. A plan is not one policy but several: the best ones
+counts leave plausible, which explores, and later in the mean model. They wait about sqrt(T) steps for what may come
+(`with_patience` says why). A plan is not one policy but several: the best ones
 under bounds that are a little tighter and a little looser than asked for, for each combination of bounds. *Blocks*:
 after every block of steps the realised utilities are compared with the bounds. A bound that is short of its margin is
 steered by the tighter plans, one that has more than its margin by the looser ones. The margin is a few standard
-deviations of what a block brings, so that the run ends within its bounds. *Hand-over*: the best policy of the mean
-model under bounds that are tighter by about one standard error of its utilities.
+deviations of what a block brings, so that the run ends within its bounds. *Hand-over*: at the share `hand_over` of the
+run the best policy of the mean model under bounds that are tighter by about one standard error of its utilities. From
+then on every other block plays this policy, and the means of these blocks give approximate intervals for its values.
+
+A run of unknown length has stages, each twice as long as all before it, and each is played as a run that ends with it.
 
 Nothing is proved about it. Measured figures are on the page of the algorithm.
 
-Symbols: t `steps`, T `spec.K`, rho `spec.rho` (per step, unit scale), w the utilities of a policy per step.
+Symbols: t `steps`, T `last_step`, rho `spec.rho` (per step, unit scale), w the utilities of a policy per step.
 """
 
 from __future__ import annotations
@@ -22,12 +26,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._certificate import Intervals
+from cmdpkit.learners._continuing.batches import LEAST_BATCHES, batch_intervals
 from cmdpkit.learners._continuing.errors import standard_errors
-from cmdpkit.learners._continuing.models import drawn_model, mean_model
+from cmdpkit.learners._continuing.models import cautious_model, hopeful_model, with_patience
 from cmdpkit.learners._continuing.planning import Planner, planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
 
 MOST_COMBINED = 3  # constraints whose tighter and looser bounds are combined; with more, all are steered together
@@ -36,6 +43,9 @@ USABLE_ROOM = 0.8  # share of the room above the bounds that tighter bounds may 
 REPAY_BLOCKS = 10  # blocks in which a margin can be won
 REPAY_HASTE = 3.0  # what is missing can be repaid in the rest of the run divided by this
 FORGETTING = 0.05  # weight of a new block in the estimated spread of blocks
+LEAST_PATIENCE = 100.0  # steps for which plans wait for what may come; in long runs the square root of their length
+BATCHES = 40  # blocks in which the policy handed over is tested, with as many blocks of steering between them
+LEAST_BATCH = 50  # steps of such a block
 
 
 @dataclass(frozen=True)
@@ -43,22 +53,24 @@ class EndlessParams(Params):
     """Numbers that do not change during a run; one setting for all problems."""
 
     memory: str = "counts"  # this variant counts transitions
-    prior: float = 1.0  # added to the counts of all transitions of a pair that was tried fewer than `few` times
-    few: int = 5  # tries after which a pair leads only where some action has led to from the same state
+    prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
     freeze: float = 0.8  # share of the run after which plans are made in the mean model
     blocks: int = 1000  # of the whole run; after each of them it is decided how to steer
     margin: float = 4.0  # standard deviations of a block by which the realised utilities shall exceed the bounds
     steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), unit scale, or by more if needed
     caution: float = 1.0  # standard errors by which the policy handed over shall exceed its bounds
+    hand_over: float = 0.9  # share of the run after which the policy is fixed and tested
+    delta: float = 0.05  # error budget of the certificate
 
     def __post_init__(self) -> None:
         for name in ("prior", "steering"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
         for name in ("margin", "caution"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("few", "blocks"):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
-        self._expect("freeze", 0 < self.freeze < 1, "above 0 and below 1")
+        self._expect("blocks", self.blocks >= 1, "at least 1")
+        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
+        self._expect("hand_over", self.hand_over < 1, "less than 1")
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
 
 
 class Endless(Player, ClosedLoopPRI):
@@ -77,6 +89,19 @@ class Endless(Player, ClosedLoopPRI):
         self.block_totals = np.zeros(spec.N)  # and the utilities realised by then
         self.mean = np.zeros(spec.N)  # what a step brings, by recent blocks
         self.variance = np.full(spec.N, 0.25)  # of what a block brings, per step
+        self.handed = np.zeros((spec.S, spec.A))  # the policy to hand over,
+        self.handed_for = 0  # and the last step of the stage that it was fixed for; 0 before
+        self.batches = np.zeros((BATCHES, 1 + spec.N))  # mean signals of the blocks in which it is tested,
+        self.tested = 0  # how many of them have ended,
+        self.batch_totals = np.zeros(1 + spec.N)  # and all signals added up when the present one began
+
+    @property
+    def last_step(self) -> int:
+        """Length T of the run; in a run of unknown length, the last step of the present stage."""
+        T = self.spec.K
+        while self.spec.anytime and self.steps > T:
+            T *= 2
+        return T
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -85,15 +110,22 @@ class Endless(Player, ClosedLoopPRI):
         self._end_block()
         if self.steps >= self.next_plan or self.doubled:
             self._make_plan(rng)
+        T, t = self.last_step, self.steps
+        piece, into = divmod(t - self._hand_over, self._batch)
+        if piece >= 0 and self._is_long_enough:
+            self._test(piece, into)
+            if piece % 2 == 0 and piece < 2 * BATCHES:
+                self.pi[...] = self.handed
+                self.wait(self._batch - into)
+                return
         self.pi[...] = self.table[self._combination()]
-        left = self.spec.K - self.steps
-        block = max(SHORTEST_BLOCK, min(self._block, self.steps // 10, left // 10))
-        self.wait(min(block, max(left, 1)))
+        block = max(SHORTEST_BLOCK, min(self._block, t // 10, (T - t) // 10))
+        self.wait(min(block, max(T - t, 1), self._batch - into if piece >= -1 else T))
 
     @property
     def _block(self) -> int:
         """Steps of a block in the middle of the run."""
-        return max(SHORTEST_BLOCK, self.spec.K // self.params.blocks)
+        return max(SHORTEST_BLOCK, self.last_step // self.params.blocks)
 
     def _end_block(self) -> None:
         """Learn from the block that has ended what blocks bring and how much that varies."""
@@ -119,7 +151,7 @@ class Endless(Player, ClosedLoopPRI):
 
     def _steering(self) -> float:
         """By how much bounds are tightened or loosened: for errors of the model, to win a margin, and to repay."""
-        t, left = self.steps, max(self.spec.K - self.steps, 1)
+        t, left = self.steps, max(self.last_step - self.steps, 1)
         wins = float(self._margin().max(initial=0.0)) / (REPAY_BLOCKS * self._block)
         repays = REPAY_HASTE * max(0.0, float(self._short().max(initial=0.0))) / left
         return max(self.params.steering / math.sqrt(t + 1), wins, repays)
@@ -134,11 +166,11 @@ class Endless(Player, ClosedLoopPRI):
     def _make_plan(self, rng: Stream) -> None:
         """The policies for all combinations of tighter and looser bounds, in a drawn model or in the mean model."""
         self.begin_epoch()
-        T, t, p = self.spec.K, self.steps, self.params
-        model = mean_model(self.counts, self.spec) if t >= p.freeze * T else None
+        T, t, p = self.last_step, self.steps, self.params
+        model = cautious_model(self.counts, self.spec) if t >= p.freeze * T else None
         if model is None:
-            model = drawn_model(self.counts, self.spec, rng, few=p.few, prior=p.prior)
-        planner = Planner(model)
+            model = hopeful_model(self.counts, self.spec, rng, p.prior)
+        planner = Planner(with_patience(model, self.counts, max(LEAST_PATIENCE, math.sqrt(T))))
         rho, N = self.spec.rho, self.spec.N
         by = self._steering()
         room = planner.reach(rho) if N else 0.0
@@ -152,18 +184,70 @@ class Endless(Player, ClosedLoopPRI):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _hand_over(self) -> int:
+        """The step at which the policy is fixed."""
+        return math.ceil(self.params.hand_over * self.last_step)
+
+    @property
+    def _batch(self) -> int:
+        """Steps of a block in which the policy is tested, and of the blocks of steering between them."""
+        return max(LEAST_BATCH, (self.last_step - self._hand_over) // (2 * BATCHES))
+
+    @property
+    def _is_long_enough(self) -> bool:
+        """Whether there is room for enough blocks to test the policy."""
+        return self.last_step - self._hand_over >= 2 * LEAST_BATCHES * self._batch
+
+    def _test(self, piece: int, into: int) -> None:
+        """Fix the policy, or begin or end a block in which it is tested; the block `piece` began `into` steps ago."""
+        if self.handed_for != self.last_step:
+            self.handed[...], self.handed_for, self.tested = self._best(), self.last_step, 0
+        if into == 0 and piece % 2 == 1 and self.tested < BATCHES:
+            self.batches[self.tested] = (self.counts.totals - self.batch_totals) / self._batch
+            self.tested += 1
+        if into == 0 and piece % 2 == 0:
+            self.batch_totals[...] = self.counts.totals
+
     def recommend(self) -> FloatArray:
         """pi [1, S, A]: the best policy of the mean model, its bounds tightened by what is uncertain about them."""
-        model = mean_model(self.counts, self.spec)
+        pi: FloatArray = (self.handed.copy() if self.handed_for == self.last_step else self._best())[None]
+        return pi
+
+    def certificate(self) -> Intervals | None:
+        """Approximate intervals for the policy that is handed over, once it was tested for long enough."""
+        if self.handed_for != self.last_step:
+            return None
+        return batch_intervals(self.batches[: self.tested], self.tested * self._batch, self.params.delta)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Why there is no certificate, or that it is approximate."""
+        if self.certificate() is not None:
+            return (
+                "the certificate is approximate: it treats blocks of steps as independent, because nothing repeats "
+                "itself in a world without episodes",
+            )
+        share = 1 - self.params.hand_over
+        needed = math.ceil(2 * LEAST_BATCHES * LEAST_BATCH / share - 1e-6)
+        return (
+            f"there is no certificate: the policy is tested in the last {100 * share:.3g} % of a run, for which it "
+            f"needs at least {needed:,} steps in all; a run of unknown length has this test at the end of each stage",
+        )
+
+    def _best(self) -> FloatArray:
+        """The best policy [S, A] of the mean model, with caution."""
+        model = cautious_model(self.counts, self.spec)
         if model is None:
-            return self.behaviour()
+            played: FloatArray = self.pi.copy()
+            return played
         planner, rho = Planner(model), self.spec.rho
         errors = standard_errors(model, self.counts, planner.policy(rho).pi)
         room = planner.reach(rho) if self.spec.N else 0.0
         tighter = rho + np.minimum(self.params.caution * errors, max(0.0, USABLE_ROOM * room))
-        pi: FloatArray = planned(model, tighter).pi[None]
+        pi: FloatArray = planned(model, tighter).pi
         return pi
 
     def phases(self) -> tuple[tuple[str, int], ...]:
-        """Plans in drawn models, then in the mean model."""
-        return ("exploring and steering", 0), ("steering", int(np.ceil(self.params.freeze * self.spec.K)))
+        """Plans in drawn models, then in the mean model, then tests of the policy; of the last stage, if there are."""
+        frozen = math.ceil(self.params.freeze * self.last_step)
+        return ("exploring and steering", 0), ("steering", frozen), ("testing and steering", self._hand_over)

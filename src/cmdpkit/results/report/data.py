@@ -67,6 +67,8 @@ def _problem(
             "actions": list(map(str, first.policy.action_names)),
             "numbered": [isinstance(x, range) for x in (first.policy.states, first.policy.action_names)],
             "grid": _grid(cmdp),
+            "unit": first.run.unit,
+            "stationary": first.policy.is_stationary,
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
     }
@@ -98,14 +100,18 @@ def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str,
 def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[tuple[str, str]]:
     """What the card of a problem says: names, and what stands beside them."""
     H, S, A = first.policy.shape
-    facts = [("size", f"{H:,} steps, {S:,} states, {A:,} actions")]
+    steps = "no horizon" if first.policy.is_stationary else f"{H:,} steps"
+    facts = [("size", f"{steps}, {S:,} states, {A:,} actions")]
+    if cmdp is not None and first.policy.is_stationary:
+        facts.append(("criterion", cmdp.criterion.in_words))
     facts.append(("optimal value", "unknown" if first.optimum is None else number(first.optimum)))
     for n, c in enumerate(first.constraints):
         price = "" if best is None else f", price {number(best.shadow_prices[n])} per unit"
         facts.append((f"bound {n + 1}" if len(first.constraints) > 1 else "bound", f"{label(str(c))}{price}"))
     if best is not None:
         draws = [
-            f"step {d.step}, {titled('state', d.state)}: {odds(d.probabilities)}" for d in best.stochastic_decisions()
+            f"{'' if d.step is None else f'step {d.step}, '}{titled('state', d.state)}: {odds(d.probabilities)}"
+            for d in best.stochastic_decisions()
         ]
         facts.append(("the optimum draws at", "; ".join(draws) if draws else "no place, it is deterministic"))
     facts.append(("model", first.run.fingerprint[:12] if first.run.fingerprint else "none: observed returns only"))
@@ -170,11 +176,11 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
 
 
 def _drawn(group: Group, name: str) -> bool:
-    return (name.endswith(("regret", "violation")) or name == "multiplier") and group.has(name)
+    return (name.endswith(("regret", "violation")) or name in ("multiplier", "gaps_paid")) and group.has(name)
 
 
 def _lines(group: Group, name: str, points: int) -> list[Plain]:
-    """A curve for every row of it, thinned: episodes, means, and bounds where there are several seeds."""
+    """A curve for every row of it, thinned: where it is read, means, and bounds where there are several seeds."""
     rows = len(np.atleast_2d(np.asarray(group.records[0].curves[name])))
     lines = []
     for n in range(rows):

@@ -17,6 +17,7 @@ from cmdpkit.results.wording import counted, duration, label, number
 MOST_DECISIONS = 8  # stochastic decisions that are listed
 MOST_SEEDS = 20  # with more seeds, only their mean is shown
 SAFE = {True: "certainly kept", False: "certainly missed", None: "undecided"}
+LIKELY = {True: "probably kept", False: "probably missed", None: "undecided"}  # by intervals that are approximate
 
 
 def learned(records: Sequence[RunRecord]) -> RenderableType:
@@ -71,7 +72,8 @@ def _evaluated(record: RunRecord, found: Evaluation) -> list[Text]:
 
 def _certified(record: RunRecord, found: Certificate) -> list[Text]:
     low, high = found.value
-    lines = [Text(f"Certain at {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
+    words, how = (LIKELY, "Likely at about") if found.approximate else (SAFE, "Certain at")
+    lines = [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
     for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):
-        lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {c.symbol} {number(c.bound)} {SAFE[safe]}"))
+        lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {c.symbol} {number(c.bound)} {words[safe]}"))
     return lines

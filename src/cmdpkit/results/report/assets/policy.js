@@ -75,7 +75,7 @@ function drawsInWords(problem, run) {
   const found = run.policy.flatMap((step, h) => step.map((choice, s) => ({ choice, h, s })))
     .filter(({ choice, h, s }) => drawn(choice) && (run.reach === null || run.reach[h][s] === "1"));
   if (!found.length) return "This policy is deterministic wherever it goes.";
-  const listed = found.slice(0, 4).map(({ choice, h, s }) => `step ${h + 1}, ${called(problem, 0, s)}: ${inWords(problem, choice)}`);
+  const listed = found.slice(0, 4).map(({ choice, h, s }) => `${problem.stationary ? "" : `step ${h + 1}, `}${called(problem, 0, s)}: ${inWords(problem, choice)}`);
   const rest = found.length > 4 ? ` and ${found.length - 4} more` : "";
   return `It draws at ${found.length === 1 ? "one place" : `${found.length} places`}: ${listed.join("; ")}${rest}.`;
 }
@@ -84,22 +84,26 @@ function drawsInWords(problem, run) {
 
 function policyJson(problem, run) {
   const decisions = run.policy.flatMap((step, h) => step.map((choice, s) => ({
-    step: h + 1,
+    ...(problem.stationary ? {} : { step: h + 1 }),
     state: problem.numbered[0] ? s + 1 : problem.states[s],
     probabilities: Object.fromEntries(taken(choice).map(([a, p]) => [problem.actions[a], p])),
   })));
-  const head = { format: "cmdpkit policy", version: 1, horizon: run.policy.length, states: names(problem, 0), actions: names(problem, 1) };
+  const head = { format: "cmdpkit policy", version: 1, ...lasting(problem, run), states: names(problem, 0), actions: names(problem, 1) };
   return `${JSON.stringify({ ...head, decisions }, null, 1)}\n`;
 }
 
 function policyCsv(problem, run) {
   const quoted = (x) => (/[",\r\n]|^\s|\s$|^#/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
   const rows = run.policy.flatMap((step, h) => step.flatMap((choice, s) =>
-    taken(choice).map(([a, p]) => [h + 1, quoted(problem.states[s]), quoted(problem.actions[a]), p].join(","))));
-  const head = { horizon: run.policy.length, states: names(problem, 0), actions: names(problem, 1), rows: rows.length };
+    taken(choice).map(([a, p]) => [...(problem.stationary ? [] : [h + 1]), quoted(problem.states[s]), quoted(problem.actions[a]), p].join(","))));
+  const head = { ...lasting(problem, run), states: names(problem, 0), actions: names(problem, 1), rows: rows.length };
   const lines = Object.entries(head).map(([key, value]) => `# ${key} = ${JSON.stringify(value)}`);
-  return `${[...lines, "step,state,action,probability", ...rows].join("\n")}\n`;
+  const columns = `${problem.stationary ? "" : "step,"}state,action,probability`;
+  return `${[...lines, columns, ...rows].join("\n")}\n`;
 }
+
+/** For how many steps the policy is: for all, if it is stationary. */
+const lasting = (problem, run) => (problem.stationary ? { stationary: true } : { horizon: run.policy.length });
 
 const names = (problem, which) => {
   const list = which === 0 ? problem.states : problem.actions;

@@ -78,9 +78,9 @@ class View {
 
   name(subject, kind) { return kind === "weak" ? subject : `${kind}_${subject}`; }
 
-  /** The panels of a form that some algorithm can fill: the regret, and every constraint. */
+  /** The panels of a form that some algorithm can fill: the regret, every constraint, and without episodes the gaps. */
   drawable(kind) {
-    const panels = [{ subject: "regret", n: 0 }, ...this.problem.constraints.map((_, n) => ({ subject: "violation", n }))];
+    const panels = [{ subject: "regret", n: 0 }, ...this.problem.constraints.map((_, n) => ({ subject: "violation", n })), { subject: "gaps_paid", n: 0 }];
     return panels.filter(({ subject, n }) => this.problem.groups.some((g) => g.curves[this.name(subject, kind)]?.[n]));
   }
 
@@ -101,9 +101,9 @@ class View {
   curves() {
     const phases = this.problem.groups.flatMap((g) => g.phases.slice(1).map((p) => ({ x: p.start, name: p.name, label: g.label })));
     const charts = this.kind === undefined ? [] : this.drawable(this.kind).map(({ subject, n }) => chart({
-      title: `${this.kind === "weak" ? "" : `${this.kind} `}${subject}${subject === "violation" ? ` of ${this.problem.constraints[n]}` : ""}`,
-      x: "episode", xScale: this.scale, zero: true,
-      yScale: this.scale === "linear" ? "linear" : subject === "regret" && this.kind !== "realised" ? "log" : "symlog",
+      title: `${this.kind === "weak" ? "" : `${this.kind} `}${subject.replace("_", " ")}${subject === "violation" ? ` of ${this.problem.constraints[n]}` : ""}`,
+      x: this.problem.unit, xScale: this.scale, zero: true,
+      yScale: this.scale === "linear" ? "linear" : subject !== "violation" && this.kind !== "realised" ? "log" : "symlog",
       series: this.series(this.name(subject, this.kind), n), upright: phases,
     }));
     this.find('[data-charts="curves"]').replaceChildren(...charts);
@@ -112,7 +112,7 @@ class View {
   dual() {
     const charts = this.problem.constraints.map((constraint, n) => ({ constraint, n, series: this.series("multiplier", n) }))
       .filter(({ series }) => series.length).map(({ constraint, n, series }) => chart({
-        title: `price of ${constraint}`, x: "episode", xScale: this.scale, yScale: "linear", zero: true, series,
+        title: `price of ${constraint}`, x: this.problem.unit, xScale: this.scale, yScale: "linear", zero: true, series,
         across: this.problem.prices ? [{ y: this.problem.prices[n], name: "exact" }] : [],
       }));
     this.find('[data-part="dual"]').hidden = !charts.length;
@@ -142,6 +142,7 @@ class View {
     this.drawPolicy = () => {
       const run = group().runs.find((r) => r.key === seed.value), h = step.value - 1;
       step.max = run.policy.length;
+      this.find(".slider").hidden = this.problem.stationary;
       this.find(".slider output").textContent = step.value;
       this.find('[data-policy="summary"]').textContent = drawsInWords(this.problem, run);
       this.find('[data-policy="board"]').replaceChildren(policyView(this.problem, run, h));
@@ -160,7 +161,7 @@ class View {
   internals() {
     const group = this.problem.groups.find((g) => g.label === chosen) ?? this.problem.groups[0];
     const parts = [make("p", { class: "quiet" }, `${group.label}, seed ${group.seed}`)];
-    if (group.phases.length) parts.push(timeline(group));
+    if (group.phases.length) parts.push(timeline(group, this.problem.unit));
     parts.push(...group.notes.map((note) => make("p", { class: "note" }, note)));
     parts.push(group.explanation.entries.length ? tree(group.explanation) : make("p", {}, "It keeps no account of its own."));
     this.find("[data-internals]").replaceChildren(...parts);
@@ -186,11 +187,11 @@ class View {
 }
 
 /** The phases as a bar, as long as they took. */
-function timeline(group) {
-  const bar = make("div", { class: "phases", role: "img", "aria-label": group.phases.map((p) => `${p.name} from episode ${p.start + 1}`).join(", ") });
+function timeline(group, unit) {
+  const bar = make("div", { class: "phases", role: "img", "aria-label": group.phases.map((p) => `${p.name} from ${unit} ${p.start + 1}`).join(", ") });
   group.phases.forEach((phase, i) => {
     const end = group.phases[i + 1]?.start ?? group.episodes;
-    const part = make("span", { title: `${phase.name}: episodes ${(phase.start + 1).toLocaleString("en")} to ${end.toLocaleString("en")}` }, phase.name);
+    const part = make("span", { title: `${phase.name}: ${unit}s ${(phase.start + 1).toLocaleString("en")} to ${end.toLocaleString("en")}` }, phase.name);
     part.style.flex = `${Math.max(end - phase.start, group.episodes / 100)} 1 0`;
     bar.append(part);
   });
