@@ -12,8 +12,6 @@ from cmdpkit.learners._continuing.batches import batch_intervals
 from cmdpkit.records.manifest import difference
 from cmdpkit.results.report.page import render
 
-pytestmark = pytest.mark.compiled
-
 TOML = """
 steps = {steps}
 seeds = 2
