@@ -15,22 +15,36 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream
 
 
-@pytest.mark.parametrize("planned", [200, 350])
+def excluded(x, m, anchor, planned, wanted):
+    """Whether the gambler on "above" excludes m, betting as against the anchor: the definition, in plain Python."""
+    capital = against_anchor = 1.0
+    mean, square = 0.5, 0.25
+    for t, y in enumerate(x):
+        left = planned - t if t < planned else 2 * planned - t
+        missing = math.log(wanted / against_anchor)
+        bet = min(math.sqrt(2 * missing / (left * square / (t + 1))), 0.9 / anchor) if missing > 0 else 0.0
+        against_anchor *= 1 + bet * (y - anchor)
+        capital *= 1 + bet * (y - m)
+        if capital >= wanted:
+            return True
+        mean += y
+        square += (y - mean / (t + 2)) ** 2
+    return False
+
+
+@pytest.mark.parametrize("planned", [60, 45, 100])
 def test_betting_intervals_are_those_of_a_search_over_all_candidates(planned):
-    """The capital of both gamblers after every bet, for 4,000 candidates: one that ever reaches 2/delta excludes."""
-    x = np.random.default_rng(1).beta(2, 5, 200)
+    """2,000 candidates, each bet against as the end of its cell says: none outside of the interval is kept."""
+    x = np.random.default_rng(1).beta(2, 5, 60)
     low, high = betting_interval(x, 0.05, planned)
-    n = np.arange(1, len(x) + 1)
-    means = (0.5 + np.cumsum(x)) / (n + 1)
-    variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
-    bets = np.sqrt(2 * np.log(2 / 0.05) / (planned * np.concatenate(([0.25], variances[:-1]))))
-    kept = []
-    for m in np.linspace(0.001, 0.999, 4000):
-        up = np.cumprod(1 + np.minimum(bets, 0.5 / m) * (x - m)).max()
-        down = np.cumprod(1 - np.minimum(bets, 0.5 / (1 - m)) * (x - m)).max()
-        if max(up, down) / 2 < 1 / 0.05:
-            kept.append(m)
-    assert abs(low - min(kept)) < 5e-4 and abs(high - max(kept)) < 5e-4
+    cells = math.ceil(20 * math.sqrt(planned))
+    candidates = np.linspace(0.0005, 0.9995, 2000)
+
+    def kept(y, ms):
+        return [m for m in ms if not excluded(y, m, math.ceil(m * cells) / cells, planned, 2 / 0.05)]
+
+    assert abs(low - min(kept(x, candidates))) < 6e-4
+    assert abs(high - (1 - min(kept(1 - x, candidates)))) < 6e-4
 
 
 def test_with_more_episodes_an_interval_only_shrinks_so_that_it_holds_at_whatever_time_one_stops():

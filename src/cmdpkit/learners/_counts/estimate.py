@@ -9,6 +9,7 @@ import numpy as np
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
+from cmdpkit.learners._counts.indifference import indifferent
 from cmdpkit.learners._counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
@@ -28,6 +29,7 @@ class Model(NamedTuple):
     memory: Memory
     tried: BoolArray  # [H, S, A]: actions whose outcome was seen often enough to plan with
     known: BoolArray  # [H, S]: states with such an action
+    moot: BoolArray  # [N]: bounds that no plan asks for, because nothing that is done seems to matter to them
 
 
 class Plan(NamedTuple):
@@ -62,12 +64,13 @@ def model_of(spec: Spec, memory: Memory, T: int, least: int) -> Model:
         constraints=bounds,
         renormalise=True,
     )
-    return Model(cmdp, memory, tried, known)
+    return Model(cmdp, memory, tried, known, indifferent(memory, T, H, spec.rho))
 
 
 def best_plan(model: Model, target: FloatArray) -> Plan:
     """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
-    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, target, strict=True)})
+    asked = np.where(model.moot, 0.0, target)  # no total is below 0, so that a target of 0 asks for nothing
+    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)})
     try:
         found = solve_fully(cmdp)
     except Infeasible as error:

@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals, simultaneous
+from cmdpkit.learners._certificate import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners._counts.hand_over import covering_plan
 from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
 from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
-from cmdpkit.learners.cl_pri.counts.certify import margin_for_certificate, stage_delta
+from cmdpkit.learners.cl_pri.counts.certify import stage_delta
 from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
 from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
