@@ -95,10 +95,10 @@ def test_the_width_that_is_planned_with_is_hardly_exceeded(a, b, n):
 
 def test_500_episodes_give_an_interval_far_narrower_than_that_of_version_01_which_holds():
     """60 certificates on each of four problems at level 95 %: at most 24 of 240 misses; more have probability below
-    1e-3 at a true miss rate of 5 %. The ratio of mean widths is 0.40 with a standard error below 0.01."""
+    1e-3 at a true miss rate of 5 %. The ratio of mean widths is 0.33 with a standard error below 0.01."""
     figures = [measured(cmdp, 60, seed) for seed, (_, cmdp) in enumerate(problems())]
     assert 60 * sum(1 - held for held, _, _ in figures) <= 24
-    assert np.mean([now / then for _, now, then in figures]) < 0.43
+    assert np.mean([now / then for _, now, then in figures]) < 0.36
 
 
 def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval():
