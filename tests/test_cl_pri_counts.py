@@ -18,6 +18,9 @@ from cmdpkit.learners._counts.memory import (
 )
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
+from cmdpkit.learners.cl_pri.counts.deviations import _rarity
+from cmdpkit.learners.cl_pri.counts.plans import expected_gain
+from cmdpkit.learners.cl_pri.counts.play import block_of
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
@@ -105,6 +108,34 @@ def test_the_error_of_a_plan_is_the_spread_of_its_prediction_over_repetitions(st
         predictions.append(evaluate(model.cmdp, ck.Policy(pi)).w[0])
         claims.append(plan_errors(model, pi)[0] ** 2)
     assert 0.55 < np.mean(claims) / np.var(predictions, ddof=1) < 1.8
+
+
+def test_the_gain_that_is_expected_of_an_action_is_the_mean_of_its_positive_part():
+    """By integration over a grid of ten standard errors to either side; without error it is the advantage itself."""
+    x = np.linspace(-10, 10, 200_001)
+    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    for advantage, error in ((0.3, 0.2), (-0.3, 0.2), (-1.0, 0.25), (0.0, 0.1)):
+        expected = (np.maximum(advantage + error * x, 0) * density).sum()
+        assert expected_gain(np.array(advantage), np.array(error)) == pytest.approx(expected, rel=1e-6)
+    assert expected_gain(np.array([0.5, -0.5]), np.zeros(2)).tolist() == [0.5, 0.0]
+
+
+def test_rare_states_get_more_deviations_and_all_together_at_most_twice_as_many():
+    rng = np.random.default_rng(2)
+    reach = rng.dirichlet(np.full(8, 0.1), 5)
+    factor = _rarity(reach, 5)
+    order = np.argsort(reach, axis=1)
+    assert np.all(np.diff(np.take_along_axis(factor, order, 1), axis=1) <= 0) and factor.min() >= 1
+    assert np.all((reach * factor).sum(axis=1) <= 2) and factor.max() > 10
+    np.testing.assert_array_equal(_rarity(reach, 1), np.tile(_rarity(reach.mean(axis=0)[None], 1), (5, 1)))
+
+
+def test_a_block_deviates_with_the_chance_of_each_state_and_only_where_there_is_something_to_try():
+    pi = np.array([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]])
+    explore = np.array([[[False, True, True], [False, False, False]]])
+    block = block_of(pi, explore, np.array([[0.4, 0.3]]))
+    np.testing.assert_allclose(block.pi, [[0.6, 0.2, 0.2], [0.5, 0.5, 0.0]])
+    assert block.coin.tolist() == [0.4, 0.0]
 
 
 def test_steering_changes_the_utilities_by_what_is_wanted_and_stays_a_policy():

@@ -1,11 +1,20 @@
-"""Confidence intervals by betting, for the mean of returns in [0, 1] (Waudby-Smith and Ramdas, arXiv 2010.09686).
+"""Confidence intervals by betting, for the mean of returns in [0, 1].
 
-For every candidate mean m a gambler bets on each next return being above m, another one on it being below. If m is the
-true mean, neither can expect to win, so a capital beyond 1/delta is unlikely: candidates against which a gambler got
-rich are excluded. A bet uses only returns that came before it, and a number of returns that is planned in advance. So
-the interval holds at any stopping time, also if there are fewer or more returns than planned when it is computed: it is
-narrowest when there are about as many. It would not hold if the bets were made for the number of returns at a stop that
-the returns themselves have decided about.
+The method is that of Waudby-Smith and Ramdas (arXiv 2010.09686). For every candidate mean m a gambler bets on each next
+return being above m, another one on it being below. If m is the true mean, neither can expect to win, so a capital
+beyond 1/delta is unlikely: candidates against which a gambler got rich are excluded. A bet uses only returns that came
+before it, and a number of returns that is planned in advance. So the interval holds at any stopping time, also if there
+are fewer or more returns than planned when it is computed: it is narrowest when there are about as many. It would not
+hold if the bets were made for the number of returns at a stop that the returns themselves have decided about.
+
+How much is bet follows Voracek and Orabona (arXiv 2505.22422): what is still missing to the capital that excludes the
+candidate, and how many returns are left to win it. A gambler who is ahead of this plan bets less from then on, and one
+who is behind bets more.
+
+Such bets depend on the candidate, so a capital need not fall steadily from candidate to candidate, and a search by
+halving could miss one that is not excluded. Therefore [0, 1] is divided into cells, and all candidates of a cell are
+bet against in the same way, namely as against the end of the cell that is hardest to exclude. Within a cell the capital
+does change steadily, and all cells outside of the interval are looked at.
 """
 
 from __future__ import annotations
@@ -17,8 +26,9 @@ import numpy as np
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
-HALVINGS = 60  # of the search for an end of the interval
-KEPT = 0.5  # share of the capital that a bet could lose which is never risked
+CELLS = 20  # times the square root of the planned number: into so many cells [0, 1] is divided
+HALVINGS = 30  # of the search within a cell
+KEPT = 0.1  # share of the capital that a bet could lose which is never risked
 LEAST_BET_LIMIT = 1 - KEPT  # the largest bet that is allowed against every candidate
 
 
@@ -27,50 +37,66 @@ def betting_interval(x: FloatArray, delta: float, planned: int | None = None) ->
 
     ``planned`` is how many x are expected in the end. It may be left out if their number was fixed before the first.
     """
-    bets = _bets(x, delta, len(x) if planned is None else planned)
-    threshold = math.log(2 / delta)
-    low = _end(x, bets, threshold, above=True)
-    high = _end(x, bets, threshold, above=False)
-    return low, high
+    n, wanted = max(len(x) if planned is None else planned, 1), math.log(2 / delta)
+    cells, spread = math.ceil(CELLS * math.sqrt(n)), variances_before(x)
+    bets = np.zeros(len(x))
+    low = _low_end(np.ascontiguousarray(x), spread, bets, n, wanted, cells)
+    high = 1.0 - _low_end(1.0 - x, spread, bets, n, wanted, cells)
+    return float(low), float(high)
 
 
-def _bets(x: FloatArray, delta: float, planned: int) -> FloatArray:
-    """lam_t = sqrt(2 log(2/delta) / (n s2_{t-1})) for n planned x; running means and variances begin at 1/2, 1/4."""
+def variances_before(x: FloatArray) -> FloatArray:
+    """The variance that is expected of each x by those before it; running means and variances begin at 1/2 and 1/4."""
     n = np.arange(1, len(x) + 1)
     means = (0.5 + np.cumsum(x)) / (n + 1)
     variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
-    before = np.concatenate(([0.25], variances[:-1]))
-    bets: FloatArray = np.sqrt(2 * math.log(2 / delta) / (planned * before))
-    return bets
+    before: FloatArray = np.concatenate(([0.25], variances[:-1]))
+    return before
 
 
-def _end(x: FloatArray, bets: FloatArray, threshold: float, *, above: bool) -> float:
-    """The last candidate that a gambler has got rich against, between the end of [0, 1] and the sample's mean."""
-    inside, outside = float(x.mean()), 0.0 if above else 1.0
-    if _log_capital(x, bets, outside, above) < threshold:
-        return outside
+@compiled
+def _low_end(x, spread, bets, planned, wanted, cells):
+    """The largest candidate below which all are excluded by the gambler who bets on "above"."""
+    for cell in range(1, cells + 1):
+        if not bet_against(x, spread, bets, cell / cells, planned, wanted):
+            break
+    outside, inside = (cell - 1) / cells, cell / cells
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
-        if _log_capital(x, bets, middle, above) < threshold:
-            inside = middle
-        else:
+        if _gets_rich(x, bets, middle, wanted):
             outside = middle
+        else:
+            inside = middle
     return outside
 
 
 @compiled
-def _log_capital(x, bets, m, above):
-    """Logarithm of the largest capital that the gambler on "above m" or "below m" ever had.
+def bet_against(x, spread, bets, m, planned, wanted):
+    """Fill bets [n] as against candidate m, until it is excluded; returns whether it ever is.
 
-    The chance that it ever exceeds 1/delta is at most delta (Ville's inequality), so the largest one may be taken.
+    bet = sqrt(2 missing / (left variance)), where `missing` is the logarithm of the factor by which the capital must
+    still grow and `left` the number of x to come. If there are more than planned, twice as many are planned.
     """
-    total, most = 0.0, 0.0
+    log_capital, end = 0.0, planned
     for t in range(len(x)):
-        if above:
-            bet = bets[t] if m == 0.0 else min(bets[t], (1.0 - KEPT) / m)
-            total += np.log1p(bet * (x[t] - m))
-        else:
-            bet = bets[t] if m == 1.0 else min(bets[t], (1.0 - KEPT) / (1.0 - m))
-            total += np.log1p(-bet * (x[t] - m))
-        most = max(most, total)
-    return most
+        if t == end:
+            end *= 2
+        bets[t] = min(np.sqrt(2.0 * (wanted - log_capital) / ((end - t) * spread[t])), (1.0 - KEPT) / m)
+        log_capital += np.log1p(bets[t] * (x[t] - m))
+        if log_capital >= wanted:
+            return True
+    return False
+
+
+@compiled
+def _gets_rich(x, bets, m, wanted):
+    """Whether these bets ever bring the wanted capital against m.
+
+    The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks.
+    """
+    log_capital = 0.0
+    for t in range(len(x)):
+        log_capital += np.log1p(bets[t] * (x[t] - m))
+        if log_capital >= wanted:
+            return True
+    return False

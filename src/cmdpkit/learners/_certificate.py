@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners._betting import LEAST_BET_LIMIT, betting_interval
 from cmdpkit.model.transitions import FloatArray
@@ -51,3 +53,9 @@ def half_width(n: int, variance: float, width: float, delta: float) -> float:
     log, spread = math.log(2 / delta), (0.25 + n * max(variance, 0.0) / width**2) / (n + 1)
     bet = min(math.sqrt(2 * log / (n * spread)), LEAST_BET_LIMIT)
     return width * (log / (n * bet) + bet * spread / 2)
+
+
+def margin_for_certificate(sd: FloatArray, H: int, delta: float, planned: int) -> FloatArray:
+    """[N]: how far inside its bounds a policy must be for its certificate to say so, if totals spread by sd [N]."""
+    n, part = max(planned, 2), delta / (1 + len(sd))
+    return np.array([2 * half_width(n, float(x) ** 2, float(H), part) for x in sd])

@@ -9,6 +9,7 @@ import numpy as np
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
+from cmdpkit.learners._counts.indifference import indifferent
 from cmdpkit.learners._counts.memory import Memory, signal_means, signal_variances, transitions
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
@@ -28,6 +29,7 @@ class Model(NamedTuple):
     memory: Memory
     tried: BoolArray  # [H, S, A]: actions whose outcome was seen often enough to plan with
     known: BoolArray  # [H, S]: states with such an action
+    moot: BoolArray  # [N]: bounds that no plan asks for, because nothing that is done seems to matter to them
 
 
 class Plan(NamedTuple):
@@ -62,12 +64,13 @@ def model_of(spec: Spec, memory: Memory, T: int, least: int) -> Model:
         constraints=bounds,
         renormalise=True,
     )
-    return Model(cmdp, memory, tried, known)
+    return Model(cmdp, memory, tried, known, indifferent(memory, T, H, spec.rho))
 
 
 def best_plan(model: Model, target: FloatArray) -> Plan:
     """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
-    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, target, strict=True)})
+    asked = np.where(model.moot, 0.0, target)  # no total is below 0, so that a target of 0 asks for nothing
+    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)})
     try:
         found = solve_fully(cmdp)
     except Infeasible as error:
@@ -84,18 +87,22 @@ class Evidence(NamedTuple):
     effect: FloatArray  # [N, H, S, A]: what one episode's utility gains per unit of flow moved to the action
 
 
-def evidence(model: Model, pi: FloatArray, prices: FloatArray) -> Evidence:
-    """Advantages over pi at prices [N], with their standard errors."""
+def evidence(model: Model, pi: FloatArray, prices: FloatArray, caution: float = 1.0) -> Evidence:
+    """Advantages over pi at prices [N], with their standard errors.
+
+    A few visits that were alike by chance make an error look small. Caution is by how much more than usual the average
+    variance of a step is believed instead.
+    """
     cmdp, c = model.cmdp, np.append(1.0, prices)
     found = [action_values(cmdp, x, pi) for x in (cmdp.compact.r, *cmdp.compact.g)]
     Q = sum(weight * q for weight, (q, _) in zip(c, found, strict=True))
     V = sum(weight * v for weight, (_, v) in zip(c, found, strict=True))
     reach = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1)
     gains = np.array([q - v[:-1, :, None] for q, v in found[1:]]).reshape(len(prices), *pi.shape)
-    return Evidence(Q - V[:-1, :, None], np.sqrt(_squared_errors(model, V, c)), reach, gains)
+    return Evidence(Q - V[:-1, :, None], np.sqrt(_squared_errors(model, V, c, caution * PSEUDO_VISITS)), reach, gains)
 
 
-def _squared_errors(model: Model, V: FloatArray, c: FloatArray) -> FloatArray:
+def _squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
     """[H, S, A]: squared standard error of an action's value, from where it leads and from what it earns."""
     cmdp, memory = model.cmdp, model.memory
     H, S, A = cmdp.H, cmdp.S, cmdp.A
@@ -103,10 +110,10 @@ def _squared_errors(model: Model, V: FloatArray, c: FloatArray) -> FloatArray:
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
     ahead = np.zeros((H, S, A))
     _variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
-    ahead = _with_average(ahead, moves, PSEUDO_VISITS)
+    ahead = _with_average(ahead, moves, pseudo)
     ahead[-1] = 0.0
     earned = np.broadcast_to(signal_variances(memory, c).reshape(T, S, A), (H, S, A))
-    earned = _with_average(earned, visits, PSEUDO_VISITS)
+    earned = _with_average(earned, visits, pseudo)
     errors: FloatArray = ahead / np.maximum(moves, 1) + earned / np.maximum(visits, 1)
     return errors
 

@@ -26,16 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals, simultaneous
+from cmdpkit.learners._certificate import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners._counts.hand_over import covering_plan
 from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
 from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
-from cmdpkit.learners.cl_pri.counts.certify import margin_for_certificate, stage_delta
+from cmdpkit.learners.cl_pri.counts.certify import stage_delta
 from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
-from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance
+from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance, length_of
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
 from cmdpkit.learners.cl_pri.counts.exploration import (
     MAX_PRICE,
@@ -88,7 +88,8 @@ class WithCounts(ClosedLoopPRI):
         self.prices, self.predicted, self.final_utilities = np.zeros(spec.N), np.zeros(spec.N), np.zeros(spec.N)
         self.sd = np.full(M, H / 4)  # of an episode's totals
         self.loss = np.array([H / 4])
-        self.chance = np.zeros(1)  # of a deviation per step, in the running block
+        self.rarity = np.ones((H, S))  # by how much deviations are more frequent in states that are rarely reached
+        self.chance = np.zeros((H, S))  # of a deviation, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
         self._block: Block | None = None
@@ -210,7 +211,7 @@ class WithCounts(ClosedLoopPRI):
     def _running(self) -> Block:
         """What the running block plays, as the compiled code wants it."""
         if self._block is None:
-            self._block = block_of(self.playing, self.explore, float(self.chance[0]))
+            self._block = block_of(self.playing, self.explore, self.chance)
         return self._block
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ class WithCounts(ClosedLoopPRI):
         clock.infeasible += clock.infeasible_last
         self.pi[...], self.predicted[...] = self._completed(model, plan), plan.utilities
         self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
-        found = evidence(model, self.pi, self.prices)
+        found = evidence(model, self.pi, self.prices, max(length_of(self), 1.0))
         self.effect[...] = found.reach[None, :, :, None] * found.effect
         choose_deviations(self, model, found)
         clock.plan_end = self.table.next_plan(k)
@@ -300,7 +301,7 @@ class WithCounts(ClosedLoopPRI):
         clock.block_end = table.block_end(k, clock.plan_end)
         clock.certifying = int(k >= table.hand and not clock.certifying)
         clock.fresh = 1
-        self.chance[0] = deviation_chance(self)
+        self.chance[...] = deviation_chance(self)
         self.playing[...] = self.final if clock.certifying else self._steered(k)
         self._block = None
 

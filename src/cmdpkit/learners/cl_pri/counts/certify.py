@@ -9,18 +9,7 @@ together with probability 1 - delta, and a rule that stops the run because of wh
 
 from __future__ import annotations
 
-import numpy as np
-
-from cmdpkit.learners._certificate import half_width
-from cmdpkit.model.transitions import FloatArray
-
 
 def stage_delta(delta: float, stage: int, *, anytime: bool) -> float:
     """The error probability of the certificate of a stage (from 0); a run of known length has only one."""
     return delta / ((stage + 1) * (stage + 2)) if anytime else delta
-
-
-def margin_for_certificate(sd: FloatArray, H: int, delta: float, planned: int) -> FloatArray:
-    """[N]: how far inside its bounds a policy must be for its certificate to say so, if totals spread by sd [N]."""
-    n, part = max(planned, 2), delta / (1 + len(sd))
-    return np.array([2 * half_width(n, float(x) ** 2, float(H), part) for x in sd])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
-from cmdpkit.learners.cl_pri.counts.plans import worth_trying
+from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 LOOKS = 60  # times that every action is tested in a run of known length, for the error budget of the tests
 MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
-MAX_DEVIATIONS = 0.5  # per episode
+MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance
+MAX_RARITY = 50.0  # by how much deviations are more frequent in states that are hardly ever reached
 
 
 def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> None:
@@ -29,16 +31,39 @@ def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> Non
     chosen = worth_trying(model, found, seen, _visit_share(learner), _to_come(learner), _noise(learner), z)
     learner.explore[...] = chosen.worth & spec.allowed & (learner.pi == 0)
     learner.loss[0] = chosen.loss
+    learner.rarity[...] = _rarity(found.reach, T) if length_of(learner) > 0 else 1.0
 
 
-def deviation_chance(learner: WithCounts) -> float:
-    """Chance of a deviation per step: more while losses are small beside the noise, less and less in time."""
+def deviation_chance(learner: WithCounts) -> FloatArray:
+    """[H, S]: chance of a deviation: more while losses are small beside the noise, less and less in time."""
     k = learner.clock.episode
     if k >= learner.table.freeze or not learner.explore.any():
-        return 0.0
+        return np.zeros_like(learner.rarity)
     worth = min(max(_noise(learner) / max(float(learner.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
     per_episode = learner.params.deviations * worth * np.sqrt(learner.cells / max(k, 1))
-    return float(min(MAX_DEVIATIONS, per_episode) / learner.spec.H)
+    chance: FloatArray = np.minimum(MAX_DEVIATIONS, per_episode * learner.rarity) / learner.spec.H
+    return chance
+
+
+def _rarity(reach: FloatArray, T: int) -> FloatArray:
+    """[H, S]: the factor by which deviations are more frequent in states that the plan reaches more rarely than others.
+
+    It grows with the square root, 1 / sqrt(S reach). The sum of reach * factor over the states of a step is then at
+    most 1 by the inequality of Cauchy and Schwarz, so that all rare states together at most double the deviations.
+    """
+    if T == 1:  # what is learned at one step serves all of them
+        reach = np.broadcast_to(reach.mean(axis=0), reach.shape)
+    S = reach.shape[1]
+    factor: FloatArray = 1 / np.sqrt(np.maximum(S * reach, 1 / MAX_RARITY**2))
+    return np.maximum(factor, 1.0)
+
+
+def length_of(learner: WithCounts) -> float:
+    """Logarithm of how many times as many episodes are to come as make a run short; negative in short runs.
+
+    What is wrongly left alone is paid for in all episodes to come. So long runs look more carefully.
+    """
+    return math.log(max(_to_come(learner), 1) / SHORT)
 
 
 def _looks(learner: WithCounts) -> int:

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -14,6 +15,7 @@ MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as thi
 UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never tried is taken to lose
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
+SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
 FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
@@ -44,6 +46,17 @@ def margin_error(delta: float, K: int) -> float:
     return delta / 3 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
 
 
+def expected_gain(advantage: FloatArray, error: FloatArray) -> FloatArray:
+    """What an action is worth on average if it is used only where it is better, after an estimate with that error.
+
+    It is never 0: in a long run even an unlikely gain is worth a few more tries.
+    """
+    error = np.maximum(error, 1e-12)
+    below = -advantage / error
+    gain: FloatArray = error * (np.exp(-(below**2) / 2) / math.sqrt(2 * math.pi) - below * ndtr(-below))
+    return np.maximum(gain, 0.0)
+
+
 class Deviations(NamedTuple):
     """Actions that are worth trying beside a plan."""
 
@@ -59,12 +72,15 @@ def worth_trying(
     seen [H, S, A] are observations of each action, came [H, S] how often an episode came there; `noise` is the spread
     of an episode's total at the present prices, and an advantage z standard errors below 0 rules an action out.
     """
-    worse = (seen >= FEW) & (found.advantage + z * found.error < 0)
-    potential = np.where(seen >= ENOUGH, np.maximum(found.advantage + 2 * found.error, 0.0), noise)
-    cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * noise), UNKNOWN_LOSS * noise)
     reach = np.maximum(found.reach, 0.2 * came)
     if model.cmdp.kernel.T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
+    worse = (seen >= FEW) & (found.advantage + z * found.error < 0)
+    likely = np.maximum(found.advantage + 2 * found.error, 0.0)
+    if left > SHORT:
+        likely = np.maximum(likely, expected_gain(found.advantage, found.error))
+    potential = np.where(seen >= ENOUGH, likely, noise)
+    cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * noise), UNKNOWN_LOSS * noise)
     worth = ~worse & (reach[..., None] * potential * left > WORTH_TRYING * cost) & model.known[..., None]
     weight = found.reach[..., None] * worth
     loss = max(float((weight * cost).sum()) / max(float(weight.sum()), 1e-12), MILD_LOSS * noise)

@@ -26,7 +26,8 @@ class Block(NamedTuple):
     sure: IntArray  # [H*S]: its action where it has only one, else -1
     options: IntArray  # [H*S, A]: the actions to deviate to come first
     choices: IntArray  # [H*S]: how many those are
-    coin: float  # chance of a deviation per step
+    coin: FloatArray  # [H*S]: chance of a deviation
+    deviates: bool  # whether there is any such chance
 
 
 class Ledger(NamedTuple):
@@ -52,20 +53,22 @@ def with_sample_room(ledger: Ledger, episodes: int) -> Ledger:
     return ledger._replace(sample=np.concatenate((ledger.sample, np.zeros((extra, ledger.sample.shape[1])))))
 
 
-def block_of(pi: FloatArray, explore: BoolArray, coin: float) -> Block:
-    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A]."""
+def block_of(pi: FloatArray, explore: BoolArray, chance: FloatArray) -> Block:
+    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A] with chance [H, S], where there is any."""
     A = pi.shape[-1]
     flat, options = pi.reshape(-1, A), explore.reshape(-1, A)
     choices = options.sum(axis=-1)
     cdf = np.cumsum(flat, axis=-1)
-    deviating = np.where(choices[:, None] > 0, options / np.maximum(choices, 1)[:, None], flat)
+    coin = np.where(choices > 0, chance.ravel(), 0.0)
+    deviating = options / np.maximum(choices, 1)[:, None]
     return Block(
-        pi=(1 - coin) * flat + coin * deviating,
+        pi=(1 - coin)[:, None] * flat + coin[:, None] * deviating,
         cdf=cdf / cdf[:, -1:],
         sure=np.where(flat.max(axis=-1) == 1.0, flat.argmax(axis=-1), -1),
         options=np.argsort(~options, axis=-1, kind="stable"),
         choices=choices,
         coin=coin,
+        deviates=bool(chance.any()),
     )
 
 
@@ -99,7 +102,7 @@ def play_episodes(sim, meter, memory, block, ledger, episode, rng, out, done, n,
 def act(block, h, s, S, rng):
     """The action to take."""
     i = h * S + s
-    if block.coin > 0.0 and uniform(rng) < block.coin and block.choices[i] > 0:
+    if block.deviates and uniform(rng) < block.coin[i]:
         return block.options[i, np.int64(uniform(rng) * block.choices[i])]
     if block.sure[i] >= 0:
         return block.sure[i]

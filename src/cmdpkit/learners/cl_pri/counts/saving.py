@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ARRAYS = (  # attributes that change, beside the memory, the optimism, the ledger and the clock
     *("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss"),
-    *("chance", "margin", "uncovered", "swept"),
+    *("rarity", "chance", "margin", "uncovered", "swept"),
 )
 LISTS = ("link", "state", "times")  # arrays of the memory that grow
 GROWING = (*(f"memory.{name}" for name in LISTS), "ledger.sample")  # their names in a state, and the sample's

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._certificate import half_width
+from cmdpkit.learners._certificate import margin_for_certificate
 from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
 from cmdpkit.learners.cl_pri.model_free.moments import (
     Evidence,
@@ -118,19 +118,27 @@ def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
 def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
     """The best policy that clears the bounds by a margin for its own error, or by part of it where that is dear.
 
-    The margin of a bound that is missed is halved, and given up in the end. The bound itself is met at any price.
+    The margin of a bound that is missed is halved, and given up in the end. If the bound itself is out of reach, it may
+    be missed by as much as its error: only a shortfall beyond that is significant and bought at any price.
     """
-    spec, margin = task.spec, _margin(task, progress, samples)
+    spec, error = task.spec, task.z_safe * progress.sd / np.sqrt(samples.start[0])
+    margin = error + _certificate_width(task, progress)
     part, high = np.ones(spec.N), _ceiling(task, progress, progress.lam)
     while True:
-        answer, _ = _best(task, progress, samples, (spec.rho + part * margin, np.zeros(spec.N), high), frozen=True)
-        missed = (answer.short > MIN_PROBABILITY) & (part > 0)
+        target = spec.rho + np.where(part >= 0, part * margin, -error)
+        answer, _ = _best(task, progress, samples, (target, np.zeros(spec.N), high), frozen=True)
+        missed = (answer.short > MIN_PROBABILITY) & (part >= 0)
         if not missed.any():
             break
-        part = np.where(missed, np.where(part > LEAST_MARGIN, part / 2, 0.0), part)
-        high = np.where(part > 0, high, task.params.lam_max)
-    progress.uncovered[...] = (1 - part) * margin
+        part = np.where(missed, _smaller(part), part)
+        high = np.where(part >= 0, high, task.params.lam_max)
+    progress.uncovered[...] = np.maximum(spec.rho + margin - target, 0.0)
     return answer
+
+
+def _smaller(part: FloatArray) -> FloatArray:
+    """The next smaller parts of a margin that are tried: halves down to a fifth, then none, then less than none."""
+    return np.where(part > LEAST_MARGIN, part / 2, np.where(part > 0, 0.0, -1.0))
 
 
 def _row_means(spec: Spec, samples: Samples) -> FloatArray:
@@ -186,15 +194,13 @@ def _best(
     return answer, found
 
 
-def _margin(task: Task, progress: Progress, samples: Samples) -> FloatArray:
-    """[N]: by how much the policy to hand over should clear the bounds, by the estimates of its utilities."""
+def _certificate_width(task: Task, progress: Progress) -> FloatArray:
+    """[N]: the further margin that lets the certificate say that the policy is safe, if that is asked for."""
     spec, table = task.spec, task.table
-    margin: FloatArray = task.z_safe * progress.sd / np.sqrt(samples.start[0])
-    if task.params.certified:
-        n = max((table.K - table.hand) // 2, 2)  # episodes the certificate will have
-        part = task.params.delta / (1 + spec.N)
-        margin += [2 * half_width(n, float(sd) ** 2, float(spec.H), part) for sd in progress.sd]
-    return margin
+    if not task.params.certified:
+        return np.zeros(spec.N)
+    planned = (table.K - table.hand) // 2  # episodes the certificate will have
+    return margin_for_certificate(progress.sd, spec.H, task.params.delta, planned)
 
 
 def _repaired(task: Task, progress: Progress, p: FloatArray, found: Evidence) -> FloatArray:
