@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.learners._planning.confidence import confidence_box, kernel_log
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.empirical import Means
 from cmdpkit.learners._planning.extended import BoxPool, Plan, plan
 
 AGREE = 1e-7
@@ -22,7 +22,7 @@ class Instance:
         rng = np.random.default_rng(seed)
         moved = rng.integers(50, 500, (H, S, A))
         p_hat = rng.multinomial(moved, rng.dirichlet(np.full(S, 0.3), (H, S, A))) / moved[..., None]
-        means = Estimate(np.eye(S)[0], p_hat, np.zeros((1, H, S, A)), np.array([1000]), moved, moved)
+        means = Means(np.eye(S)[0], p_hat, np.zeros((1, H, S, A)), np.array([1000]), moved, moved)
         self.H, self.S, self.A, self.N = H, S, A, N
         self.box = confidence_box(means, kernel_log(S, A, H, 5000, 0.1), H, mu=means.mu)
         self.r, self.g = rng.random((H, S, A)), rng.random((N, H, S, A))

@@ -29,7 +29,7 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners import facts
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Run
-from cmdpkit.results.statistics import Estimate, estimate
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import Group, curve, finals, policy_gaps, policy_misses, slope
 from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share, whole, with_interval
 
@@ -126,7 +126,7 @@ class Line(NamedTuple):
 
     algo: str
     episodes: int
-    figures: Mapping[str, Estimate | float]
+    figures: Mapping[str, SeedMean | float]
     within: Share
     microseconds: float  # of an episode
     kilobytes: float | None
@@ -173,8 +173,8 @@ def table(groups: Iterable[Group], cmdp: CMDP) -> list[str]:
     lines = []
     for group in groups:
         x = Figures.of(group)
-        figures = {key: estimate(getattr(x, key)) for key in (*TOTALS, "gap")}
-        figures["unsafe"] = estimate(100 * x.unsafe)
+        figures = {key: seed_mean(getattr(x, key)) for key in (*TOTALS, "gap")}
+        figures["unsafe"] = seed_mean(100 * x.unsafe)
         within, micro = Share(x.within, len(x.gap)), 1e6 * x.seconds
         lines.append(
             Line(

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from cmdpkit.records import store
-from cmdpkit.results.statistics import estimate, sign_flip_p, t_central, t_p, t_quantile
+from cmdpkit.results.statistics import seed_mean, sign_flip_p, t_central, t_p, t_quantile
 from cmdpkit.results.study import Study, compare, curve, groups, slope
 from records import make_record, study, two_bounds
 
@@ -38,10 +38,10 @@ def test_students_t_is_scipys(df):
 
 def test_the_interval_is_scipys_and_absent_with_one_seed():
     values = np.random.default_rng(0).normal(size=(7, 4))
-    found = estimate(values, level=0.9)
+    found = seed_mean(values, level=0.9)
     low, high = stats.t.interval(0.9, 6, values.mean(axis=0), stats.sem(values, axis=0))
     np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-10)
-    alone = estimate(values[:1])
+    alone = seed_mean(values[:1])
     assert alone.low is None and alone.high is None and alone.n == 1
     np.testing.assert_array_equal(alone.mean, values[0])
 
@@ -49,22 +49,22 @@ def test_the_interval_is_scipys_and_absent_with_one_seed():
 def test_the_t_interval_covers_as_often_as_it_says():
     """2,000 intervals from 5 normal numbers: the share that covers is within 4 standard errors of 95 % (p < 1e-4)."""
     values = np.random.default_rng(1).normal(3.0, 2.0, size=(5, 2000))
-    found = estimate(values)
+    found = seed_mean(values)
     share = np.mean((found.low <= 3) & (found.high >= 3))
     assert abs(share - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
 
 
 def test_the_bootstrap_is_seeded_and_close_to_the_large_sample_interval():
     values = np.random.default_rng(2).normal(size=(400, 2))
-    first, again, other = (estimate(values, method="bootstrap", seed=seed) for seed in (0, 0, 1))
+    first, again, other = (seed_mean(values, method="bootstrap", seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.low, again.low)
     assert not np.array_equal(first.low, other.low)
-    by_t = estimate(values)
+    by_t = seed_mean(values)
     np.testing.assert_allclose([first.low, first.high], [by_t.low, by_t.high], atol=0.02)
     with pytest.raises(ValueError, match="method is 'bayes'"):
-        estimate(values, method="bayes")
+        seed_mean(values, method="bayes")
     with pytest.raises(ValueError, match=r"level is 1\.5"):
-        estimate(values, level=1.5)
+        seed_mean(values, level=1.5)
 
 
 def test_the_tests_agree_with_scipy_and_with_counting():

@@ -20,7 +20,7 @@ from cmdpkit.records.record import Run
 from cmdpkit.results.folder import load_settings, model_of, save_settings
 from cmdpkit.results.groups import groups
 from cmdpkit.results.published import AS_PUBLISHED, Row
-from cmdpkit.results.statistics import Estimate
+from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.study import Study, compare, curve
 from records import make_record
 
@@ -296,8 +296,8 @@ def test_a_study_loaded_from_its_folder_has_models_title_and_published_figures(t
     bench({"mine": cmdp}, ["triple-q"], episodes=50, seeds=2, out=tmp_path, executor="serial")
     assert Study.load(tmp_path).title == tmp_path.name and Study.load(tmp_path).published == ()
     rows = (
-        Row("mine", "triple-q", "regret", 3.0, Estimate(2.5, 2.0, 3.1, 2), AS_PUBLISHED, ("A sentence <b>.",)),
-        Row("mine", "triple-q", "value", 1.0, Estimate(2.0, None, None, 1), AS_PUBLISHED, ()),
+        Row("mine", "triple-q", "regret", 3.0, SeedMean(2.5, 2.0, 3.1, 2), AS_PUBLISHED, ("A sentence <b>.",)),
+        Row("mine", "triple-q", "value", 1.0, SeedMean(2.0, None, None, 1), AS_PUBLISHED, ()),
     )
     save_settings(tmp_path, "A title", rows)
     study = Study.load(tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.learners._planning.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
-from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, estimate, no_counts
+from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, means_of, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
@@ -30,7 +30,7 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
         count_step(counts, 0, 0, 0, np.zeros((1, 1)), 0)
         note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int), DOUBLING)
         if cadence.due[0]:
-            mark_planned(cadence, estimate(counts), np.ones((1, 1, 1)))
+            mark_planned(cadence, means_of(counts), np.ones((1, 1, 1)))
             planned_at.append(k)
     assert planned_at == [1, 2, 4, 8, 16, 32, 64]
 
@@ -39,14 +39,14 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
     cadence, pi = new_cadence(counts), np.full((H, S, A), 1 / A)
-    mark_planned(cadence, estimate(counts), pi)
+    mark_planned(cadence, means_of(counts), pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
         note_episode(cadence, counts.visits, *random_episode(rng, counts), DOUBLING)
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
-            mark_planned(cadence, estimate(counts), pi)
+            mark_planned(cadence, means_of(counts), pi)
             before, plans = counts.visits.copy(), plans + 1
         waits += not doubled
     reached = counts.visits[counts.visits > 0]
@@ -75,7 +75,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
     for _ in range(30):
         random_episode(rng, counts)
     while counts.starts.sum() < 3000:
-        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], estimate(counts)
+        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], means_of(counts)
         elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
         if elsewhere:
             pi[...] = np.eye(A)[0]
@@ -95,6 +95,6 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
 def test_every_episode_means_every_episode():
     counts = no_counts(H, S, A, 0)
     cadence = new_cadence(counts)
-    mark_planned(cadence, estimate(counts), np.full((H, S, A), 1 / A))
+    mark_planned(cadence, means_of(counts), np.full((H, S, A), 1 / A))
     note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts), EPISODE)
     assert cadence.due[0]

@@ -18,11 +18,11 @@ from cmdpkit.learners._planning.confidence import (
 )
 from cmdpkit.learners._planning.empirical import (
     Counts,
-    Estimate,
+    Means,
     count_move,
     count_start,
     count_step,
-    estimate,
+    means_of,
     no_counts,
 )
 from cmdpkit.learners._planning.extended import plan
@@ -62,7 +62,7 @@ def test_mean_radii_by_hand():
 
 @pytest.mark.parametrize("c", [0.0, 1e-6, 1.0])
 def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c):
-    means = estimate(no_counts(3, 4, 2, 1))
+    means = means_of(no_counts(3, 4, 2, 1))
     log = kernel_log(4, 2, 3, 100, 0.1, c)
     box = confidence_box(means, log, 3)
     assert (box.lo[:2] == 0).all() and (box.up[:2] == 1).all()
@@ -73,7 +73,7 @@ def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c
 
 def test_with_c_zero_only_what_was_never_seen_is_uncertain():
     counts = simulated(synthetic(), np.random.default_rng(0), 3)
-    means = estimate(counts)
+    means = means_of(counts)
     box = confidence_box(means, 0.0, 3)
     seen = means.moved > 0
     assert seen.any() and not seen[:2].all()
@@ -82,7 +82,7 @@ def test_with_c_zero_only_what_was_never_seen_is_uncertain():
     assert (box.up[:2][~seen[:2]] == 1).all()
 
 
-def radii(means: Estimate, log: float) -> np.ndarray:
+def radii(means: Means, log: float) -> np.ndarray:
     """beta_p for three steps, by its formula in NumPy."""
     n = np.maximum(means.moved, 1)[..., None]
     beta = 2 * np.sqrt(means.p * (1 - means.p) * log / n) + 14 / 3 * log / n
@@ -94,7 +94,7 @@ def radii(means: Estimate, log: float) -> np.ndarray:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
-    means = estimate(simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled))
+    means = means_of(simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled))
     log = kernel_log(3, 3, 3, 30, 0.1, 0.05)
     radius = radii(means, log)
     box = confidence_box(means, log, 3)
@@ -112,7 +112,7 @@ def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(pooled):
-    means = estimate(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled))
+    means = means_of(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled))
     bonus = transition_bonus(means, 2.0, 3)
     assert bonus.shape == (3, 3, 3)
     assert not bonus[2].any()
@@ -122,7 +122,7 @@ def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(p
 
 def test_with_one_step_there_is_no_transition_at_all():
     for pooled in (False, True):
-        means = estimate(no_counts(1, 2, 2, 1, pooled=pooled))
+        means = means_of(no_counts(1, 2, 2, 1, pooled=pooled))
         assert not transition_bonus(means, 5.0, 1).any()
 
 
@@ -146,7 +146,7 @@ def play(cmdp: ck.CMDP, counts: Counts, rng: np.random.Generator) -> None:
             count_move(counts, h, before, a, s)
 
 
-def covered(cmdp: ck.CMDP, means: Estimate, K: int, delta: float, c: float) -> bool:
+def covered(cmdp: ck.CMDP, means: Means, K: int, delta: float, c: float) -> bool:
     """Whether kernel, start distribution, rewards and utilities all lie within their radii."""
     box = confidence_box(means, kernel_log(cmdp.S, cmdp.A, cmdp.H, K, delta, c), cmdp.H)
     radius = mean_radius(means.visits, mean_log(cmdp.S, cmdp.A, cmdp.H, cmdp.N, K, delta, c))
@@ -172,7 +172,7 @@ def test_the_truth_is_covered_in_all_episodes_with_the_stated_probability():
         for k in range(K):
             play(cmdp, counts, rng)
             if k % 4 == 3:
-                means = estimate(counts)
+                means = means_of(counts)
                 holds = {c: ok and covered(cmdp, means, K, delta, c) for c, ok in holds.items()}
         failures = {c: n + (not holds[c]) for c, n in failures.items()}
     allowed = binom.ppf(1 - 1e-6, runs, delta)
@@ -186,7 +186,7 @@ def test_a_plan_in_a_box_that_holds_the_truth_is_feasible_and_at_least_as_good_a
     optimum = ck.solve(cmdp).value
     held = 0
     for run in range(30):
-        means = estimate(simulated(cmdp, np.random.default_rng([10, run]), 20 * (run + 1)))
+        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 20 * (run + 1)))
         box = confidence_box(means, kernel_log(3, 3, 3, 1000, 0.1, 0.1), 3)
         inside = (box.lo <= cmdp.P) & (box.up >= cmdp.P)
         if inside[:2].all() and (cmdp.mu >= box.start_lo).all() and (cmdp.mu <= box.start_up).all():

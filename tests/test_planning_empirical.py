@@ -13,7 +13,7 @@ from cmdpkit.learners._planning.empirical import (
     count_move,
     count_start,
     count_step,
-    estimate,
+    means_of,
     no_counts,
 )
 
@@ -50,7 +50,7 @@ def test_estimates_are_the_means_of_what_was_seen(pooled):
             earned[cell].append(signals)
             if h + 1 < H:
                 successors[cell].append(episode[h + 1][0])
-    means = estimate(counts)
+    means = means_of(counts)
     assert means.p.shape == (1 if pooled else H, S, A, S)
     assert means.episodes[0] == 40
     starts = Counter(episode[0][0] for episode in seen)
@@ -67,7 +67,7 @@ def test_estimates_are_the_means_of_what_was_seen(pooled):
 
 def test_before_any_data_everything_is_uniform_or_zero():
     counts = no_counts(H, S, A, N)
-    means = estimate(counts)
+    means = means_of(counts)
     assert (means.p == 0.25).all() and (means.mu == 0.25).all()
     assert not means.r.any() and not means.g.any() and not means.visits.any() and not means.moved.any()
 
@@ -77,7 +77,7 @@ def test_the_last_step_adds_visits_but_no_moves():
     count_start(counts, 1)
     count_step(counts, 0, 1, 0, np.array([[0.5]]), 0)
     assert counts.visits[0, 1, 0] == 1
-    assert estimate(counts).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
+    assert means_of(counts).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
 
 
 def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -107,7 +107,7 @@ def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
         if i % 7 == 0:
             refresh(counts, belief, log, H, boxed)
     refresh(counts, belief, log, H, boxed)
-    means = estimate(counts)
+    means = means_of(counts)
     box = confidence_box(means, log, H) if boxed else point(means.p, means.mu)
     for mine, other in zip((*belief.means, *belief.box), (*means, *box), strict=True):
         if mine.shape == belief.box.states.shape and mine.dtype == np.int32:

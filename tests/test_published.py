@@ -10,7 +10,7 @@ import pytest
 
 from cmdpkit.results.published import AS_PUBLISHED, Row, Verdict, in_order, judged
 from cmdpkit.results.report.page import render
-from cmdpkit.results.statistics import estimate
+from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study
 from records import study, two_bounds
 
@@ -77,10 +77,12 @@ def rows():
     grid, two = "paper/grid", "two </script><b>"
     same, good, bad = AS_PUBLISHED, Verdict("better: 64 %", True), Verdict("bound <s>missed", False)
     return (
-        Row(grid, "pri (paper)", "regret", 1.69e5, estimate(np.array([351.4, 352.5, 1.0])), good, (board,)),
-        Row(grid, "pri (paper)", "cost", 0.499, estimate(np.array([0.49901, 0.49901])), same, (board, start), "fitted"),
-        Row(grid, "triple-q", "regret", 3.19e6, estimate(np.array([2.0e6, 2.1e6])), good, (board,)),
-        Row(two, "pri <i>x</i>", "violation <u>", -8e4, estimate(np.array([552.1234567])), bad, (hostile, board)),
+        Row(grid, "pri (paper)", "regret", 1.69e5, seed_mean(np.array([351.4, 352.5, 1.0])), good, (board,)),
+        Row(
+            grid, "pri (paper)", "cost", 0.499, seed_mean(np.array([0.49901, 0.49901])), same, (board, start), "fitted"
+        ),
+        Row(grid, "triple-q", "regret", 3.19e6, seed_mean(np.array([2.0e6, 2.1e6])), good, (board,)),
+        Row(two, "pri <i>x</i>", "violation <u>", -8e4, seed_mean(np.array([552.1234567])), bad, (hostile, board)),
     )
 
 

@@ -19,7 +19,7 @@ from cmdpkit.paper.phases import phases_of
 from cmdpkit.paper.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
 from cmdpkit.results.published import Row, headlines, in_order
 from cmdpkit.results.run_tables import published_tables
-from cmdpkit.results.statistics import estimate
+from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study, groups
 from cmdpkit.running.curves import checkpoints
 from records import make_record
@@ -78,7 +78,7 @@ def test_curves_are_read_where_the_paper_read_them_and_the_interval_is_over_seed
     for row in found:
         if row.quantity in ("regret", "violation"):
             value = 7e4 if row.quantity == "regret" else -5e4
-            expected = estimate(value * np.array([0.9, 1.0, 1.1]))
+            expected = seed_mean(value * np.array([0.9, 1.0, 1.1]))
             assert (row.measured.mean, row.measured.n) == (pytest.approx(value, rel=1e-6), 3)
             assert row.measured.low == pytest.approx(expected.low, rel=1e-6)
     ends = {row.quantity: row.measured.mean for row in rows("paper/grid", 7e4, -5e4) if row.quantity.endswith("end")}

@@ -10,7 +10,7 @@ where the world is declared stationary; elsewhere every step has counts of its o
 plan: column generation, each column at most O(H S^2 A). Memory O(S^2 A), or O(H S^2 A) where steps have their own
 counts.
 
-Symbols: n(s, a) = `Estimate.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`.
+Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`.
 
 Departures: the constants are the customary ones, quoted from memory; does not plan before every episode, as the paper
 does, but when a count has doubled, or by need in "practical" (`cmdpkit.learners._planning.cadence`), by an LP (the

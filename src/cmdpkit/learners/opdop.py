@@ -31,7 +31,7 @@ from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, mirror, mix, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.settings import Steps
-from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
@@ -83,7 +83,7 @@ class OPDOP(Iterating):
             mixing=1 / K,
             cap=2 * H / slack_of(spec, slack),
         )
-        self.values = Evaluation.of(estimate(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts), spec.H)
         self.promised = spec.rho.copy()  # [N]: optimistic utilities of the previous policy
         self.notes = on_bonus(spec, 2 * self.constants.beta / math.sqrt(even_visits(spec) + 1))
 
@@ -112,7 +112,7 @@ def _improve(counts, playing, values, promised, constants):
     for n in range(len(playing.lam)):
         moved = playing.lam[n] + constants.dual_rate * (constants.rho[n] - promised[n])
         playing.lam[n] = min(max(moved, 0.0), constants.cap)
-    update_estimate(counts, values.means)
+    update_means(counts, values.means)
     evaluate(values, playing.pi, _shrink(values, constants.beta))
     for n in range(len(playing.lam)):
         promised[n] = values.start[1 + n]

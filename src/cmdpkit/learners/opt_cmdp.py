@@ -9,7 +9,7 @@ what their policies earn.
 Output: the current policy, with at most N stochastic decisions in the planned model. Per plan: column generation, each
 column at most O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary.
 
-Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
+Symbols: p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`; beta_p, beta_l = radii of
 `cmdpkit.learners._planning.confidence`.
 
 Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in

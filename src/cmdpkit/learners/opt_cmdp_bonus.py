@@ -6,7 +6,7 @@ b = beta_l + H sum_s' beta_p, and the plan is the plain occupancy LP on p_hat.
 
 Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
 
-Symbols: p_hat, r_hat, g_hat = `Estimate.p`, `.r`, `.g`; beta_p, beta_l = radii of
+Symbols: p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`; beta_p, beta_l = radii of
 `cmdpkit.learners._planning.confidence`.
 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the

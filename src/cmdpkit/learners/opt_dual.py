@@ -27,7 +27,7 @@ from cmdpkit.learners._model_based.iterating import Iterating, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.settings import Settings, logs
 from cmdpkit.learners._planning.confidence import Box, confidence_box, hoeffding, update_box
-from cmdpkit.learners._planning.empirical import Estimate, estimate, update_estimate
+from cmdpkit.learners._planning.empirical import Means, means_of, update_means
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -59,7 +59,7 @@ class Constants(NamedTuple):
 class Scratch(NamedTuple):
     """Arrays that are filled anew after every episode, when the next policy is found."""
 
-    means: Estimate  # the estimated model
+    means: Means  # the estimated model
     box: Box  # the confidence box around it
     signals: FloatArray  # [1+N, T, S, A]: optimistic reward and utilities
     objective: FloatArray  # [T, S, A]: their weighted sum at the present prices
@@ -101,7 +101,7 @@ class OptDual(Iterating):
             mean_log=log_l,
             dual_rate=p.dual_step * self.dual_bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
         )
-        means = estimate(self.counts)
+        means = means_of(self.counts)
         self.scratch = Scratch(
             means=means,
             box=confidence_box(means, 0.0, spec.H),
@@ -133,7 +133,7 @@ def _episodes(sim, meter, counts, playing, choices, scratch, constants, rng, out
 def _improve(counts, playing, scratch, constants):
     """Find the next policy, and move the prices by what it promises."""
     H, S, A = playing.pi.shape
-    update_estimate(counts, scratch.means)
+    update_means(counts, scratch.means)
     update_box(scratch.means, constants.kernel_log, H, scratch.box)
     _optimistic(scratch, constants.mean_log, playing.lam)
     extended_induction(scratch.box, scratch.objective, scratch.signals, constants.allowed, scratch.found)

@@ -32,7 +32,7 @@ from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, remember
 from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.learners._planning.confidence import hoeffding, list_needed, point
-from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -107,7 +107,7 @@ class OptPessPrimalDual(Iterating):
             tighten_max=p.tighten_max * self.margin,
         )
         self.queue = np.zeros(spec.N)  # Z
-        self.values = Evaluation.of(estimate(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts), spec.H)
         estimated = point(self.values.means.p, self.values.means.mu)
         nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
         self.scratch = (self.values, estimated, Optimistic.empty(H, S, 0), nothing)
@@ -142,7 +142,7 @@ def _improve(counts, playing, queue, scratch, constants):
     values, box, found, nothing = scratch
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)
-    update_estimate(counts, values.means)
+    update_means(counts, values.means)
     start_bonus = _bonus(values, log)
     for n in range(len(queue)):
         playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))

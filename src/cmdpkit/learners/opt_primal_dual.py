@@ -39,7 +39,7 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Steps, logs
-from cmdpkit.learners._planning.empirical import estimate, update_estimate
+from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
@@ -105,7 +105,7 @@ class OptPrimalDual(Iterating):
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.values = Evaluation.of(estimate(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts), spec.H)
         self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
@@ -128,7 +128,7 @@ def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out)
 @compiled
 def _improve(counts, playing, values, constants):
     """Evaluate the policy, then move it and the prices."""
-    update_estimate(counts, values.means)
+    update_means(counts, values.means)
     evaluate(values, playing.pi, bernstein_bonus(values, constants.kernel_log, constants.mean_log))
     mix(values.Q, playing.lam, values.mixed)
     mirror(playing.pi, values.mixed, constants.policy_rate, constants.allowed)

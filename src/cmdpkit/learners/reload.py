@@ -44,7 +44,7 @@ from cmdpkit.learners._model_based.iterating import (
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Settings, logs
 from cmdpkit.learners._planning.confidence import point
-from cmdpkit.learners._planning.empirical import Estimate, estimate, update_estimate
+from cmdpkit.learners._planning.empirical import Means, means_of, update_means
 from cmdpkit.learners._planning.induction import extended_value_iteration
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
@@ -149,7 +149,7 @@ def _exact_model(cmdp: CMDP) -> Evaluation:
     signals = np.moveaxis(stacked(cmdp, unit=True).reshape(-1, S, A, 1 + N), -1, 0)
     wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
     none = np.zeros((H, S, A), dtype=np.int64)
-    means = Estimate(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
+    means = Means(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
     return Evaluation.of(means, H)
 
 
@@ -200,7 +200,7 @@ class ReLOAD(Iterating):
         p = self.params
         self.logs = logs(spec, p, p.deterministic)
         self.constants = _constants(spec, self.allowed, p.step, p.dual_step, 1.0)
-        self.values, self.before = Evaluation.of(estimate(self.counts), spec.H), _no_gradients(spec)
+        self.values, self.before = Evaluation.of(means_of(self.counts), spec.H), _no_gradients(spec)
         self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
 
     def recommend(self) -> FloatArray:
@@ -228,7 +228,7 @@ def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
 def _improve(counts, playing, parts):
     """Evaluate the policy with bonuses in the estimated model, then take a step."""
     values, before, constants, logs_ = parts
-    update_estimate(counts, values.means)
+    update_means(counts, values.means)
     evaluate(values, playing.pi, bernstein_bonus(values, logs_[0], logs_[1]))
     _step(values, playing.pi, playing.lam, before, constants)
 

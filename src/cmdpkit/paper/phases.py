@@ -14,7 +14,7 @@ import numpy as np
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.folder import model_of
 from cmdpkit.results.groups import Group
-from cmdpkit.results.statistics import Estimate, estimate
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import Column, Table, with_ends, with_interval
 
 
@@ -22,9 +22,9 @@ class Phase(NamedTuple):
     """What one phase of a group of runs has added, over the seeds that differ."""
 
     name: str
-    episodes: Estimate
-    regret: Estimate
-    violation: Estimate  # of the first constraint
+    episodes: SeedMean
+    regret: SeedMean
+    violation: SeedMean  # of the first constraint
 
 
 def phases_of(group: Group) -> list[Phase]:
@@ -34,7 +34,7 @@ def phases_of(group: Group) -> list[Phase]:
     found = []
     for name in names:
         figures = np.array([run.get(name, (0.0, 0.0, 0.0)) for run in added])
-        found.append(Phase(name, *(estimate(column) for column in figures.T)))
+        found.append(Phase(name, *(seed_mean(column) for column in figures.T)))
     return found
 
 
@@ -64,5 +64,5 @@ def phase_table(phases: Sequence[Phase]) -> Table[Phase]:
     return Table("pri (paper) on paper/grid, by phase", tuple(columns), tuple(phases))
 
 
-def _figure(key: str, meaning: str, get: Callable[[Phase], Estimate]) -> Column[Phase]:
+def _figure(key: str, meaning: str, get: Callable[[Phase], SeedMean]) -> Column[Phase]:
     return Column(key, key, meaning, get, with_interval(6), "right", data=with_ends)

@@ -26,7 +26,7 @@ from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import matplotlib
 from cmdpkit.results.folder import save_settings
 from cmdpkit.results.published import Kind, Row, Rule, judged
-from cmdpkit.results.statistics import estimate
+from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Group, Study
 
 TITLE = "The paper's experiments, run again"
@@ -167,7 +167,7 @@ def _rows(group: Group, env: str, algo: str, assumptions: tuple[str, ...]) -> li
         beside = _measured(group, measured_by[quantity.replace("regret", "violation")]) if rule == "regret" else None
         verdict = judged(rule, published, values, digits, beside)
         kind = _kind(env, group.run.algo, quantity)
-        measured = estimate(values)
+        measured = seed_mean(values)
         rows.append(Row(env, algo, quantity, published, measured, verdict, assumptions, kind, group.deterministic))
     return rows
 

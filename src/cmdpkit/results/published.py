@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.results.statistics import Estimate, estimate
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.wording import counted
 
 NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
@@ -50,7 +50,7 @@ class Row:
     algo: str  # with its preset
     quantity: str
     published: float
-    measured: Estimate
+    measured: SeedMean
     verdict: Verdict
     assumptions: tuple[str, ...]  # sentences
     kind: Kind = "ours"
@@ -70,7 +70,7 @@ class Row:
             algo=table["algo"],
             quantity=table["quantity"],
             published=table["published"],
-            measured=Estimate(table["measured"], low, high, table["seeds"]),
+            measured=SeedMean(table["measured"], low, high, table["seeds"]),
             verdict=Verdict(table["verdict"], table["agrees"]),
             assumptions=tuple(table["assumptions"]),
             kind=table.get("kind", "ours"),  # version 0.1 did not tell kinds apart
@@ -140,21 +140,21 @@ def judged(
 
 def _regret(published: float, values: FloatArray, digits: float, violation: FloatArray) -> Verdict:
     """Who misses a bound can earn more than the optimum that keeps it: less regret is better only if it was kept."""
-    measured = estimate(values)
+    measured = seed_mean(values)
     share = measured.mean / published
     if _covers(measured, published, digits) or abs(share - 1) <= NEGLIGIBLE_DIFFERENCE:
         return AS_PUBLISHED
     size = "negative" if share < 0 else "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
     if share > 1:
         return Verdict(f"worse: {size}", False)
-    low, high = _ends(estimate(violation))
+    low, high = _ends(seed_mean(violation))
     if high <= 0:
         return Verdict(f"better: {size}", True)
     return Verdict(f"less: {size}, bound {'missed' if low > 0 else 'undecided'}", False)
 
 
 def _violation(published: float, values: FloatArray, digits: float) -> Verdict:
-    measured = estimate(values)
+    measured = seed_mean(values)
     low, high = _ends(measured)
     if high <= 0:
         return AS_PUBLISHED if _covers(measured, published, digits) else Verdict("bound kept", True)
@@ -168,7 +168,7 @@ def _realised(_published: float, values: FloatArray, _digits: float) -> Verdict:
 
 
 def _value(published: float, values: FloatArray, digits: float) -> Verdict:
-    measured = estimate(values)
+    measured = seed_mean(values)
     if abs(measured.mean - published) <= digits:
         return AS_PUBLISHED
     if _covers(measured, published, digits):
@@ -181,14 +181,14 @@ def _count(published: float, values: FloatArray, _digits: float) -> Verdict:
     return AS_PUBLISHED if difference == 0 else Verdict(f"differs by {difference:+.4g}", False)
 
 
-def _ends(measured: Estimate) -> tuple[float, float]:
+def _ends(measured: SeedMean) -> tuple[float, float]:
     """The interval; the figure itself where there is none."""
     if measured.low is None or measured.high is None:
         return measured.mean, measured.mean
     return measured.low, measured.high
 
 
-def _covers(measured: Estimate, published: float, digits: float) -> bool:
+def _covers(measured: SeedMean, published: float, digits: float) -> bool:
     low, high = _ends(measured)
     return bool(low - digits <= published <= high + digits)
 

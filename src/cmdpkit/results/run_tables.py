@@ -11,7 +11,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import Evaluation, RunRecord
 from cmdpkit.results.published import Row, in_order, numbered
-from cmdpkit.results.statistics import Estimate, estimate
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import (
     KINDS,
     Comparison,
@@ -145,12 +145,12 @@ def _observed(found: Sequence[Group]) -> list[Column[Group]]:
     return [column for column in columns if constraints or not column.key.endswith("utility")]
 
 
-def _evaluated(group: Group, part: Callable[[Evaluation], float]) -> Estimate | None:
+def _evaluated(group: Group, part: Callable[[Evaluation], float]) -> SeedMean | None:
     found = [record.evaluation for record in group.samples]
-    return None if None in found else estimate(np.array([part(x) for x in found if x is not None]))
+    return None if None in found else seed_mean(np.array([part(x) for x in found if x is not None]))
 
 
-def _each_evaluated(group: Group, N: int) -> list[Estimate] | None:
+def _each_evaluated(group: Group, N: int) -> list[SeedMean] | None:
     found = [_evaluated(group, lambda x, n=n: x.utilities[n]) for n in range(N)]  # type: ignore[misc]
     return None if None in found else [x for x in found if x is not None]
 
@@ -171,21 +171,21 @@ def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Colu
     return Column(name, words, meaning, get, with_interval(), "right", parts, with_ends, shown=shown)
 
 
-def _final(name: str) -> Callable[[Group], Estimate | None]:
-    return lambda group: estimate(finals(group, name)) if group.has(name) else None
+def _final(name: str) -> Callable[[Group], SeedMean | None]:
+    return lambda group: seed_mean(finals(group, name)) if group.has(name) else None
 
 
-def _finals(name: str, N: int) -> Callable[[Group], list[Estimate] | None]:
-    return lambda group: [estimate(finals(group, name, n)) for n in range(N)] if group.has(name) else None
+def _finals(name: str, N: int) -> Callable[[Group], list[SeedMean] | None]:
+    return lambda group: [seed_mean(finals(group, name, n)) for n in range(N)] if group.has(name) else None
 
 
-def _growth(group: Group) -> Estimate | None:
+def _growth(group: Group) -> SeedMean | None:
     name = "gaps_paid" if group.run.unit == "step" else "regret"
     return slope(group, name) if group.has(name) else None
 
 
-def _estimated(values: Any) -> Estimate | None:
-    return None if values is None else estimate(values)
+def _estimated(values: Any) -> SeedMean | None:
+    return None if values is None else seed_mean(values)
 
 
 def _within(group: Group) -> Share | None:
@@ -200,8 +200,8 @@ def _worst(group: Group) -> float | None:
     return None if misses is None or misses.shape[1] == 0 else max(0.0, float(misses.max()))
 
 
-def _seconds(group: Group) -> Estimate:
-    return estimate(np.array([record.seconds for record in group.records]))
+def _seconds(group: Group) -> SeedMean:
+    return seed_mean(np.array([record.seconds for record in group.records]))
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -388,12 +388,12 @@ def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
     ]
 
 
-def _ends(values: Sequence[Estimate | str], narrow: bool) -> list[Cell]:
+def _ends(values: Sequence[SeedMean | str], narrow: bool) -> list[Cell]:
     """From where to where intervals go; of a single run, that it is one."""
     return [Cell(x) if isinstance(x, str) else ends_of_interval([x], narrow)[0] for x in values]
 
 
-def _pair(key: str, measured: Estimate | str) -> dict[str, Any]:
+def _pair(key: str, measured: SeedMean | str) -> dict[str, Any]:
     if isinstance(measured, str) or measured.low is None:
         return {key: None}
     return {key: [measured.low, measured.high]}

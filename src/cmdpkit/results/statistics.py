@@ -21,7 +21,7 @@ Method = Literal["t", "bootstrap"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SeedMean:
     """A mean over seeds with its interval; numbers or arrays. With one seed there is no interval."""
 
     mean: Any
@@ -30,13 +30,13 @@ class Estimate:
     n: int
 
 
-def estimate(values: FloatArray, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> Estimate:
+def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> SeedMean:
     """Mean over the first axis with an interval: Student's t, or percentiles of a seeded bootstrap over seeds.
 
-    >>> estimate(np.array([1.0, 2.0, 3.0]))
-    Estimate(mean=2.0, low=-0.484..., high=4.484..., n=3)
-    >>> estimate(np.array([1.0]))
-    Estimate(mean=1.0, low=None, high=None, n=1)
+    >>> seed_mean(np.array([1.0, 2.0, 3.0]))
+    SeedMean(mean=2.0, low=-0.484..., high=4.484..., n=3)
+    >>> seed_mean(np.array([1.0]))
+    SeedMean(mean=1.0, low=None, high=None, n=1)
     """
     if method not in ("t", "bootstrap"):
         raise CmdpkitError(f"method is {method!r}, expected 't' or 'bootstrap'")
@@ -46,13 +46,13 @@ def estimate(values: FloatArray, *, method: Method = "t", level: float = LEVEL, 
     n = len(values)
     mean = values.mean(axis=0)
     if n < 2:
-        return Estimate(_number(mean), None, None, n)
+        return SeedMean(_number(mean), None, None, n)
     if method == "t":
         half = t_quantile(level, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
-        return Estimate(_number(mean), _number(mean - half), _number(mean + half), n)
+        return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
     weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
     low, high = np.quantile(np.tensordot(weights, values, 1), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return Estimate(_number(mean), _number(low), _number(high), n)
+    return SeedMean(_number(mean), _number(low), _number(high), n)
 
 
 def _number(x: Any) -> Any:

@@ -27,7 +27,7 @@ from cmdpkit.results.groups import Group as Group
 from cmdpkit.results.groups import groups as groups
 from cmdpkit.results.groups import remarks
 from cmdpkit.results.published import Row
-from cmdpkit.results.statistics import LEVEL, Estimate, Method, estimate, sign_flip_p, t_p
+from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
 from cmdpkit.results.tables import Table, joined
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
         grid = grid[(grid >= first) & (grid <= last)]
         lines = [(grid, np.interp(grid, episode, line)) for episode, line in lines]
     raw = np.array([line for _, line in lines])
-    over = estimate(raw, method=method, level=level, seed=seed)
+    over = seed_mean(raw, method=method, level=level, seed=seed)
     return Curve(grid, over.mean, over.low, over.high, raw)
 
 
@@ -99,7 +99,7 @@ def finals(group: Group, name: str, n: int = 0) -> FloatArray:
     return np.array([_row(record, name, n)[-1] for record in group.samples])
 
 
-def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimate | None:
+def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> SeedMean | None:
     """Exponent b of "curve grows like episode**b" over the last part of the run, from ``since`` of its length on.
 
     Least squares of log on log for each seed, at points that are even in the log; None where a curve is not positive
@@ -114,7 +114,7 @@ def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> Estimat
         x, y = np.log(episode[tail]), np.log(line[tail])
         even = np.linspace(x[0], x[-1], SLOPE_POINTS)
         found.append(np.polyfit(even, np.interp(even, x, y), 1)[0])
-    return estimate(np.array(found))
+    return seed_mean(np.array(found))
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Comparison(NamedTuple):
     """The final values of one group minus those of another, seed by seed."""
 
     seeds: tuple[int, ...]  # those both have
-    difference: Estimate
+    difference: SeedMean
     p: float | None  # of "no difference"; absent with one seed
 
 
@@ -146,7 +146,7 @@ def compare(
         seeds = seeds[:1]
     d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
     p = None if len(d) < 2 else sign_flip_p(d) if test == "sign-flip" else t_p(d)
-    return Comparison(seeds, estimate(d), p)
+    return Comparison(seeds, seed_mean(d), p)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

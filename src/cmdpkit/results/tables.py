@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.formats import markdown
-from cmdpkit.results.statistics import Estimate
+from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short, span
 
 R = TypeVar("R")
@@ -80,7 +80,7 @@ def rounded(digits: int = 4) -> Format:
 def with_interval(digits: int = 4) -> Format:
     """Means, each with half the width of its interval where there is one."""
 
-    def cell(x: Estimate | None, narrow: bool) -> Cell:
+    def cell(x: SeedMean | None, narrow: bool) -> Cell:
         if x is None:
             return Cell(MISSING)
         note = "" if x.high is None else f"± {_number(x.high - x.mean, 2, narrow)}"
@@ -92,7 +92,7 @@ def with_interval(digits: int = 4) -> Format:
 def ends_of_interval(values: Sequence[Any], _narrow: bool) -> list[Cell]:
     """From where to where the intervals of means go."""
 
-    def cell(x: Estimate | None) -> Cell:
+    def cell(x: SeedMean | None) -> Cell:
         if x is None or x.low is None:
             return Cell(MISSING)
         return Cell("no spread" if x.low == x.high else span(x.low, x.high), value=x.low, low=x.low, high=x.high)
@@ -123,7 +123,7 @@ def not_at_all(_key: str, _value: Any) -> dict[str, Any]:
     return {}
 
 
-def with_ends(key: str, value: Estimate | None) -> dict[str, Any]:
+def with_ends(key: str, value: SeedMean | None) -> dict[str, Any]:
     """A mean under the key of its column, and the ends of its interval, null where there are none."""
     mean, low, high = (None, None, None) if value is None else (value.mean, value.low, value.high)
     return {key: mean, f"{key}_low": low, f"{key}_high": high}

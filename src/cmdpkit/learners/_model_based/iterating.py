@@ -15,7 +15,7 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._planning.confidence import total_radius, update_mean_radius, update_transition_bonus
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.empirical import Means
 from cmdpkit.learners._planning.evaluation import update_truncated_values
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -56,7 +56,7 @@ class Iterating(Counting):
 class Evaluation(NamedTuple):
     """The values of a policy in the estimated model; they are found anew after every episode."""
 
-    means: Estimate  # the estimated model, whose arrays are filled again each time
+    means: Means  # the estimated model, whose arrays are filled again each time
     bonus: FloatArray  # [H, S, A]: what is added to every signal
     radius: FloatArray  # [T, S, A]: the confidence radius of signals
     x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
     mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
 
     @classmethod
-    def of(cls, means: Estimate, H: int) -> Evaluation:
+    def of(cls, means: Means, H: int) -> Evaluation:
         """Around an estimated model, for H steps."""
         signals, _, S, A = means.signals.shape
         return cls(

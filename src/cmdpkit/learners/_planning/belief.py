@@ -22,8 +22,8 @@ from cmdpkit.learners._planning.confidence import (
 )
 from cmdpkit.learners._planning.empirical import (
     Counts,
-    Estimate,
-    estimate,
+    Means,
+    means_of,
     update_row,
     update_start_estimate,
 )
@@ -36,7 +36,7 @@ STALE = -1  # a number of visits that no row has, so that the row is filled anew
 class Belief(NamedTuple):
     """Estimates, how far they can be trusted, and the kernels that remain possible."""
 
-    means: Estimate  # the estimated model
+    means: Means  # the estimated model
     box: Box  # kernels to plan with: all within their radii, or the estimated one alone
     width: FloatArray  # [T, S, A]: sum_s' beta_p, the radii of a row added up
 
@@ -49,7 +49,7 @@ class Belief(NamedTuple):
 
 def new_belief(counts: Counts, *, boxed: bool) -> Belief:
     """A belief that has seen nothing; `boxed` asks for the box of all kernels within their radii."""
-    means, cells = estimate(counts), counts.visits.shape
+    means, cells = means_of(counts), counts.visits.shape
     sides = (np.zeros(means.p.shape), np.zeros(means.p.shape), np.zeros(means.mu.shape), np.zeros(means.mu.shape))
     belief = Belief(means, box_of(*sides) if boxed else point(means.p, means.mu), np.zeros(cells))
     forget(belief)

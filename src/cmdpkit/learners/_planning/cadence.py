@@ -59,7 +59,7 @@ def new_cadence(counts: Counts) -> Cadence:
 
 @compiled
 def mark_planned(cadence, means, pi):
-    """The plan pi [H, S, A] was made from `means` (an Estimate)."""
+    """The plan pi [H, S, A] was made from `means` (Means)."""
     _expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
     error = 0.0
     T, S, A = cadence.planned.shape

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners._planning.empirical import Estimate
+from cmdpkit.learners._planning.empirical import Means
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -94,7 +94,7 @@ def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: Float
     return box
 
 
-def confidence_box(means: Estimate, log: float, H: int, mu: FloatArray | None = None) -> Box:
+def confidence_box(means: Means, log: float, H: int, mu: FloatArray | None = None) -> Box:
     """The kernels within beta_p of the estimate, and likewise the start distributions, or `mu` alone if it is known."""
     cells, start = means.p.shape, means.mu.shape
     box = box_of(np.zeros(cells), np.zeros(cells), np.zeros(start), np.zeros(start))
@@ -107,7 +107,7 @@ def point(p: FloatArray, mu: FloatArray) -> Box:
     return box_of(p, p, mu, mu)
 
 
-def transition_bonus(means: Estimate, log: float, H: int) -> FloatArray:
+def transition_bonus(means: Means, log: float, H: int) -> FloatArray:
     """sum_s' beta_p[h, s, a, s'], [H, S, A], and 0 at the last step.
 
     H times this bonus covers what the error of the kernel can do to values of signals in [0, 1]: values are optimistic
@@ -119,7 +119,7 @@ def transition_bonus(means: Estimate, log: float, H: int) -> FloatArray:
     return bonus
 
 
-def start_bonus(means: Estimate, log: float) -> float:
+def start_bonus(means: Means, log: float) -> float:
     """sum_s beta_p[s] of the start distribution."""
     return float(total_radius(means.mu, means.episodes[0], log))
 

@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     marks: FloatArray  # [S]: a fixed random number per state, by which next states are told apart in `halves`
 
 
-class Estimate(NamedTuple):
+class Means(NamedTuple):
     """Empirical means and how many observations each rests on."""
 
     mu: FloatArray  # [S]: start distribution; uniform before the first episode
@@ -70,10 +70,10 @@ def no_counts(H: int, S: int, A: int, N: int, *, pooled: bool = False) -> Counts
     )
 
 
-def estimate(counts: Counts) -> Estimate:
+def means_of(counts: Counts) -> Means:
     """Means of everything counted."""
     cells = counts.visits.shape
-    means = Estimate(
+    means = Means(
         mu=np.zeros(len(counts.starts)),
         p=np.zeros(counts.moves.shape),
         signals=np.zeros(counts.signals.shape),
@@ -81,7 +81,7 @@ def estimate(counts: Counts) -> Estimate:
         moved=np.zeros(cells, dtype=np.int64),
         visits=np.zeros(cells, dtype=np.int64),
     )
-    update_estimate(counts, means)
+    update_means(counts, means)
     return means
 
 
@@ -116,8 +116,8 @@ def compare_halves(counts, H, h, s, a, s_next, outcomes, x):
 
 
 @compiled
-def update_estimate(counts, means):
-    """Fill `means` (an Estimate) from the counts."""
+def update_means(counts, means):
+    """Fill `means` (Means) from the counts."""
     T, S, A = counts.visits.shape
     update_start_estimate(counts, means)
     for t in range(T):
@@ -128,7 +128,7 @@ def update_estimate(counts, means):
 
 @compiled
 def update_row(counts, means, t, s, a):
-    """Fill what `means` (an Estimate) says of one cell."""
+    """Fill what `means` (Means) says of one cell."""
     means.visits[t, s, a] = counts.visits[t, s, a]
     seen = max(counts.visits[t, s, a], 1)
     for n in range(len(counts.signals)):
@@ -138,7 +138,7 @@ def update_row(counts, means, t, s, a):
 
 @compiled
 def update_start_estimate(counts, means):
-    """Fill the start distribution of `means` (an Estimate)."""
+    """Fill the start distribution of `means` (Means)."""
     means.episodes[0] = _mean(counts.starts, means.mu)
 
 
