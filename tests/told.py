@@ -1,4 +1,4 @@
-"""What some algorithms must be told: the policy of a model that exceeds all bounds by the most, and by how much."""
+"""Small models for model-based learners, and what some must be told: how far a policy can exceed all bounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.learners import Spec, resolve
+from cmdpkit.learners import Source, Spec, resolve
 from cmdpkit.learners._planning.confidence import point
 from cmdpkit.learners._planning.extended import plan
+from cmdpkit.simulate.random import stream
 
 MODEL_BASED = (
     "conrl",
@@ -43,3 +44,29 @@ def make(algo: str, cmdp: ck.CMDP, K: int, preset: str = "practical", **changes:
     kind = resolve(algo)
     given = {name: x for name, x in told(cmdp).items() if name in kind.needs}
     return kind(Spec.of(cmdp, K), preset=preset, **{**given, **changes})
+
+
+def varied(N: int = 2) -> ck.CMDP:
+    """Three steps, four states, up to three actions, some missing, rewards beyond [0, 1], N bounds that bind."""
+    rng = np.random.default_rng(5)
+    actions = rng.random((3, 4, 3)) < 0.8
+    actions[..., 0] = True
+    P, r, g = rng.dirichlet(np.ones(4), (3, 4, 3)), 5 * rng.random((3, 4, 3)) - 1, rng.random((N, 3, 4, 3))
+    free = ck.CMDP(P, r, g, np.zeros(N), rng.dirichlet(np.ones(4)), actions=actions)
+    if N == 0:
+        return ck.CMDP(P, r, mu=free.mu, actions=actions)
+    most, least = told(free)["baseline_utility"], ck.solve(free).utilities
+    return free.with_bounds(**{c.name: x for c, x in zip(free.constraints, 0.4 * least + 0.6 * most, strict=True)})
+
+
+def two_arms() -> ck.CMDP:
+    """Two states that take turns at random, an arm that pays and an arm that is safe."""
+    r, g = np.array([[1.0, 0.2], [0.8, 0.0]]), np.array([[0.1, 1.0], [0.0, 0.9]])
+    return ck.CMDP(np.full((2, 2, 2), 0.5), r, g, rho=0.6, horizon=2)
+
+
+def played(learner: Any, cmdp: ck.CMDP, episodes: int, seed: int = 0) -> Any:
+    """What the meter says after so many episodes."""
+    source = Source.of(cmdp, ck.solve(cmdp).value)
+    learner.run(source, stream(seed), episodes)
+    return source.meter.tally()
