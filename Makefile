@@ -40,7 +40,7 @@ bounds: .venv/dev
 	$(BIN)/python tests/unchecked.py build/numba-bounds
 
 docs: .venv/dev
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -j 2 -b html docs docs/_build/html
 
 bench: .venv/dev
 	$(BIN)/python -m bench

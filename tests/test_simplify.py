@@ -74,8 +74,8 @@ def test_a_pump_that_alternates_over_52_weeks_becomes_two_phases():
     assert solution.value == pytest.approx(31.021)
     found = ck.simplify(solution, 0.01)
     assert found.before.phases > 20 and found.after == Shape(2, 0, 0, 1)
-    assert {phase.runs[0].action for phase in found.phases} == {"run", "service"}
-    lengths = {phase.runs[0].action: phase.last - phase.first + 1 for phase in found.phases}
+    assert {phase.rules[0].action for phase in found.phases} == {"run", "service"}
+    lengths = {phase.rules[0].action: phase.last - phase.first + 1 for phase in found.phases}
     assert lengths == {"run": 31, "service": 21} and kept(pump(), found)
     assert 0 < found.lost <= 31.021 - (15 * 1.001 + 16 * 0.999) + 1e-9  # no 31 weeks in a row earn less than that
     assert found.slack.tolist() == [0.0] and found.gap == pytest.approx(found.lost, abs=1e-6)

@@ -92,7 +92,7 @@ def _simple(found: Simplified) -> dict[str, Any]:
             {
                 "first": phase.first,
                 "last": phase.last,
-                "rule": [{"states": _names(run.states), "action": written_name(run.action)} for run in phase.runs],
+                "rule": [{"states": _names(rule.states), "action": written_name(rule.action)} for rule in phase.rules],
             }
             for phase in found.phases
         ],

@@ -25,7 +25,7 @@ from cmdpkit.model.validate import Name
 MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
 
 
-class Run(NamedTuple):
+class Rule(NamedTuple):
     """Neighbouring states in which the same is done."""
 
     states: tuple[Name, ...]  # those that are reached and leave a choice, in the model's order
@@ -37,7 +37,7 @@ class Phase(NamedTuple):
 
     first: int | None  # step, from 1; None without a horizon
     last: int | None
-    runs: tuple[Run, ...]  # in the order of the states
+    rules: tuple[Rule, ...]  # in the order of the states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +84,15 @@ class Simplified(Solution):
         counts = (self.reach > NEGLIGIBLE) & (cmdp.actions.sum(axis=-1) > 1)
         where = self.policy.rows[0]
         counts[where[:, 0], where[:, 1]] = False
-        edges, rules = phases_of(self.policy.choice.astype(np.int64), counts)
+        edges, chosen = phases_of(self.policy.choice.astype(np.int64), counts)
         found = []
-        for first, last, rule in zip(edges[:-1], edges[1:], rules, strict=True):
-            known = np.flatnonzero(rule != NONE)
-            parts = np.split(known, np.flatnonzero(np.diff(rule[known])) + 1) if len(known) else []
-            runs = tuple(Run(tuple(cmdp.states[int(s)] for s in x), cmdp.action_names[int(rule[x[0]])]) for x in parts)
-            found.append(Phase(None, None, runs) if cmdp.criterion.stationary else Phase(first + 1, last, runs))
+        for first, last, here in zip(edges[:-1], edges[1:], chosen, strict=True):
+            known = np.flatnonzero(here != NONE)
+            parts = np.split(known, np.flatnonzero(np.diff(here[known])) + 1) if len(known) else []
+            rules = tuple(
+                Rule(tuple(cmdp.states[int(s)] for s in x), cmdp.action_names[int(here[x[0]])]) for x in parts
+            )
+            found.append(Phase(None, None, rules) if cmdp.criterion.stationary else Phase(first + 1, last, rules))
         return tuple(found)
 
 

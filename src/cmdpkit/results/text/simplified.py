@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.simple.simplified import Phase, Run, Simplified
+from cmdpkit.exact.simple.simplified import Phase, Rule, Simplified
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TAKEN, TerminalTable, plain_table, right
 from cmdpkit.results.text.policy import view
@@ -59,19 +59,19 @@ def _shapes(found: Simplified) -> RenderableType:
 
 
 def _plan(found: Simplified) -> list[RenderableType]:
-    """What to do, phase by phase, one line for each run of states."""
+    """What to do, phase by phase, one line for each rule."""
     lines: list[Text] = []
     for phase in found.phases:
         steps = _steps(phase)
-        if len(phase.runs) < 2:
-            what = label(phase.runs[0].action) if phase.runs else "nothing is left to decide"
-            lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.runs)))
+        if len(phase.rules) < 2:
+            what = label(phase.rules[0].action) if phase.rules else "nothing is left to decide"
+            lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.rules)))
             continue
         lines.append(Text(f"{steps}:", style="bold"))
-        named = [_states(run) for run in phase.runs]
+        named = [_states(rule) for rule in phase.rules]
         space = max(map(len, named))
-        for states, run in zip(named, phase.runs, strict=True):
-            lines.append(Text.assemble(f"  {states:<{space}}  ", (label(run.action), TAKEN)))
+        for states, rule in zip(named, phase.rules, strict=True):
+            lines.append(Text.assemble(f"  {states:<{space}}  ", (label(rule.action), TAKEN)))
     if len(lines) > MOST_LINES:
         left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; --save-policy FILE writes the whole policy"
         lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
@@ -85,12 +85,12 @@ def _steps(phase: Phase) -> str:
     return f"Steps {phase.first}–{phase.last}" if several else f"Step {phase.first}"
 
 
-def _states(run: Run) -> str:
-    """The states of a run, by their names."""
-    first, last = run.states[0], run.states[-1]
-    if len(run.states) == 1:
+def _states(rule: Rule) -> str:
+    """The states of a rule, by their names."""
+    first, last = rule.states[0], rule.states[-1]
+    if len(rule.states) == 1:
         return titled("state", first)
-    whole = [name for name in run.states if isinstance(name, int)]
-    if len(whole) == len(run.states):
+    whole = [name for name in rule.states if isinstance(name, int)]
+    if len(whole) == len(rule.states):
         return f"states {ranges(sorted(whole))}"
     return f"{label(first)} to {label(last)}"
