@@ -31,6 +31,9 @@ lint: .venv/dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# One thread of linear algebra per worker: its matrices are small, and threads that wait for each other take half of the time.
+unit bounds: export OPENBLAS_NUM_THREADS := 1
+
 unit: .venv/dev
 	$(PYTEST) --cov --cov-report=term
 
