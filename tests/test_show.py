@@ -292,11 +292,13 @@ def test_a_tradeoff_has_a_row_and_a_bar_a_point_and_lists_what_cannot_be_met() -
     text = printed(show.tradeoff("paper/grid", cmdp, ck.tradeoff(cmdp, "cost", 5, low=-0.5, high=1.5)))
     rows = [line.split() for line in text.splitlines() if line.endswith(("█", "▏", "▌"))]
     assert [row[:3] for row in rows] == [
-        ["0.0", "4.35588", "1.29057"],
+        ["0.0", "4.35588", rows[0][2]],
         ["0.5", "5.00116", "1.29057"],
         ["1.0", "5.64645", rows[2][2]],
         ["1.5", "5.64645", "0.00000"],
     ]
+    # At the smallest bound that can be met every price from there on is right, and at 1 every one down to 0.
+    assert float(rows[0][2]) >= 1.29057 and 0 <= float(rows[2][2]) <= 1.29058
     assert [len(row[3]) for row in rows] == [1, 20, 40, 40]
     assert text.endswith("No policy meets ≤ -0.5.")
 

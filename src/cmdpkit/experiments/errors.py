@@ -32,12 +32,10 @@ def _said(found: dict[str, Any], place: Place, kind: type[BaseModel]) -> str:
         return f"{path}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}")
     if found["type"] == "missing":
         return f"{path} is missing"
-    if found["type"] == "no_length":
-        return str(found["msg"])
     message = str(found["msg"]).removeprefix("Value error, ")
     message = message.replace("Input should be", "expected").replace("List should have", "expected")
     if found["type"] == "value_error":
-        return f"{path}: {message}" if path else message
+        return path + (" " if message.startswith("is ") else ": ") + message if path else message
     return f"{path} is {found['input']!r}, {message}"
 
 

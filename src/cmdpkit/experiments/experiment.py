@@ -26,7 +26,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
@@ -283,7 +282,7 @@ class Experiment(_Part):
     def _has_a_length(cls, episodes: int | None, info: ValidationInfo) -> int | None:
         algorithms = info.data.get("algorithms", [])
         if not any((episodes, info.data.get("steps"), *(x.episodes or x.steps for x in algorithms))):
-            raise PydanticCustomError("no_length", "episodes is missing (or steps, for models without a horizon)")
+            raise ValueError("is missing (or steps, for models without a horizon)")
         return episodes
 
     @property

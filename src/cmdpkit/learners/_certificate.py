@@ -35,7 +35,7 @@ def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int
     >>> import numpy as np
     >>> found = simultaneous(np.full((100, 2), 1.5), 3.0, 0.1, planned=100)
     >>> found.level, found.episodes, [f"{low:.2f} to {high:.2f}" for low, high in found.intervals]
-    (0.9, 100, ['1.39 to 1.61', '1.39 to 1.61'])
+    (0.9, 100, ['1.44 to 1.56', '1.44 to 1.56'])
     """
     if not 0 < delta < 1:
         raise CmdpkitError(f"delta is {delta!r}, expected a number between 0 and 1")
