@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Each worker begins with a third of the files, so that they seldom need the same compiled function at the same time. There
 # are three for two processors, because many tests wait for processes which they start and end.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
-PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint unit bounds docs bench clean
 
