@@ -21,13 +21,6 @@ def pytest_configure(config):
         compile_once()
 
 
-def pytest_collection_modifyitems(items):
-    """Coverage looks away where compiled code is tested: it cannot see it, and tracing the rest is slow."""
-    for item in items:
-        if item.get_closest_marker("compiled"):
-            item.add_marker("no_cover")
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if chromium() is None:

@@ -25,7 +25,7 @@ from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
 
 
 def remembered(T, H=4, S=5, A=2, M=2, episodes=60, seed=3):

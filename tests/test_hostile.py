@@ -16,7 +16,7 @@ from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.exact.solver import _Candidate
 from cmdpkit.exact.units import units_of
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
 
 
 @pytest.mark.long

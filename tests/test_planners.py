@@ -12,7 +12,7 @@ from cmdpkit.simulate.random import stream
 from instances import synthetic
 from told import MODEL_BASED, PLANNERS, SAFE, make, played, two_arms, varied
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
 
 VISITS = 10**15  # so many that no radius is left; the few episodes of a test do not change a digit
 

@@ -16,7 +16,7 @@ from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import counts, episodes
 from cmdpkit.simulate.simulator import Simulator
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
 
 UNLIKELY, SIGMAS = 1e-6, 5.0
 
