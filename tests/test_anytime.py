@@ -20,8 +20,6 @@ from cmdpkit.running.stopping import stop_of
 from cmdpkit.simulate.random import stream
 from gym_line import Line
 
-pytestmark = pytest.mark.compiled
-
 PROBLEM = "random:S=6,A=3,H=4,N=2,conflict=0.5,stationary=true,seed=5"
 
 

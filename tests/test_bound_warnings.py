@@ -14,8 +14,6 @@ from cmdpkit.running.learning import learn
 from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld
 
-pytestmark = pytest.mark.compiled
-
 
 def in_other_units(bound):
     """paper/synthetic with rewards times 100, and its utility as a cost: 50 less 40 times the utility a step."""

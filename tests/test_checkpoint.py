@@ -16,7 +16,6 @@ from cmdpkit.running import checkpoint
 from cmdpkit.running.learning import learn
 from gym_line import FALLS, lake
 
-pytestmark = pytest.mark.compiled
 ASKED = {"episodes": 400, "seed": 3}
 
 
@@ -158,7 +157,6 @@ def test_foreign_files_are_refused(saved, tmp_path):
         continued(tmp_path)  # a folder
 
 
-@pytest.mark.long
 def test_damage_anywhere_is_refused_or_harmless(saved):
     """Bytes of the archive that no array is read from (times, for example) may change; the result may not."""
     path, _ = saved

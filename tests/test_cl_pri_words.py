@@ -11,8 +11,6 @@ from cmdpkit.running.learning import learn
 from cmdpkit.running.wording import told_slack
 from cmdpkit.running.worlds import ModelWorld
 
-pytestmark = pytest.mark.compiled
-
 
 def lock(steps, actions, slip, base=0.0):
     """A row of states in which one action leads on and all others lead back to the start; only the end pays."""

@@ -18,7 +18,6 @@ from cmdpkit.io.policies import write_policy
 from cmdpkit.running.learning import learn, request
 from cmdpkit.running.parameters import RESERVED
 
-pytestmark = pytest.mark.compiled
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")
 
 
@@ -137,7 +136,6 @@ def test_an_impossible_bound_is_said_not_hidden():
     assert any("cannot be met" in note for note in found["runs"][0]["notes"])
 
 
-@pytest.mark.long
 def test_a_killed_command_continues_and_a_finished_one_is_not_repeated(tmp_path):
     command = [sys.executable, "-m", "cmdpkit", *LEARN, "4e8", "--out", str(tmp_path / "a"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -17,8 +17,6 @@ from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
 from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
 
-pytestmark = pytest.mark.compiled
-
 
 def same(a, b):
     assert a.run.key == b.run.key
@@ -71,7 +69,6 @@ def test_every_learner_that_can_be_driven_from_outside_learns_without_a_model(al
     assert run.policy_value is None and run.optimum is None and "regret" not in run.curves
 
 
-@pytest.mark.long
 @pytest.mark.no_cover  # 60,000 episodes of Python, whose lines other tests reach as well
 def test_the_learned_policy_comes_close_to_the_optimum():
     """Half of the optimum's chance of arriving, a random walk has less than a quarter, and falls within bounds."""
@@ -250,7 +247,6 @@ def test_pieces_make_no_difference():
         assert np.array_equal(x, states[1][name]), name
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("algo", ["triple-q", "dual-q"], ids=["by episode", "by step"])
 def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp_path, monkeypatch):
     monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)

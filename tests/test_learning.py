@@ -15,8 +15,6 @@ from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
 
-pytestmark = pytest.mark.compiled
-
 
 def same(a, b):
     assert a.run == b.run and a.run.key == b.run.key
@@ -34,7 +32,6 @@ def test_curves_are_read_at_log_spaced_and_even_episodes():
     assert checkpoints(1) == [1]
 
 
-@pytest.mark.long
 def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, monkeypatch):
     """A run that ends there, but is told of the longer one, has the same figures: nothing is interpolated."""
     asked = {"episodes": 20_000, "seed": 3, "frame": 100}
@@ -77,7 +74,6 @@ def test_regret_is_measured_against_the_optimum_and_violation_against_the_bound(
     assert (run.curves["strong_regret"] >= run.curves["regret"] - 1e-9).all()
 
 
-@pytest.mark.long
 def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     whole = learn("paper/synthetic", "triple-q", episodes=20_000, seed=5)
     monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
@@ -98,7 +94,6 @@ def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     same(whole, learn("paper/synthetic", "triple-q", episodes=20_000, seed=5, checkpoint=path))
 
 
-@pytest.mark.long
 def test_a_killed_process_is_continued_to_the_same_bits(tmp_path):
     path = tmp_path / "run.npz"
     code = (
@@ -213,7 +208,6 @@ WITH_DELTA = [
 ]  # these three have no delta
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("algo", WITH_DELTA)
 @pytest.mark.parametrize("delta", [1e-300, 5e-324, 1e-13, 0.0, 1.0, float("nan")])
 def test_a_probability_of_error_that_cannot_be_told_from_none_is_refused_by_all(algo, delta):
