@@ -25,7 +25,7 @@ demo: .venv/core
 
 test: .venv/dev
 	$(MAKE) -j 2 --output-sync lint docs
-	$(MAKE) unit bounds
+	$(MAKE) unit
 
 lint: .venv/dev
 	$(BIN)/ruff check
@@ -45,7 +45,8 @@ coverage: export OPENBLAS_NUM_THREADS := 1
 coverage: .venv/dev
 	$(PYTEST) --cov --cov-report=term
 
-# Compiled code once more with every array access checked. The cache is its own: on a warm one the switch does nothing.
+# Compiled code once more with every array access checked, which is for changes of kernels and for releases: with it, `make
+# test` would take more than 15 minutes on two processors. The cache is its own: on a warm one the switch does nothing.
 bounds: .venv/dev
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(PYTEST) -m "compiled and not long" tests
 	$(BIN)/python tests/unchecked.py build/numba-bounds
