@@ -234,3 +234,10 @@ def test_a_simple_policy_prints_draws_and_escapes_like_a_solution():
     assert found.plot().axes[0].images[0].get_array().shape == (cmdp.S, cmdp.H)
     named = ck.CMDP([[[1.0], [1.0]]], [[1.0, 0.0]], horizon=2, action_names=["<script>", "rest"])
     assert "<script>" not in ck.simplify(ck.solve(named))._repr_html_()
+
+
+def test_a_bound_is_called_binding_only_where_it_leaves_no_room():
+    best = ck.solve(ck.load("queue"))
+    loose = ck.simplify(best, within=0.02)
+    assert best.binds.all() and (loose.slack > 0.01).all() and not loose.binds.any()
+    assert ck.simplify(best, within=0.0).binds.all()
