@@ -39,7 +39,6 @@ FEW, MANY = (3_000, 10_000), 2_000_000
 QUICK = (
     "opt-cmdp", "opt-cmdp-bonus", "conrl", "opt-pess-lp", "dope", "opsrl", "triple-q", "dual-q", "cl-pri",
 )  # fmt: skip
-FEW_SEEDS = 2  # of every run with few episodes
 SAFE, SAFETY_SEEDS = ("opt-pess-lp", "dope", "opsrl"), 20  # with theory constants, at the smallest number of episodes
 AWAKE = 0.02  # of the range of a signal: an algorithm that loses no more than this per episode has woken up
 EXPONENTS = {
@@ -108,11 +107,10 @@ def main() -> None:
 
 def all_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs of the experiment, and the same with other numbers of episodes and more seeds."""
-    first = [run for run in runs if run.seed == 0]
-    practical = [run for run in first if run.preset == "practical"]
-    few = [replace(run, episodes=K, seed=seed) for K in FEW for seed in range(FEW_SEEDS) for run in practical]
+    practical = [run for run in runs if run.preset == "practical"]
+    few = [replace(run, episodes=K) for K in FEW for run in practical]
     many = [replace(run, episodes=MANY) for run in practical if run.algo in QUICK]
-    promised = [run for run in first if run.algo in SAFE and run.preset == "theory"]
+    promised = [run for run in runs if run.seed == 0 and run.algo in SAFE and run.preset == "theory"]
     safe = [replace(run, episodes=FEW[0], seed=seed) for seed in range(SAFETY_SEEDS) for run in promised]
     return list({run.key: run for run in (*few, *runs, *many, *safe)}.values())
 

@@ -245,12 +245,19 @@ def test_records_of_version_0_1_are_read_in_todays_terms():
 
 
 def test_the_numbers_of_a_record_of_version_0_1_are_those_that_it_printed():
-    """The regrets were printed by version 0.1 when it made the records, and today's code comes to the same."""
+    """The regrets were printed by version 0.1 when it made the records, and today's code comes to the same.
+
+    To the bit in what was played. Regrets also contain the optimum, whose last bit depends on the linear algebra of the
+    processor: 40 times as much may come of it.
+    """
     records = [r for r in Study.load(OLD).records if r.run.algo == "triple-q"]
     assert [r.regret for r in records] == [11.547721488640157, 8.02901811736232]
     bounds, noise = {"utility": 1.9}, "bernoulli"
     today = ck.learn("paper/synthetic", "triple-q", episodes=40, seed=0, bounds=bounds, noise=noise)
-    assert all(np.array_equal(today.curves[name], x) for name, x in records[0].curves.items())
+    for name, then in records[0].curves.items():
+        np.testing.assert_allclose(
+            today.curves[name], then, rtol=0, atol=1e-13 if "regret" in name else 0, err_msg=name
+        )
     assert model_of(records[0].run) == ck.load("paper/synthetic").with_bounds(utility=1.9)
 
 
