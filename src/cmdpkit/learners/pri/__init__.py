@@ -76,7 +76,8 @@ class PRI(Learner):
         out = np.empty((1 + self.spec.N, n))
         done = 0
         while done < n:
-            played = self._work().play(source, rng, out[:, done:])
+            self._note_phase()
+            played = self._work.play(source, rng, out[:, done:])
             self._count(out[:, done : done + played])
             done += played
         return Returns(out[0], out[1:])
@@ -84,24 +85,29 @@ class PRI(Learner):
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._signals.clear()
-        return self._work().first(s, rng)
+        self._note_phase()
+        return self._work.first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
         self._signals.append(np.array(signals))
-        return self._work().next(signals, s, rng)
+        return self._work.next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
         earned = total([*self._signals, signals])
-        self._work().last(signals, earned)
+        self._work.last(signals, earned)
         self._count(earned[:, None])
 
+    @property
     def _work(self) -> Pruning | Refinement:
-        """The phase that the next episode belongs to, noted when it begins."""
+        """What plays the next episode."""
+        return self.pruning if self.refinement is None else self.refinement
+
+    def _note_phase(self) -> None:
+        """Keep the number of the next episode if a phase begins with it."""
         if self.begins[self._phase] == NOT_YET:
             self.begins[self._phase] = self.played
-        return self.pruning if self.refinement is None else self.refinement
 
     def _count(self, returns: FloatArray) -> None:
         """Count episodes that were played, with returns [1+N, n]; when pruning is over, begin refinement."""
@@ -162,7 +168,7 @@ class PRI(Learner):
         said: list[str] = []
         if found.M < M:
             said.append(
-                f"pruning left {_count(M)} policies, refinement takes the {found.M} whose actions were visited most; "
+                f"pruning left {_large(M)} policies, refinement takes the {found.M} whose actions were visited most; "
                 "max_policies raises that, compare=true or more runs prune further"
             )
         if found.floor < self.params.floor and self.params.floor_total == 1.0:
@@ -293,5 +299,5 @@ def _test(row: FloatArray) -> dict[str, Any]:
     }
 
 
-def _count(M: int) -> str:
+def _large(M: int) -> str:
     return f"{M:,}" if M < 10**9 else f"about 1e{len(str(M)) - 1}"
