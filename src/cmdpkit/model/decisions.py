@@ -28,10 +28,10 @@ class Decisions(NamedTuple):
     is in `choice`.
     """
 
-    choice: Any  # [T, S], int16 or int32: the index of the action
-    first: Any  # [T + 1] int64: rows first[t] .. first[t+1] - 1 of the arrays below belong to step t
-    s: Any  # [m] int32: the state of each row, rising within a step
-    p: Any  # [m, A]: the probability of each action
+    choice: NDArray[Any]  # [T, S], int16 or int32: the index of the action
+    first: IntArray  # [T + 1]: rows first[t] .. first[t+1] - 1 of the arrays below belong to step t
+    s: NDArray[np.int32]  # [m]: the state of each row, rising within a step
+    p: FloatArray  # [m, A]: the probability of each action
 
 
 def of_table(pi: FloatArray) -> Decisions:
