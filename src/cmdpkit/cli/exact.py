@@ -10,6 +10,7 @@ import typer
 
 from cmdpkit.cli.app import (
     Average,
+    Bounds,
     Discount,
     Force,
     Json,
@@ -17,6 +18,7 @@ from cmdpkit.cli.app import (
     Model,
     PolicyFormat,
     Renormalise,
+    SavePolicy,
     Tables,
     Threads,
     app,
@@ -116,13 +118,8 @@ def solve(
     method: Annotated[
         Method, typer.Option(help="Column generation, the full LP, or whichever proves more.")
     ] = Method.auto,
-    bound: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
-    ] = None,
-    save_policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
-    ] = None,
+    bound: Bounds = None,
+    save_policy: SavePolicy = None,
     discount: Discount = None,
     average: Average = False,
     threads: Threads = None,

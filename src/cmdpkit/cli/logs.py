@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cmdpkit.cli.app import (
-    Force,
-    Json,
-    Tables,
-    app,
-    constraints_of,
-    examples,
-    policy_file,
-    vacant,
-)
+from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, vacant
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -49,10 +40,7 @@ def estimate(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the plug-in model (.toml, .json, .npz or .csv)."),
     ] = None,
-    save_policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
-    ] = None,
+    save_policy: SavePolicy = None,
     force: Force = False,
     table: Tables = None,
     as_json: Json = False,

@@ -45,12 +45,12 @@ from cmdpkit.envs._check import real
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_most
 
-SIZE = 6
+SIZE = 6  # rows and columns of the board
 MOVES = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
-DRY = {(0, 4), (0, 5), (4, 0), (5, 0)}
+DRY = {(0, 4), (0, 5), (4, 0), (5, 0)}  # cells of the belt that are dry ground
 GOAL = (SIZE - 1, SIZE - 1)
 CELLS = tuple((row, column) for row in range(SIZE) for column in range(SIZE))
-MUD = {cell for cell in CELLS if sum(cell) in (4, 5)} - DRY
+MUD = {cell for cell in CELLS if sum(cell) in (4, 5)} - DRY  # the rest of the belt
 
 
 def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:

@@ -15,9 +15,9 @@ from cmdpkit.results.wording import number
 class Promised(NamedTuple):
     """A total of the promised policy."""
 
-    name: str
+    name: str  # of the total
     constraint: Constraint | None  # None for the reward
-    range: Range
+    range: Range  # its estimate and the ends of its range
 
 
 def promise_table(promise: Promise) -> Table[Promised]:

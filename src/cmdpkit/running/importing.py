@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -151,7 +150,9 @@ def _expected(
     return curves
 
 
-def _realised(cmdp: CMDP, best: Solution | None, earned: Any, readings: FloatArray) -> dict[str, FloatArray]:
+def _realised(
+    cmdp: CMDP, best: Solution | None, earned: FloatArray | None, readings: FloatArray
+) -> dict[str, FloatArray]:
     """Curves of what was observed."""
     if earned is None:
         return {}
