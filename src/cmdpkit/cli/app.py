@@ -147,7 +147,7 @@ def policy_file(path: Path | None) -> Path | None:
     return path
 
 
-def vacant(path: Path | None, force: bool) -> None:
+def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
         raise CmdpkitError(f"{path} exists already; --force replaces it")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, vacant
+from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, refuse_existing
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def report(
 
     if table is not None and tensorboard is not None:
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
-    vacant(out, force)
+    refuse_existing(out, force)
     study = Study.load(folder)
     if table is not None:
         _give_tables(study, table, out, force)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, vacant
+from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -57,7 +57,7 @@ def estimate(
     from cmdpkit.results.text import logs as show
 
     for path in (out, save_policy):
-        vacant(path, force)
+        refuse_existing(path, force)
     found = ck.from_log(
         log,
         columns=dict(_pair(item) for item in column or []),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, vacant
+from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -66,7 +66,7 @@ def simulate(
     from cmdpkit.results.policy_tables import spread_table
     from cmdpkit.results.text import policies as show
 
-    vacant(plot, force)
+    refuse_existing(plot, force)
     cmdp = ck.load(model)
     with busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else _read(cmdp, policy)

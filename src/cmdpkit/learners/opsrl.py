@@ -44,4 +44,4 @@ class OPSRL(SafeBoxPlanner):
     )
     paper = "arXiv 2112.00885"
     presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, warm_up=0.0), "theory": SafeBoxPlanning()}
-    raises_by_transitions = False
+    raises_by_transitions = False  # unknown transitions are covered by the box

@@ -98,8 +98,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
                lambda values, _: [_seeds(g) for g in found], "right"),
         Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
                lambda g: len(g.samples), shown=False),
-        *(_total("regret", kind, found, kind in shown) for kind in KINDS if _anyone(found, "regret", kind)),
-        *(_total("violation", kind, found, kind in shown) for kind in KINDS if _anyone(found, "violation", kind)),
+        *(_total("regret", kind, found, kind in shown) for kind in KINDS if _is_known(found, "regret", kind)),
+        *(_total("violation", kind, found, kind in shown) for kind in KINDS if _is_known(found, "violation", kind)),
         *_observed(found),
         Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
                data=with_ends),
@@ -153,7 +153,7 @@ def _each_evaluated(group: Group, N: int) -> list[SeedMean] | None:
     return None if None in found else [x for x in found if x is not None]
 
 
-def _anyone(found: Sequence[Group], subject: str, kind: str) -> bool:
+def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
     """Whether a group has the curve, and whether it says anything: without constraints there is no violation."""
     has = any(group.has(curve_name(subject, kind)) for group in found)
     return has and (subject == "regret" or len(found[0].records[0].constraints) > 0)

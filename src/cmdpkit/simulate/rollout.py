@@ -77,7 +77,7 @@ def counts(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int) -> 
     starts = len(sim.start)
     here = _split(draw, np.array([n]), np.array([0]), np.array([starts]), sim.start_share, sim.start, S)
     for h in range(H):
-        visits[h] = _split_evenly(draw, here, _shares(played.table(h))).reshape(-1)
+        visits[h] = _split_over_actions(draw, here, _shares(played.table(h))).reshape(-1)
         if h + 1 == H:
             break
         used = np.flatnonzero(visits[h])
@@ -119,7 +119,7 @@ def _split(
     return arrived.astype(np.int64)
 
 
-def _split_evenly(draw: np.random.Generator, n: IntArray, share: FloatArray) -> IntArray:
+def _split_over_actions(draw: np.random.Generator, n: IntArray, share: FloatArray) -> IntArray:
     """How many of n[s] take each action, [S, A], given each action's share [S, A] among itself and the later ones."""
     taken = np.empty(share.shape, dtype=np.int64)
     left = n.copy()

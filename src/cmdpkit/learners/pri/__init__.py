@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, under
+from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
 from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
 from cmdpkit.learners.pri.refine import IDENTIFY, Refinement, policies_in
@@ -264,8 +264,8 @@ class PRI(Learner):
             if name not in state:
                 raise CmdpkitError(f"state[{name!r}] has shape missing, expected {np.shape(getattr(self, name))}")
         pruning = Pruning(self.spec, self.preset, self.params)
-        pruning.restore(under("pruning/", state))
-        later, refinement = under("refinement/", state), None
+        pruning.restore(without_prefix("pruning/", state))
+        later, refinement = without_prefix("refinement/", state), None
         if pruning.done:
             refinement = self._refinement_of(pruning)
             refinement.restore(later)

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, under, within
+from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, within, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, tightening
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -336,4 +336,4 @@ class Pruning(Saved):
         super().restore(state)
         self.run = self._begin()
         if self.run is not None:
-            self.run.restore(under("run/", state))
+            self.run.restore(without_prefix("run/", state))
