@@ -72,6 +72,7 @@ def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
             found[there] = found.get(there, 0.0) + p
         return found
 
+    marks = {i: "G" if cell == GOAL else "~" for i, cell in enumerate(CELLS) if cell == GOAL or cell in MUD}
     return CMDP.from_function(
         states=list(cells),
         start="r1c1",
@@ -80,7 +81,7 @@ def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
         step=step,
         reward=lambda state, action: 0.0 if cells[state] == GOAL else step(state, action).get(names[GOAL], 0.0),
         constraints=[at_most("mud", mud, lambda state, action: float(cells[state] in MUD))],
-        grid=Grid(SIZE, SIZE, CELLS, _marks(), ("↑", "→", "↓", "←")),
+        grid=Grid(SIZE, SIZE, CELLS, marks, ("↑", "→", "↓", "←")),
     )
 
 
@@ -88,7 +89,3 @@ def _moved(cell: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
     """Where a move leads; walls keep one where one is."""
     there = cell[0] + move[0], cell[1] + move[1]
     return there if all(0 <= x < SIZE for x in there) else cell
-
-
-def _marks() -> dict[int, str]:
-    return {i: "G" if cell == GOAL else "~" for i, cell in enumerate(CELLS) if cell == GOAL or cell in MUD}

@@ -157,7 +157,8 @@ def forbidden(decisions: Decisions, allowed: BoolArray) -> tuple[int, int, int] 
 def same(one: Decisions, other: Decisions) -> bool:
     """Whether both decide the same at every step."""
     if len(one.choice) == len(other.choice):
-        return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+        arrays: Iterator[tuple[Any, Any]] = zip(one, other, strict=True)
+        return all(np.array_equal(x, y) for x, y in arrays)
     for h in range(max(len(one.choice), len(other.choice))):
         choices = (x.choice[h % len(x.choice)] for x in (one, other))
         pairs = zip(rows_at(one, h), rows_at(other, h), strict=True)
