@@ -53,7 +53,8 @@ def estimate(
     Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
     """
     import cmdpkit as ck
-    from cmdpkit.results.log_tables import estimate_data, promise_table
+    from cmdpkit.results import json as data
+    from cmdpkit.results.log_tables import promise_table
     from cmdpkit.results.text import logs as show
 
     for path in (out, save_policy):
@@ -80,7 +81,7 @@ def estimate(
     if isinstance(answer, ck.Promise) and save_policy is not None:
         ck.write_policy(answer.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(estimate_data(str(log), found, answer))
+        say_json(data.estimated(str(log), found, answer))
     elif isinstance(answer, ck.Promise):
         if table is not None:
             say_tables([promise_table(answer)], table)
