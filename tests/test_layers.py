@@ -62,6 +62,22 @@ def test_the_house_stays_small():
     assert len(ORDER) <= 13
 
 
+def test_every_function_that_is_not_compiled_says_its_types():
+    """mypy does not demand them in the rooms that hold compiled functions, which have none."""
+    compiled = {"compiled", "inlined", "embedded", "njit"}
+    untyped = []
+    for path in (path for room in ("learners", "model", "simulate") for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not compiled & {
+                getattr(getattr(x, "func", x), "id", "") for x in node.decorator_list
+            }:
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                bare = [x.arg for x in arguments if x.annotation is None and x.arg not in ("self", "cls")]
+                if bare or node.returns is None:
+                    untyped.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not untyped
+
+
 def test_highs_is_set_up_in_one_place():
     users = [path for path in ROOT.rglob("*.py") if "import highspy" in path.read_text(encoding="utf-8")]
     assert users == [ROOT / "exact" / "highs.py"]

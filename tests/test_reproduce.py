@@ -17,8 +17,7 @@ from cmdpkit.cli.outcomes import reproduction
 from cmdpkit.paper import reproduce
 from cmdpkit.paper.phases import phases_of
 from cmdpkit.paper.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
-from cmdpkit.results.published import Row, headlines, in_order
-from cmdpkit.results.run_tables import published_tables
+from cmdpkit.results.published import Row, headlines, in_order, published_tables
 from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study, groups
 from cmdpkit.running.curves import checkpoints

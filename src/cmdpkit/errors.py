@@ -46,7 +46,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown(name: object) -> str:
@@ -82,10 +82,6 @@ def _short(text: str) -> str:
         return text
     half = (MAX_SHOWN - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
-
-
-def _escape(c: str) -> str:
-    return c.encode("unicode_escape").decode()
 
 
 class RunFailed(CmdpkitError):

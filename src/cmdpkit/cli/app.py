@@ -61,13 +61,6 @@ def _environments(incomplete: str) -> list[str]:
     return [name for name in envs.names() if name.startswith(incomplete)]
 
 
-def _algorithms(incomplete: str) -> list[str]:
-    """The algorithms whose names begin like this, for the completion of a shell."""
-    from cmdpkit import learners
-
-    return [name for name in learners.names() if name.startswith(incomplete)]
-
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -76,18 +69,9 @@ Model = Annotated[
         autocompletion=_environments,
     ),
 ]
-Algorithm = Annotated[
-    str,
-    typer.Option(
-        "--algo",
-        help="The algorithm; `cmdpkit algos` lists them. Or your own package.module:Class.",
-        autocompletion=_algorithms,
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", callback=one_form)]
 Tables = Annotated[
-    TableForm | None,
-    typer.Option("--table", help="Print only the tables, as Markdown or LaTeX.", callback=one_form),
+    TableForm | None, typer.Option("--table", help="Print only the tables, as Markdown or LaTeX.", callback=one_form)
 ]
 Renormalise = Annotated[
     bool, typer.Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
@@ -103,6 +87,10 @@ Threads = Annotated[
     typer.Option(min=1, help="How many threads to use for a large model with a horizon; all cores unless given."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option("--bound", metavar="NAME=VALUE", help="Change a bound; may be given several times."),
+]
 
 
 def examples(*lines: str) -> str:
@@ -159,10 +147,16 @@ def policy_file(path: Path | None) -> Path | None:
     return path
 
 
-def vacant(path: Path | None, force: bool) -> None:
+def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
         raise CmdpkitError(f"{path} exists already; --force replaces it")
+
+
+SavePolicy = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
+]
 
 
 def _version(wanted: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from cmdpkit.cli.app import (
     Average,
+    Bounds,
     Discount,
     Force,
     Json,
@@ -17,6 +18,7 @@ from cmdpkit.cli.app import (
     Model,
     PolicyFormat,
     Renormalise,
+    SavePolicy,
     Tables,
     Threads,
     app,
@@ -24,8 +26,8 @@ from cmdpkit.cli.app import (
     constraints_of,
     examples,
     policy_file,
+    refuse_existing,
     share_of,
-    vacant,
 )
 from cmdpkit.cli.terminal import busy, console, interruptible, say, say_json, say_tables
 from cmdpkit.errors import INTERRUPTED
@@ -116,13 +118,8 @@ def solve(
     method: Annotated[
         Method, typer.Option(help="Column generation, the full LP, or whichever proves more.")
     ] = Method.auto,
-    bound: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
-    ] = None,
-    save_policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
-    ] = None,
+    bound: Bounds = None,
+    save_policy: SavePolicy = None,
     discount: Discount = None,
     average: Average = False,
     threads: Threads = None,
@@ -157,7 +154,7 @@ def solve(
     from cmdpkit.results.text import solution as show
 
     changed, share = bounds_of(bound or []), share_of(simple)
-    vacant(save_policy, force)
+    refuse_existing(save_policy, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
     with interruptible(), busy("solving") as sign:
         show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
@@ -210,7 +207,7 @@ def tradeoff(
     from cmdpkit.results.model_tables import tradeoff_table
     from cmdpkit.results.text import diagnosis as show
 
-    vacant(plot, force)
+    refuse_existing(plot, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
@@ -256,7 +253,7 @@ def convert(
     import cmdpkit as ck
     from cmdpkit.io.interchange import SUFFIXES
 
-    vacant(out, force)
+    refuse_existing(out, force)
     if Path(model).suffix.lower() not in SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
             raise typer.BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
@@ -298,7 +295,7 @@ def export(
     if (out is None) == (to is None):
         raise typer.BadParameter("give either OUT or --to")
     target = policy.with_suffix(f".{to}") if out is None else out
-    vacant(target, force)
+    refuse_existing(target, force)
     ck.write_policy(ck.read_policy(policy), target, overwrite=force)
     _wrote(target, as_json)
 

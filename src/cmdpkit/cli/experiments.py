@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, vacant
+from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, refuse_existing
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def report(
 
     if table is not None and tensorboard is not None:
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
-    vacant(out, force)
+    refuse_existing(out, force)
     study = Study.load(folder)
     if table is not None:
         _give_tables(study, table, out, force)
@@ -166,20 +166,14 @@ def reproduce(
     from cmdpkit.cli.progress import Overview
     from cmdpkit.paper.phases import phase_table
     from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
-    from cmdpkit.results.published import headlines
-    from cmdpkit.results.run_tables import published_tables
+    from cmdpkit.results.published import headlines, published_tables
 
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = QUICK_SEEDS if quick else seeds or SEEDS
     with resumable(out), Overview(quiet=as_json) as watch:
         found = reproduce_paper(
-            out,
-            seeds=number,
-            executor=executor.value,
-            workers=workers,
-            address=address,
-            observer=watch,
+            out, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
         )
     if as_json:
         written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Algorithm, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples
+from cmdpkit.cli.app import Bounds, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 
@@ -19,11 +19,31 @@ class Noise(StrEnum):
     bernoulli = "bernoulli"
 
 
+def _algorithms(incomplete: str) -> list[str]:
+    """The algorithms whose names begin like this, for the completion of a shell."""
+    from cmdpkit import learners
+
+    return [name for name in learners.names() if name.startswith(incomplete)]
+
+
 # How to give what `cmdpkit.running.parameters` reserves; the rest of it has no place on the command line.
-OPTIONS = {name: f"--{name}" for name in ("algo", "episodes", "seeds", "preset", "bound", "noise", "baseline", "out")}
-OPTIONS |= {"threads": "--threads", "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound"}
-OPTIONS |= {"env": "the argument MODEL", "model": "the argument MODEL", "checkpoint": "--out"}
-OPTIONS |= {"stop": "--stop", "more": "--more", "steps": "--steps"}
+# fmt: off
+OPTIONS = {
+    **{name: f"--{name}" for name in (
+        "algo", "baseline", "bound", "episodes", "more", "noise", "out", "preset", "seeds", "steps", "stop", "threads"
+    )},
+    "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound", "checkpoint": "--out",
+    "env": "the argument MODEL", "model": "the argument MODEL",
+}
+# fmt: on
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algo",
+        help="The algorithm; `cmdpkit algos` lists them. Or your own package.module:Class.",
+        autocompletion=_algorithms,
+    ),
+]
 EPISODES = "1e6"  # unless something else is said
 Episodes = Annotated[
     str | None,
@@ -91,9 +111,7 @@ def learn(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")
     ] = None,
-    bound: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a bound; may be given several times.")
-    ] = None,
+    bound: Bounds = None,
     constraint: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
@@ -193,6 +211,7 @@ def whole(option: str, text: str) -> int:
 
 def settings_of(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
+    from cmdpkit.envs import plain_value
     from cmdpkit.running.parameters import check_parameters
 
     settings: dict[str, Any] = {}
@@ -203,17 +222,6 @@ def settings_of(given: list[str]) -> dict[str, Any]:
         if name.strip() in OPTIONS:
             advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
             raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
-        settings[name.strip()] = _plain(value.strip())
+        settings[name.strip()] = plain_value(value.strip())
     check_parameters(settings)
     return settings
-
-
-def _plain(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

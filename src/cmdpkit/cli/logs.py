@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cmdpkit.cli.app import (
-    Force,
-    Json,
-    Tables,
-    app,
-    constraints_of,
-    examples,
-    policy_file,
-    vacant,
-)
+from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -49,10 +40,7 @@ def estimate(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the plug-in model (.toml, .json, .npz or .csv)."),
     ] = None,
-    save_policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py)."),
-    ] = None,
+    save_policy: SavePolicy = None,
     force: Force = False,
     table: Tables = None,
     as_json: Json = False,
@@ -65,11 +53,12 @@ def estimate(
     Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
     """
     import cmdpkit as ck
-    from cmdpkit.results.log_tables import estimate_data, promise_table
+    from cmdpkit.results import json as data
+    from cmdpkit.results.log_tables import promise_table
     from cmdpkit.results.text import logs as show
 
     for path in (out, save_policy):
-        vacant(path, force)
+        refuse_existing(path, force)
     found = ck.from_log(
         log,
         columns=dict(_pair(item) for item in column or []),
@@ -92,7 +81,7 @@ def estimate(
     if isinstance(answer, ck.Promise) and save_policy is not None:
         ck.write_policy(answer.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(estimate_data(str(log), found, answer))
+        say_json(data.estimated(str(log), found, answer))
     elif isinstance(answer, ck.Promise):
         if table is not None:
             say_tables([promise_table(answer)], table)

@@ -12,8 +12,7 @@ from rich.text import Text
 from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.results.published import headlines, in_order, numbered
-from cmdpkit.results.run_tables import published_tables
+from cmdpkit.results.published import headlines, in_order, numbered, published_tables
 from cmdpkit.results.showing import BRIEF
 from cmdpkit.results.study import Study
 from cmdpkit.results.tables import Table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, vacant
+from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cmdpkit.model.policy import Policy
 
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
+PolicyOption = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
+]
 
 
 @app.command(epilog=examples("evaluate queue plan.csv", "evaluate queue plan.csv --json"))
@@ -41,9 +44,7 @@ def compare(
 @app.command(epilog=examples("simulate queue", "simulate queue --policy plan.csv --episodes 1000000"))
 def simulate(
     model: Model,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
-    ] = None,
+    policy: PolicyOption = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random numbers.")] = 0,
     steps: Annotated[
@@ -65,7 +66,7 @@ def simulate(
     from cmdpkit.results.policy_tables import spread_table
     from cmdpkit.results.text import policies as show
 
-    vacant(plot, force)
+    refuse_existing(plot, force)
     cmdp = ck.load(model)
     with busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else _read(cmdp, policy)
@@ -90,9 +91,7 @@ def explain(
     step: Annotated[
         int | None, typer.Option(min=1, help="The step; 1 unless given, and none without a horizon.")
     ] = None,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
-    ] = None,
+    policy: PolicyOption = None,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:

@@ -65,7 +65,8 @@ class Watch(_ProgressBars):
 
     def _draw(self, at: Progress) -> None:
         if at.run.key not in self.tasks:
-            self.tasks[at.run.key] = self.bars.add_task("", total=_total(at.run), seed=at.run.seed, **_figures(at))  # type: ignore[arg-type]
+            total = at.run.episodes or None  # which is not known where a rule ends the run
+            self.tasks[at.run.key] = self.bars.add_task("", total=total, seed=at.run.seed, **_figures(at))  # type: ignore[arg-type]
         self.bars.update(self.tasks[at.run.key], completed=at.done, **_figures(at))  # type: ignore[arg-type]
 
     def _say(self, at: Progress) -> None:
@@ -82,11 +83,6 @@ class Watch(_ProgressBars):
             file=sys.stderr,
             flush=True,
         )
-
-
-def _total(run: Run) -> int | None:
-    """The episodes of a run, or None where only a rule will say."""
-    return run.episodes or None
 
 
 def _figures(at: Progress) -> dict[str, str]:

@@ -88,8 +88,6 @@ def builder(name: str) -> Callable[..., CMDP]:
 def parse(text: str) -> tuple[str, dict[str, Parameter]]:
     """An environment and parameters as written on a command line: ``name`` or ``name:parameter=value,...``.
 
-    A value is read as a whole number, a number, a truth value (true, false) or else a string.
-
     >>> parse("random:S=10,slack=0.1,stationary=true,rewards=bernoulli")
     ('random', {'S': 10, 'slack': 0.1, 'stationary': True, 'rewards': 'bernoulli'})
     """
@@ -101,11 +99,12 @@ def parse(text: str) -> tuple[str, dict[str, Parameter]]:
             raise CmdpkitError(f"{quoted(text)}: expected parameter=value after the colon, got {quoted(item)}")
         if key in params:
             raise CmdpkitError(f"{quoted(text)}: parameter {quoted(key)} is given twice")
-        params[key] = _value(value)
+        params[key] = plain_value(value)
     return name.strip(), params
 
 
-def _value(text: str) -> Parameter:
+def plain_value(text: str) -> Parameter:
+    """A text as the value that it stands for: a whole number, a number, a truth value (true, false) or a string."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for read in (int, float):

@@ -46,7 +46,7 @@ from cmdpkit.envs._check import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
-BUFFER = 5
+BUFFER = 5  # largest number of jobs
 RATES = {f"a={a} b={b}": (a, b) for a in (0.2, 0.4, 0.6, 0.8) for b in (0.4, 0.5, 0.6, 0.7)}
 
 

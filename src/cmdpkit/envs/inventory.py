@@ -45,7 +45,7 @@ from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
-CAPACITY = 5
+CAPACITY = 5  # units that the shop has room for
 DEMAND = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # probability of 0, 1, ... units
 
 

@@ -45,12 +45,12 @@ from cmdpkit.envs._check import real
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_most
 
-SIZE = 6
+SIZE = 6  # rows and columns of the board
 MOVES = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
-DRY = {(0, 4), (0, 5), (4, 0), (5, 0)}
+DRY = {(0, 4), (0, 5), (4, 0), (5, 0)}  # cells of the belt that are dry ground
 GOAL = (SIZE - 1, SIZE - 1)
 CELLS = tuple((row, column) for row in range(SIZE) for column in range(SIZE))
-MUD = {cell for cell in CELLS if sum(cell) in (4, 5)} - DRY
+MUD = {cell for cell in CELLS if sum(cell) in (4, 5)} - DRY  # the rest of the belt
 
 
 def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
@@ -72,6 +72,7 @@ def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
             found[there] = found.get(there, 0.0) + p
         return found
 
+    marks = {i: "G" if cell == GOAL else "~" for i, cell in enumerate(CELLS) if cell == GOAL or cell in MUD}
     return CMDP.from_function(
         states=list(cells),
         start="r1c1",
@@ -80,7 +81,7 @@ def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
         step=step,
         reward=lambda state, action: 0.0 if cells[state] == GOAL else step(state, action).get(names[GOAL], 0.0),
         constraints=[at_most("mud", mud, lambda state, action: float(cells[state] in MUD))],
-        grid=Grid(SIZE, SIZE, CELLS, _marks(), ("↑", "→", "↓", "←")),
+        grid=Grid(SIZE, SIZE, CELLS, marks, ("↑", "→", "↓", "←")),
     )
 
 
@@ -88,7 +89,3 @@ def _moved(cell: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
     """Where a move leads; walls keep one where one is."""
     there = cell[0] + move[0], cell[1] + move[1]
     return there if all(0 <= x < SIZE for x in there) else cell
-
-
-def _marks() -> dict[int, str]:
-    return {i: "G" if cell == GOAL else "~" for i, cell in enumerate(CELLS) if cell == GOAL or cell in MUD}

@@ -44,6 +44,8 @@ Our own.
 
 from __future__ import annotations
 
+from itertools import product
+
 from cmdpkit.envs._check import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
@@ -79,7 +81,9 @@ def build(
         door, speed = action.split()
         asked = busy if h % 24 in BUSY_HOURS else quiet
         arrives = asked if door == "admit" else 0.0
-        moves = [(p * q, i - j) for i, p in ((1, arrives), (0, 1 - arrives)) for j, q in _finished(served[speed])]
+        finishes = served[speed]
+        chances = ((1, arrives), (0, 1 - arrives)), ((1, finishes), (0, 1 - finishes))  # jobs that come, and that go
+        moves = [(p * q, i - j) for (i, p), (j, q) in product(*chances)]
         return [(p, names[jobs[state] + move]) for p, move in moves if p > 0]
 
     return CMDP.from_function(
@@ -94,8 +98,3 @@ def build(
             at_most("backlog", backlog, lambda state, action: float(jobs[state])),
         ],
     )
-
-
-def _finished(rate: float) -> tuple[tuple[int, float], tuple[int, float]]:
-    """(jobs finished, probability) within one hour at that rate."""
-    return (1, rate), (0, 1 - rate)

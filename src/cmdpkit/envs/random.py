@@ -62,7 +62,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 
-BERNOULLI_MEAN = 0.1
+BERNOULLI_MEAN = 0.1  # share of signals that are 1, where they are 0 or 1
 WEIGHT_ROUNDS, WEIGHT_RATE = 5, 3.0  # rounds and step size of the search for weights
 
 

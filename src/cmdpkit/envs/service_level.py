@@ -45,7 +45,7 @@ from cmdpkit.model.constraints import at_least
 
 DEMAND = (0.2, 0.25, 0.25, 0.15, 0.1, 0.05)
 MEAN_DEMAND = sum(n * p for n, p in enumerate(DEMAND))
-UNIT_COST = 1.0
+UNIT_COST = 1.0  # of a unit ordered
 
 
 def build(service: float = 0.95, capacity: int = 10, order_cost: float = 3.0, storage: float = 0.4) -> CMDP:

@@ -40,7 +40,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import MAX_SEED, index_of, is_int
 from cmdpkit.records.code import code_digest
-from cmdpkit.records.record import Run, Scalar
+from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings
 
@@ -127,7 +127,7 @@ class Problem:
     @property
     def unit(self) -> str:
         """What the length of a run counts, "episode" or "step"."""
-        return "episode" if self.criterion == "horizon" else "step"
+        return unit_of(self.criterion)
 
 
 class _Part(BaseModel):

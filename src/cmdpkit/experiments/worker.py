@@ -48,7 +48,7 @@ Figures = dict[str, Any]  # a progress report as plain values, see `packed`
 class Job(NamedTuple):
     """A run, and everything that a process needs to know to carry it out."""
 
-    run: Run
+    run: Run  # what is asked
     world: str | GymRecipe  # the file of a model, or how to make an environment
     folder: str  # where the record is written
     modules: tuple[str, ...]  # folders from which the user's modules are imported

@@ -66,12 +66,12 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> li
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
     model = explicit_of(cmdp)
+    if len(model.start) > 1:
+        raise CmdpkitError("the model starts in several states with probabilities, which the format cannot say")
     if suffix == ".umb":
         with writing(path, overwrite=overwrite) as file:
             umb.write(model, Path(file.name))
         return [path]
-    if len(model.start) > 1:
-        raise CmdpkitError("the model starts in several states with probabilities, which the format cannot say")
     written = list(prism.files(model, path))
     for target, _ in written:
         if target.exists() and not overwrite:

@@ -16,7 +16,7 @@ from cmdpkit.io.atomic import write_pieces, write_text, writing
 from cmdpkit.io.formats import csv_model, json_text, npz_model, parquet_model, toml_text
 from cmdpkit.io.formats.criterion import constraint_entry
 from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.describe import Tables, tables_of, transitions
+from cmdpkit.io.formats.describe import tables_of, transitions
 from cmdpkit.io.formats.document import model_of
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes, read_text, reading, suffix_of
@@ -108,12 +108,9 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
         return write_pieces(path, csv_model.pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
     if suffix == ".json":
         return write_pieces(path, json_text.pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
-    return write_text(path, _toml({**tables, "transition": list(transitions(cmdp))}), overwrite=overwrite)
-
-
-def _toml(tables: Tables) -> str:
-    # The number of transitions comes first, so that a file cut short between two of them is noticed.
-    return toml_text.dump({**tables, "model": {**tables["model"], "transitions": len(tables["transition"])}})
+    listed = list(transitions(cmdp))
+    model = {**tables["model"], "transitions": len(listed)}  # so that a file cut short between two of them is noticed
+    return write_text(path, toml_text.dump({**tables, "model": model, "transition": listed}), overwrite=overwrite)
 
 
 def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None) -> dict[str, Any]:

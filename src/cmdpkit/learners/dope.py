@@ -22,10 +22,10 @@ choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewh
 
 from __future__ import annotations
 
-from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
+from cmdpkit.learners._model_based.safe_planner import SafeBoxPlanner, SafeBoxPlanning
 
 
-class DOPE(DoublyPlanner):
+class DOPE(SafeBoxPlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -44,8 +44,5 @@ class DOPE(DoublyPlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) S sqrt(A K)"
     )
     paper = "arXiv 2112.00885"
-    presets = {"practical": Doubly(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": Doubly()}
-
-    def reward_bonus(self) -> tuple[float, float]:
-        """Weights of the bonus for unknown signals and for unknown transitions."""
-        return 3.0, self.spec.H
+    presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": SafeBoxPlanning()}
+    raises_by_transitions = True

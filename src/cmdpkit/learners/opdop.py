@@ -113,7 +113,9 @@ def _improve(counts, playing, values, promised, constants):
         moved = playing.lam[n] + constants.dual_rate * (constants.rho[n] - promised[n])
         playing.lam[n] = min(max(moved, 0.0), constants.cap)
     update_means(counts, values.means)
-    evaluate(values, playing.pi, _shrink(values, constants.beta))
+    _fill_bonus(values, constants.beta)
+    _shrink(values)
+    evaluate(values, playing.pi, 2 * constants.beta / np.sqrt(values.means.episodes[0] + 1.0))
     for n in range(len(playing.lam)):
         promised[n] = values.start[1 + n]
     mix(values.Q, playing.lam, values.mixed)
@@ -122,10 +124,21 @@ def _improve(counts, playing, values, promised, constants):
 
 
 @compiled
-def _shrink(values, beta):
-    """Divide by n + 1 instead of n, and fill `bonus` with 2 Gamma; returns that of the start distribution."""
+def _fill_bonus(values, beta):
+    """Fill `bonus` with 2 Gamma."""
     H, S, A = values.bonus.shape
-    T = len(values.means.p)
+    for h in range(H):
+        t = h % len(values.means.p)
+        for s in range(S):
+            for a in range(A):  # where a transition follows, it must have been seen
+                seen = values.means.moved[t, s, a] if h + 1 < H else values.means.visits[t, s, a]
+                values.bonus[h, s, a] = 2 * beta / np.sqrt(seen + 1.0)
+
+
+@compiled
+def _shrink(values):
+    """Let the estimates be sums divided by n + 1 instead of n."""
+    T, S, A, _ = values.means.p.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
@@ -134,12 +147,9 @@ def _shrink(values, beta):
                     values.means.p[t, s, a, s_next] *= moved / (moved + 1)
                 for n in range(len(values.Q)):
                     values.means.signals[n, t, s, a] *= visits / (visits + 1)
-                for h in range(t, H, T):  # where a transition follows, it must have been seen
-                    values.bonus[h, s, a] = 2 * beta / np.sqrt((moved if h + 1 < H else visits) + 1.0)
     episodes = values.means.episodes[0]
     for s in range(S):
         values.means.mu[s] *= episodes / (episodes + 1)
-    return 2 * beta / np.sqrt(episodes + 1.0)
 
 
 @compiled

@@ -20,10 +20,10 @@ choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewh
 
 from __future__ import annotations
 
-from cmdpkit.learners._model_based.doubly_planner import Doubly, DoublyPlanner
+from cmdpkit.learners._model_based.safe_planner import SafeBoxPlanner, SafeBoxPlanning
 
 
-class OPSRL(DoublyPlanner):
+class OPSRL(SafeBoxPlanner):
     """OPSRL at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -43,8 +43,5 @@ class OPSRL(DoublyPlanner):
         "published, though later versions prove theirs with a bonus on the reward"
     )
     paper = "arXiv 2112.00885"
-    presets = {"practical": Doubly(replan="need", c=1e-3, warm_up=0.0), "theory": Doubly()}
-
-    def reward_bonus(self) -> tuple[float, float]:
-        """Weights of the bonus for unknown signals and for unknown transitions: the kernel is covered by the box."""
-        return 3.0, 0.0
+    presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, warm_up=0.0), "theory": SafeBoxPlanning()}
+    raises_by_transitions = False  # unknown transitions are covered by the box

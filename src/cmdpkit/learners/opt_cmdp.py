@@ -30,7 +30,7 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.settings import RadiiWithMargin, logs
+from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
 from cmdpkit.learners._planning.belief import Belief
 from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
 from cmdpkit.learners._planning.extended import plan
@@ -52,14 +52,14 @@ class OptCMDP(OptimisticPlanner):
     title = "OptCMDP: plan in the best model the data allow, with the extended LP."
     guarantee = "strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
-    presets = {"practical": RadiiWithMargin(replan="need", c=1e-3), "theory": RadiiWithMargin()}
+    presets = {"practical": MarginWithRadii(replan="need", c=1e-3), "theory": MarginWithRadii()}
     boxed = True
 
-    params: RadiiWithMargin
+    params: MarginWithRadii
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
+        self.kernel_log, self.mean_log = logs(spec, self.params)
         self.notes = on_radius(spec, hoeffding(even_visits(spec), self.mean_log))
 
     def plan(self, belief: Belief) -> Decided:

@@ -25,7 +25,7 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.settings import RadiiWithMargin, logs
+from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
 from cmdpkit.learners._planning.belief import Belief
 from cmdpkit.learners._planning.confidence import mean_radius, start_bonus
 from cmdpkit.learners._planning.extended import plan
@@ -47,13 +47,13 @@ class OptCMDPBonus(OptimisticPlanner):
     title = "OptCMDP-bonus: plan in the estimated model, with a bonus for what is little known."
     guarantee = "strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
-    presets = {"practical": RadiiWithMargin(replan="need", c=1e-7), "theory": RadiiWithMargin()}
+    presets = {"practical": MarginWithRadii(replan="need", c=1e-7), "theory": MarginWithRadii()}
 
-    params: RadiiWithMargin
+    params: MarginWithRadii
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.kernel_log, self.mean_log = logs(spec, self.params, self.params.deterministic)
+        self.kernel_log, self.mean_log = logs(spec, self.params)
         self.notes = on_bonus(spec, transition_and_signal(spec, self.kernel_log, self.mean_log))
 
     def plan(self, belief: Belief) -> Decided:

@@ -25,7 +25,7 @@ from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
-from cmdpkit.learners._model_based.settings import Settings, logs
+from cmdpkit.learners._model_based.settings import Radii, logs
 from cmdpkit.learners._planning.confidence import Box, confidence_box, hoeffding, update_box
 from cmdpkit.learners._planning.empirical import Means, means_of, update_means
 from cmdpkit.learners._planning.induction import Optimistic, extended_induction
@@ -35,10 +35,9 @@ from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
-class OptDualParams(Settings):
+class OptDualParams(Radii):
     """Settings of OptDual-CMDP."""
 
-    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
     dual_step: float = 1.0  # times the theory's step of the prices
 
     def __post_init__(self) -> None:
@@ -92,7 +91,7 @@ class OptDual(Iterating):
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p = self.params
-        log_p, log_l = logs(spec, p, p.deterministic)
+        log_p, log_l = logs(spec, p)
         self.dual_bound = spec.H / slack_of(spec, slack)
         self.constants = Constants(
             allowed=self.allowed,

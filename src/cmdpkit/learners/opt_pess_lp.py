@@ -21,7 +21,6 @@ Nothing promises that it is safe elsewhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,23 +28,12 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
-from cmdpkit.learners._model_based.settings import Radii
+from cmdpkit.learners._model_based.settings import SafePlanning
 from cmdpkit.learners._planning.belief import Belief
 from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
 from cmdpkit.learners._planning.evaluation import policy_values
 from cmdpkit.learners._planning.extended import plan
 from cmdpkit.model.transitions import FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class OptPessLPParams(Radii):
-    """Settings of OptPess-LP."""
-
-    bonus: float = 1.0  # times the theory's bonus on the reward
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("bonus", 0 <= self.bonus < math.inf, "a finite number, at least 0")
 
 
 class OptPessLP(SafePlanner):
@@ -68,9 +56,7 @@ class OptPessLP(SafePlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) sqrt(S^3 A K)"
     )
     paper = "arXiv 2106.02684"
-    presets = {"practical": OptPessLPParams(replan="need", c=1e-4, bonus=0.1), "theory": OptPessLPParams()}
-
-    params: OptPessLPParams
+    presets = {"practical": SafePlanning(replan="need", c=1e-4, bonus=0.1), "theory": SafePlanning()}
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
         super().__init__(spec, preset=preset, **given)

@@ -143,7 +143,7 @@ def _improve(counts, playing, queue, scratch, constants):
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)
     update_means(counts, values.means)
-    start_bonus = _bonus(values, log)
+    _fill_bonus(values, log)
     for n in range(len(queue)):
         playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
     _objective(values, playing.lam)
@@ -154,7 +154,7 @@ def _improve(counts, playing, queue, scratch, constants):
         for s in range(S):
             for a in range(A):
                 playing.pi[h, s, a] = 1.0 if a == found.choice[h, s] else 0.0
-    evaluate(values, playing.pi, start_bonus)
+    evaluate(values, playing.pi, S * H * hoeffding(values.means.episodes[0], log))
     for n in range(len(queue)):
         short = constants.rho[n] + _tightening(k, constants) - values.start[1 + n]
         queue[n] = max(queue[n] + short, 0.0)
@@ -168,8 +168,8 @@ def _tightening(k, constants):
 
 
 @compiled
-def _bonus(values, log):
-    """Fill `bonus` with (1 + S H) b; returns that of the start distribution."""
+def _fill_bonus(values, log):
+    """Fill `bonus` with (1 + S H) b."""
     H, S, A = values.bonus.shape
     for h in range(H):
         t, last = h % len(values.means.p), h + 1 == H
@@ -178,7 +178,6 @@ def _bonus(values, log):
             for a in range(A):  # where a transition follows, it must have been seen
                 seen = values.means.visits[t, s, a] if last else values.means.moved[t, s, a]
                 values.bonus[h, s, a] = weight * hoeffding(seen, log)
-    return S * H * hoeffding(values.means.episodes[0], log)
 
 
 @compiled

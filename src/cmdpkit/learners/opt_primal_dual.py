@@ -31,14 +31,15 @@ from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
     Evaluation,
     Iterating,
-    bernstein_bonus,
+    bernstein_start_bonus,
     evaluate,
+    fill_bernstein_bonus,
     mirror,
     mix,
     remember,
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Steps, logs
+from cmdpkit.learners._model_based.settings import Radii, Steps, logs
 from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -46,10 +47,8 @@ from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
-class OptPrimalDualParams(Steps):
+class OptPrimalDualParams(Radii, Steps):
     """Settings of OptPrimalDual-CMDP."""
-
-    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
 
 
 class Constants(NamedTuple):
@@ -93,7 +92,7 @@ class OptPrimalDual(Iterating):
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p = self.params
-        log_p, log_l = logs(spec, p, p.deterministic)
+        log_p, log_l = logs(spec, p)
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
         self.constants = Constants(
@@ -129,7 +128,8 @@ def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out)
 def _improve(counts, playing, values, constants):
     """Evaluate the policy, then move it and the prices."""
     update_means(counts, values.means)
-    evaluate(values, playing.pi, bernstein_bonus(values, constants.kernel_log, constants.mean_log))
+    fill_bernstein_bonus(values, constants.kernel_log, constants.mean_log)
+    evaluate(values, playing.pi, bernstein_start_bonus(values, constants.kernel_log))
     mix(values.Q, playing.lam, values.mixed)
     mirror(playing.pi, values.mixed, constants.policy_rate, constants.allowed)
     for n in range(len(playing.lam)):

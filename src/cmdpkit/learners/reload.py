@@ -35,14 +35,15 @@ from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
     Evaluation,
     Iterating,
-    bernstein_bonus,
+    bernstein_start_bonus,
     evaluate,
+    fill_bernstein_bonus,
     mirror,
     mix,
     remember,
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Settings, logs
+from cmdpkit.learners._model_based.settings import Radii, logs
 from cmdpkit.learners._planning.confidence import point
 from cmdpkit.learners._planning.empirical import Means, means_of, update_means
 from cmdpkit.learners._planning.induction import extended_value_iteration
@@ -60,10 +61,9 @@ PATIENCE = 5  # number of epochs without progress after which steps are halved
 
 
 @dataclass(frozen=True)
-class ReLOADParams(Settings):
+class ReLOADParams(Radii):
     """Settings of the learner."""
 
-    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
     step: float = 1.0  # of the policy, times 1 / sqrt(H)
     dual_step: float = 1.0  # of the prices, times 1 / sqrt(H)
 
@@ -198,7 +198,7 @@ class ReLOAD(Iterating):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p = self.params
-        self.logs = logs(spec, p, p.deterministic)
+        self.logs = logs(spec, p)
         self.constants = _constants(spec, self.allowed, p.step, p.dual_step, 1.0)
         self.values, self.before = Evaluation.of(means_of(self.counts), spec.H), _no_gradients(spec)
         self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
@@ -227,9 +227,10 @@ def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
 @compiled
 def _improve(counts, playing, parts):
     """Evaluate the policy with bonuses in the estimated model, then take a step."""
-    values, before, constants, logs_ = parts
+    values, before, constants, (kernel_log, mean_log) = parts
     update_means(counts, values.means)
-    evaluate(values, playing.pi, bernstein_bonus(values, logs_[0], logs_[1]))
+    fill_bernstein_bonus(values, kernel_log, mean_log)
+    evaluate(values, playing.pi, bernstein_start_bonus(values, kernel_log))
     _step(values, playing.pi, playing.lam, before, constants)
 
 

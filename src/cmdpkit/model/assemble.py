@@ -26,7 +26,7 @@ def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
 
 
 @njit(cache=True, nogil=True)
-def _deal(rows, successors, prob, place, s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _deal(rows, successors, prob, place, s, p):
     """Deal the entries out to their rows; `place` says where the next entry of each row goes."""
     for i in range(len(rows)):
         at = place[rows[i]]
@@ -36,7 +36,7 @@ def _deal(rows, successors, prob, place, s, p):  # type: ignore[no-untyped-def] 
 
 
 @njit(cache=True, nogil=True)
-def _tidy(begins, s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _tidy(begins, s, p):
     """Sort each row, add up what is there twice, drop zeros, close the gaps; returns how many entries are left."""
     kept = 0
     last = 0
@@ -58,7 +58,7 @@ def _tidy(begins, s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _sort(s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _sort(s, p):
     """Sort the entries of one row by their states; those of the same state keep their order."""
     rising = True
     for i in range(1, len(s)):

@@ -66,7 +66,7 @@ def closed_classes(P: Any) -> list[IntArray]:
 class _Dense(NamedTuple):
     """LU factors of a full matrix, with the interface of sparse ones."""
 
-    factors: Any
+    factors: Any  # as SciPy's `lu_factor` returns them
 
     def solve(self, b: FloatArray, trans: str) -> FloatArray:
         """The solution of A x = b, or of A^T x = b if trans is "T"."""

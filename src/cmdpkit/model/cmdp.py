@@ -15,27 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.compact import Compact as Compact
 from cmdpkit.model.constraints import Constraint, read_constraints
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.grid import Grid as Grid
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.read_dynamics import read_start, read_transitions
-from cmdpkit.model.rounding import corrected_rows, report
+from cmdpkit.model.rounding import corrected_rows, report_correction
 from cmdpkit.model.scale import Scale as Scale
 from cmdpkit.model.scale import scale_of
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import (
-    Name,
-    action_mask,
-    frozen,
-    index_of,
-    names_of,
-    read_signal,
-    table,
-    without_forbidden,
-)
+from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel
+from cmdpkit.model.validate import Name, action_mask, frozen, index_of, names_of, read_signal, table, without_forbidden
 
 if TYPE_CHECKING:
     from cmdpkit.model.exploring import Explored
@@ -73,18 +63,18 @@ class CMDP(Shown):
     CMDP(H=4, S=2, A=2, N=1: utility ≥ 1)
     """
 
-    criterion: Criterion
-    S: int
-    A: int
-    N: int
-    kernel: Kernel
-    compact: Compact
-    rho: FloatArray
-    mu: FloatArray
-    constraints: tuple[Constraint, ...]
-    states: Sequence[Name]
-    action_names: Sequence[Name]
-    grid: Grid | None
+    criterion: Criterion  # what a policy is judged by
+    S: int  # number of states
+    A: int  # number of actions
+    N: int  # number of constraints
+    kernel: Kernel  # the transitions
+    compact: Compact  # all arrays, in the form that compiled code reads
+    rho: FloatArray  # [N], thresholds of the utilities
+    mu: FloatArray  # [S], start distribution
+    constraints: tuple[Constraint, ...]  # [N], in the user's words
+    states: Sequence[Name]  # [S], names
+    action_names: Sequence[Name]  # [A], names
+    grid: Grid | None  # how to draw the states, if they are cells of a board
     notes: tuple[str, ...]  # what had to be corrected in the input
 
     def __init__(
@@ -152,7 +142,7 @@ class CMDP(Shown):
         mu, moved = read_start(mu, S, self.state_index, renormalise=renormalise)
         vars(self).update(kernel=kernel, mu=frozen(mu), notes=notes)
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
-        report(self, max(correction, moved))
+        report_correction(self, max(correction, moved))
 
     def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
         kernel = self.kernel

@@ -33,12 +33,12 @@ class Constraint:
     was given.
     """
 
-    name: str
-    sense: Sense
+    name: str  # what the user calls the total
+    sense: Sense  # "at_least" or "at_most"
     bound: float  # in the user's units
-    signal: Any = field(default=None, compare=False, repr=False)
-    per_step: bool = field(default=False, repr=False)
-    rate: float | None = field(default=None, compare=False, repr=False)
+    signal: Any = field(default=None, compare=False, repr=False)  # what is added up
+    per_step: bool = field(default=False, repr=False)  # whether the bound was given per step
+    rate: float | None = field(default=None, compare=False, repr=False)  # the bound per step, as it was given
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

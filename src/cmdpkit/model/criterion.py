@@ -20,9 +20,9 @@ class Criterion:
     step t = 0, 1, ... "average": the long-run mean per step. "total": the expected total until absorption.
     """
 
-    kind: Kind
-    horizon: int | None = None
-    discount: float | None = None
+    kind: Kind  # which of the four it is
+    horizon: int | None = None  # number of steps, of "finite"
+    discount: float | None = None  # weight of a step relative to the one before, of "discounted"
 
     @property
     def stationary(self) -> bool:

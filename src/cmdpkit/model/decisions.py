@@ -28,10 +28,10 @@ class Decisions(NamedTuple):
     is in `choice`.
     """
 
-    choice: Any  # [T, S], int16 or int32: the index of the action
-    first: Any  # [T + 1] int64: rows first[t] .. first[t+1] - 1 of the arrays below belong to step t
-    s: Any  # [m] int32: the state of each row, rising within a step
-    p: Any  # [m, A]: the probability of each action
+    choice: NDArray[Any]  # [T, S], int16 or int32: the index of the action
+    first: IntArray  # [T + 1]: rows first[t] .. first[t+1] - 1 of the arrays below belong to step t
+    s: NDArray[np.int32]  # [m]: the state of each row, rising within a step
+    p: FloatArray  # [m, A]: the probability of each action
 
 
 def of_table(pi: FloatArray) -> Decisions:
@@ -157,7 +157,8 @@ def forbidden(decisions: Decisions, allowed: BoolArray) -> tuple[int, int, int] 
 def same(one: Decisions, other: Decisions) -> bool:
     """Whether both decide the same at every step."""
     if len(one.choice) == len(other.choice):
-        return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+        arrays: Iterator[tuple[Any, Any]] = zip(one, other, strict=True)
+        return all(np.array_equal(x, y) for x, y in arrays)
     for h in range(max(len(one.choice), len(other.choice))):
         choices = (x.choice[h % len(x.choice)] for x in (one, other))
         pairs = zip(rows_at(one, h), rows_at(other, h), strict=True)

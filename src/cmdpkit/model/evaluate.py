@@ -113,7 +113,7 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
 
 
 @njit(cache=True, nogil=True)
-def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ignore[no-untyped-def]
+def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):
     """V[H] = 0; Q[h] = signal[h] + P[h] V[h+1]; V[h] = sum_a pi Q."""
     H, S, A = pi.shape
     T = (len(indptr) - 1) // (S * A)
@@ -134,7 +134,7 @@ def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _forward(indptr, successors, prob, pi, mu, inflow, q):  # type: ignore[no-untyped-def]
+def _forward(indptr, successors, prob, pi, mu, inflow, q):
     """d[0] = mu; q = (d + inflow) pi; d[h+1] = sum_{s,a} q[h] P[h]. Signed inflow is allowed."""
     H, S, A = pi.shape
     T = (len(indptr) - 1) // (S * A)

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.validate import masked, written_name
@@ -21,7 +22,8 @@ def fingerprint(cmdp: CMDP) -> str:
         digest.update(repr(names if isinstance(names, range) else tuple(map(written_name, names))).encode())
     c, rows = cmdp.compact, cmdp.kernel.masked(cmdp.compact.allowed)
     signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
-    for x in (rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0):
+    arrays: list[NDArray[Any]] = [rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0]
+    for x in arrays:
         digest.update(repr((x.shape, x.dtype.str)).encode())
         digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -19,7 +19,7 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.exploring import Explored, Reporter
-from cmdpkit.model.rounding import report
+from cmdpkit.model.rounding import report_correction
 from cmdpkit.model.signatures import Function, read_function
 from cmdpkit.model.successors import Row, Successors, hashable
 from cmdpkit.model.transitions import FloatArray, Kernel, expected
@@ -87,7 +87,8 @@ def build(described: Description) -> CMDP:
         action_names=list(explored.names),
         grid=described.grid,
     )
-    return report(cmdp, explored.successors.correction)
+    report_correction(cmdp, explored.successors.correction)
+    return cmdp
 
 
 class _Exploration:

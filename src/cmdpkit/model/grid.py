@@ -12,8 +12,8 @@ from cmdpkit.errors import CmdpkitError, quoted
 class Grid:
     """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
 
-    rows: int
-    columns: int
+    rows: int  # number of rows of the board
+    columns: int  # number of columns
     cells: tuple[tuple[int, int], ...]  # (row, column) of every state
     marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
     arrows: tuple[str, ...] = ()  # symbol of every action
@@ -26,7 +26,7 @@ class Grid:
                 )
 
     def check(self, S: int, A: int) -> None:
-        """Raise ValueError unless this draws a model of S states and A actions."""
+        """Raise CmdpkitError unless this draws a model of S states and A actions."""
         if len(self.cells) != S:
             raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
         if len(self.arrows) not in (0, A):

@@ -25,7 +25,7 @@ from cmdpkit.model.validate import frozen, numbers
 class Mixture:
     """Policy m is drawn with probability weights[m] at the start of an episode and followed until its end."""
 
-    policies: tuple[Policy, ...]
+    policies: tuple[Policy, ...]  # [M], what is drawn from
     weights: FloatArray  # [M], a distribution
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray
 
 
 @njit(cache=True, nogil=True)
-def _backward(indptr, successors, prob, signal, H, decisions, V):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _backward(indptr, successors, prob, signal, H, decisions, V):
     """Fill V[h % 2, s] with the expected total of the signal [1 or H, S, A] from step h on."""
     choice, first, s_draw, p_draw = decisions
     T, S = choice.shape
@@ -70,7 +70,7 @@ def _backward(indptr, successors, prob, signal, H, decisions, V):  # type: ignor
 
 
 @inlined
-def _value(indptr, successors, prob, row, signal, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _value(indptr, successors, prob, row, signal, then):
     """The signal of one step, and the expected total `then` [S] afterwards."""
     value = signal
     for i in range(indptr[row], indptr[row + 1]):
@@ -79,7 +79,7 @@ def _value(indptr, successors, prob, row, signal, then):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _forward(indptr, successors, prob, decisions, begin, d):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _forward(indptr, successors, prob, decisions, begin, d):
     """Fill d[1], d[2], ... with the probabilities [S] of the states after step `begin`, given d[0] at that step."""
     choice, first, s_draw, p_draw = decisions
     T, S = choice.shape
@@ -101,7 +101,7 @@ def _forward(indptr, successors, prob, decisions, begin, d):  # type: ignore[no-
 
 
 @inlined
-def _send(indptr, successors, prob, row, mass, there):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _send(indptr, successors, prob, row, mass, there):
     """Add where a mass goes to the probabilities `there` [S] of the next step."""
     if mass != 0.0:
         for i in range(indptr[row], indptr[row + 1]):

@@ -37,7 +37,7 @@ class Decision(NamedTuple):
     """A state at a step where a policy gives several actions a positive probability."""
 
     step: int | None  # counts from 1; None if the policy is stationary
-    state: Name
+    state: Name  # what the state is called
     probabilities: Mapping[Name, float]  # by the name of the action
 
 
@@ -65,19 +65,15 @@ class Policy(Shown):
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
     """
 
-    states: Sequence[Name]
-    action_names: Sequence[Name]
-    is_stationary: bool
+    states: Sequence[Name]  # [S], names
+    action_names: Sequence[Name]  # [A], names
+    is_stationary: bool  # whether it has one decision per state, for as long as it takes
     decisions: Decisions  # the form that compiled code reads
     shape: tuple[int, int, int]  # (H, S, A), with H = 1 if stationary
     made_for: MadeFor | None = None  # the model that it was made for, where that is known
 
     def __init__(
-        self,
-        pi: ArrayLike,
-        states: Sequence[Name] = (),
-        action_names: Sequence[Name] = (),
-        is_stationary: bool = False,
+        self, pi: ArrayLike, states: Sequence[Name] = (), action_names: Sequence[Name] = (), is_stationary: bool = False
     ) -> None:
         table = numbers("pi", pi, copy=False)
         if table.ndim != 3 or 0 in table.shape:

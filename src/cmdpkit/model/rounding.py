@@ -49,14 +49,13 @@ def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float
     return (mu / mu.sum(), miss) if ROW_SUM_TOLERANCE < miss <= tolerance else (mu, 0.0)
 
 
-def report(cmdp: CMDP, correction: float, source: str = "") -> CMDP:
-    """Return the model; if probabilities were corrected, warn, and keep the warning in the notes of the model."""
+def report_correction(cmdp: CMDP, correction: float, source: str = "") -> None:
+    """If probabilities were corrected, warn, and keep the warning in the notes of the model."""
     if correction > 0:
         vars(cmdp).update(notes=(*cmdp.notes, warn(correction, source)))
-    return cmdp
 
 
-def warn(correction: float, source: str = "") -> str:
+def warn(correction: float, source: str) -> str:
     """Warn that probabilities were corrected, and by how much; returns the text of the warning."""
     note = (
         f"{source}{': ' if source else ''}probabilities were given with few digits: some did not sum to 1 and were "

@@ -126,7 +126,7 @@ def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
 class _Step(NamedTuple):
     """The parameter of a rule that is given the step."""
 
-    name: str
+    name: str  # of the parameter
     first: bool  # whether it comes before the state
 
 
@@ -184,11 +184,7 @@ def _holds_indices(cmdp: CMDP, array: NDArray[Any]) -> bool:
     if (
         may_be_choices
         and all(isinstance(x, int) for x in names)
-        and tuple(names)
-        not in (
-            tuple(range(cmdp.A)),
-            tuple(range(1, cmdp.A + 1)),
-        )
+        and tuple(names) not in (tuple(range(cmdp.A)), tuple(range(1, cmdp.A + 1)))
     ):
         raise CmdpkitError(
             "the rule is an array of whole numbers, and so are the names of the actions: pass {state: action} with "

@@ -12,8 +12,8 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 class Scale(NamedTuple):
     """An affine map between a per-step signal in the user's units and the unit interval learners work in."""
 
-    low: float
-    span: float
+    low: float  # the smallest value of the signal, which becomes 0
+    span: float  # the largest minus the smallest value
 
     def to_unit(self, x: Any) -> Any:
         """Per-step signal -> [0, 1]."""

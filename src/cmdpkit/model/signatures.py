@@ -33,7 +33,7 @@ class Function:
     """A user's function in one form: ``call(s, a, h)``, or ``call(s, a, h, s_next)`` if the next state matters."""
 
     what: str  # what messages call it
-    call: Callable[..., Any]
+    call: Callable[..., Any]  # takes (s, a, h), or (s, a, h, s_next)
     on_step: bool  # whether it depends on the step
     on_next: bool  # whether it depends on the next state
 

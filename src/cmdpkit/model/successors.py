@@ -12,6 +12,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.rounding import tolerance_of
 from cmdpkit.model.signatures import Function
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
+from cmdpkit.model.validate import is_hashable
 
 Row = dict[Any, float]  # next state -> probability, which is positive
 Pairs = list[tuple[Any, Any]]  # (probability, next state)
@@ -118,8 +119,6 @@ def _hint(pairs: Pairs, is_mapping: bool) -> str:
 
 def hashable(what: str, x: Any) -> Any:
     """Return x, or raise an error if it is not hashable and can therefore be neither a state nor an action."""
-    try:
-        hash(x)
-    except TypeError:
-        raise CmdpkitError(f"{what} is {quoted(x)}: use something that cannot change, such as a tuple") from None
+    if not is_hashable(x):
+        raise CmdpkitError(f"{what} is {quoted(x)}: use something that cannot change, such as a tuple")
     return x

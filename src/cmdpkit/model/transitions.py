@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ class Kernel:
     """Sparse rows of a transition kernel; build it with `from_dense`, `from_entries` or `from_matrices`."""
 
     T: int  # steps with transitions of their own: 1 if stationary, or H
-    S: int
-    A: int
+    S: int  # number of states
+    A: int  # number of actions
     indptr: IntArray  # [T*S*A + 1], row i consists of the entries indptr[i] .. indptr[i+1] - 1 of the arrays below
     successors: NDArray[np.int32]  # [nonzeros], next states, rising within a row
     prob: FloatArray  # [nonzeros], their probabilities
@@ -191,6 +191,21 @@ class Kernel:
         P = np.zeros((self.T * self.S * self.A, self.S))
         P[self.rows, self.successors] = self.prob
         return np.broadcast_to(P.reshape(self.T, self.S, self.A, self.S), (H, self.S, self.A, self.S))
+
+
+class Compact(NamedTuple):
+    """The arrays that compiled code reads.
+
+    Each array has its own T, which is 1 if it does not depend on the step, and H otherwise: index it with h % T.
+    """
+
+    indptr: IntArray  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
+    successors: NDArray[np.int32]  # [nonzeros], possible next states
+    prob: FloatArray  # [nonzeros], their probabilities
+    r: FloatArray  # [T, S, A], reward
+    g: FloatArray  # [N, T, S, A], utilities
+    allowed: BoolArray  # [T, S, A], which actions exist
+    mu: FloatArray  # [S], start distribution
 
 
 def expected(probabilities: Sequence[float], values: Sequence[float]) -> float:

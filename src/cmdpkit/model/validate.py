@@ -13,7 +13,7 @@ from cmdpkit.errors import CmdpkitError, InputWarning, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 Name = str | int | tuple[Any, ...]  # what a user calls a state or an action; tuples stay tuples
-MAX_HORIZON = 1_000_000_000
+MAX_HORIZON = 1_000_000_000  # number of steps; a larger one is taken for a mistake
 MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
 MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
 MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rounded too much
@@ -143,10 +143,11 @@ def _name(x: Any) -> Name:
         return x
     if is_int(x):
         return int(x)
-    return x if isinstance(x, tuple) and _hashable(x) else str(x)
+    return x if isinstance(x, tuple) and is_hashable(x) else str(x)
 
 
-def _hashable(x: tuple[Any, ...]) -> bool:
+def is_hashable(x: Any) -> bool:
+    """Whether x can be compared with other names; a list, for example, cannot."""
     try:
         hash(x)
     except TypeError:

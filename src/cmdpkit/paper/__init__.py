@@ -2,5 +2,6 @@
 
 A number of seeds and a folder enter; runs, the report and the paper's figures are written into the folder, and a
 `reproduce.Reproduction` with every published figure beside the measured one leaves. `reproduce` runs and compares,
-`figures` draws. The command line may import both; no other room does.
+`figures` draws, and `phases` says what each phase of the published algorithm costs. The command line may import all of
+them; no other room does.
 """

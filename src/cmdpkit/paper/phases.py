@@ -21,10 +21,10 @@ from cmdpkit.results.tables import Column, Table, with_ends, with_interval
 class Phase(NamedTuple):
     """What one phase of a group of runs has added, over the seeds that differ."""
 
-    name: str
-    episodes: SeedMean
-    regret: SeedMean
-    violation: SeedMean  # of the first constraint
+    name: str  # of the phase
+    episodes: SeedMean  # how long it took
+    regret: SeedMean  # what it added to the regret
+    violation: SeedMean  # what it added to the violation of the first constraint
 
 
 def phases_of(group: Group) -> list[Phase]:

@@ -61,14 +61,14 @@ ASSUMPTIONS = {
 class Reproduction:
     """The whole comparison, the runs it rests on, and the report and figures about them."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # every published figure beside the measured one
     phases: tuple[Phase, ...]  # of the published algorithm on the grid
-    study: Study
-    report: Path
-    figures: tuple[Path, ...]
+    study: Study  # the runs
+    report: Path  # the file of the report
+    figures: tuple[Path, ...]  # the files of the figures
     hint: str  # why there are no figures, where there are none
-    seeds: int
-    seconds: float
+    seeds: int  # independent runs of every algorithm
+    seconds: float  # how long the runs took
 
 
 def paper_experiments(seeds: int = SEEDS) -> tuple[Experiment, ...]:

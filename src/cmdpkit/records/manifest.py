@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,19 +27,20 @@ from cmdpkit.records.earlier import run_of
 from cmdpkit.records.origin import Checkout
 from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
 
-SCHEMA = 2
+SCHEMA = 2  # of the manifests that are written
 RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"  # the two kinds of manifest
 
 Plain = dict[str, Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Failure:
     """A run that was started and did not finish."""
 
-    run: Run
+    run: Run  # what was asked
     reason: str  # why it did not finish, for people
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
 
 
 # -- the envelope ------------------------------------------------------------------------------------------------------
@@ -73,10 +74,6 @@ def unseal(path: Path, text: str, kind: str) -> Plain:
 def _checksum(document: Plain) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _odds(decision: Decision) -> list[tuple[str | int, float]]:
-    return [(written_name(a), p) for a, p in decision.probabilities.items()]
 
 
 def plain(value: Any, where: str) -> Any:
@@ -126,7 +123,7 @@ def body_of(record: RunRecord) -> Plain:
             {
                 "step": d.step,
                 "state": written_name(d.state),
-                "probabilities": _odds(d),
+                "probabilities": [(written_name(a), p) for a, p in d.probabilities.items()],
             }
             for d in record.decisions
         ],
@@ -155,14 +152,14 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
         decisions=tuple(
             Decision(d["step"], d["state"], dict(d["probabilities"])) for d in body["stochastic_decisions"]
         ),
-        certificate=_certificate(body["certificate"]),
+        certificate=_made(Certificate, body["certificate"]),
         phases=tuple((phase["name"], phase["start"]) for phase in body["phases"]),
         explanation=body["explanation"],
         notes=tuple(body["notes"]),
         seconds=body["seconds"],
         versions=body["versions"],
-        checkout=None if body.get("checkout") is None else Checkout(**body["checkout"]),
-        evaluation=_evaluation(body.get("evaluation")),
+        checkout=_made(Checkout, body.get("checkout")),
+        evaluation=_made(Evaluation, body.get("evaluation")),
     )
 
 
@@ -186,27 +183,10 @@ def _policy(table: Plain, is_stationary: bool) -> Policy:
     return Policy(table["pi"], states, actions, is_stationary)
 
 
-def _certificate(table: Plain | None) -> Certificate | None:
-    if table is None:
-        return None
-    return Certificate(
-        level=table["level"],
-        episodes=table["episodes"],
-        value=(table["value"][0], table["value"][1]),
-        utilities=tuple((low, high) for low, high in table["utilities"]),
-        safe=tuple(table["safe"]),
-        approximate=table.get("approximate", False),
-    )
+def _made(kind: Callable[..., Made], table: Plain | None) -> Made | None:
+    """The object with the fields in a table, where lists stand for tuples; None if there is no table."""
+    return None if table is None else kind(**{key: _tuples(x) for key, x in table.items()})
 
 
-def _evaluation(table: Plain | None) -> Evaluation | None:
-    if table is None:
-        return None
-    return Evaluation(
-        episodes=table["episodes"],
-        level=table["level"],
-        value=table["value"],
-        value_interval=(table["value_interval"][0], table["value_interval"][1]),
-        utilities=tuple(table["utilities"]),
-        utility_intervals=tuple((low, high) for low, high in table["utility_intervals"]),
-    )
+def _tuples(x: Any) -> Any:
+    return tuple(map(_tuples, x)) if isinstance(x, list) else x

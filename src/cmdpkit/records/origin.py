@@ -20,7 +20,7 @@ GIT_SECONDS = 10.0  # how long an answer of Git is waited for
 class Checkout:
     """The state of the Git checkout that holds the code of a learner."""
 
-    commit: str
+    commit: str  # digest of the commit
     clean: bool  # whether all files under version control are as in the commit
 
 

@@ -30,6 +30,11 @@ from cmdpkit.records.origin import Checkout
 Scalar = float | int | bool | str
 
 
+def unit_of(criterion: str) -> str:
+    """What the length of a run counts: an "episode" where totals over the "horizon" are judged, else a "step"."""
+    return "episode" if criterion == "horizon" else "step"
+
+
 @dataclass(frozen=True)
 class Run:
     """What was asked. Two equal runs have the same result to the bit."""
@@ -37,8 +42,8 @@ class Run:
     env: str  # environment with its parameters, as `cmdpkit.load` reads it, or a file
     algo: str  # name of the algorithm, or "package.module:Class"
     episodes: int  # length of the run, see `unit`
-    seed: int
-    preset: str
+    seed: int  # of all random numbers of the run
+    preset: str  # name of the preset of the algorithm's parameters
     params: Mapping[str, Scalar] = field(default_factory=dict)  # parameters that differ from the preset
     fingerprint: str = ""  # digest of the model, or of all that is known about a world without one
     bounds: Mapping[str, float] = field(default_factory=dict)  # the bounds that were changed, by constraint
@@ -121,11 +126,9 @@ class RunRecord(Shown):
     """What came out of a run."""
 
     run: Run  # what was asked
-    constraints: tuple[Constraint, ...]  # [N]
+    constraints: tuple[Constraint, ...]  # [N], the bounds that the run was judged by
     optimum: float | None  # the best value under the bounds; None without a model or if the problem is infeasible
-    curves: Mapping[
-        str, FloatArray
-    ]  # at C episodes: "episode" or "step" [C], "regret" [C], "violation" [N, C], and others
+    curves: Mapping[str, FloatArray]  # by name; "episode" or "step" [C] is where all were read, see the module
     policy: Policy  # that the learner recommends at the end
     policy_value: float | None  # its exact value; None without a model
     policy_utilities: FloatArray | None  # [N], its exact totals in the user's sense; None without a model

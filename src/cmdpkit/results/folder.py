@@ -27,7 +27,7 @@ SETTINGS, SETTINGS_FORMAT = "study.json", "cmdpkit study"
 class Settings:
     """How a study is to be shown."""
 
-    title: str = ""
+    title: str = ""  # heading of the report
     published: tuple[Row, ...] = ()  # figures published elsewhere, beside what the runs gave
 
 

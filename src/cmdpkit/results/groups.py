@@ -21,7 +21,7 @@ CODE_DIGITS = 4  # of a digest of code, or more where these do not tell apart
 class Group:
     """Runs that differ in the seed alone, in order of their seeds."""
 
-    records: tuple[RunRecord, ...]
+    records: tuple[RunRecord, ...]  # one per seed
     label: str  # the algorithm, and what tells it from other groups on the same problem
 
     @property

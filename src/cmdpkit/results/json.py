@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.promise import NoPromise, Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
@@ -18,6 +20,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.validate import Name, written_name
 from cmdpkit.records.record import RunRecord
+from cmdpkit.results.log_tables import promise_table, thin_table, untried_table, wanted_table
 from cmdpkit.results.model_tables import constraint_table, range_table, separation_table, tradeoff_table
 
 MOST_LISTED = 1_000  # states in a list
@@ -164,3 +167,43 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
         "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
         "runs": [record.to_dict() for record in records],
     }
+
+
+def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dict[str, Any]:
+    """What a log says: what it covers, and the promise, or why there is none."""
+    found = estimate.coverage
+    told = {
+        "log": name,
+        "episodes": estimate.episodes,
+        "transitions": found.transitions,
+        "stationary": estimate.stationary,
+        "notes": list(estimate.notes),
+        "coverage": {
+            "pairs": found.pairs,
+            "tried": found.tried,
+            "untried": untried_table(found.untried).data(),
+            "share_on_few_visits": found.on_few,
+            "thin": thin_table(found.thin).data(),
+        },
+        "plug_in_feasible": found.feasible,
+    }
+    if isinstance(answer, NoPromise):
+        told["promise"] = None
+        told["declined"] = {
+            "constraint": answer.constraint.name,
+            "estimate": answer.total.estimate,
+            "low": answer.total.low,
+            "high": answer.total.high,
+            "episodes_needed": answer.episodes,
+            "wanted": wanted_table(answer.wanted).data(),
+        }
+        return told
+    told["promise"] = {
+        "confidence": answer.confidence,
+        "totals": promise_table(answer).data(),
+        "margin": answer.margin,
+        "tested": answer.tested,
+        "unknown": answer.unknown,
+        "episodes": list(answer.episodes),
+    }
+    return told

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cmdpkit.exact.logs.coverage import Coverage, Thin, Untried
-from cmdpkit.exact.logs.estimate import Estimate
-from cmdpkit.exact.logs.promise import NoPromise, Promise, Range, Wanted
+from cmdpkit.exact.logs.coverage import Thin, Untried
+from cmdpkit.exact.logs.promise import Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import number
@@ -15,9 +14,9 @@ from cmdpkit.results.wording import number
 class Promised(NamedTuple):
     """A total of the promised policy."""
 
-    name: str
+    name: str  # of the total
     constraint: Constraint | None  # None for the reward
-    range: Range
+    range: Range  # its estimate and the ends of its range
 
 
 def promise_table(promise: Promise) -> Table[Promised]:
@@ -30,7 +29,7 @@ def promise_table(promise: Promise) -> Table[Promised]:
         Column("estimate", "estimate", "The estimated total.", lambda x: x.range.estimate, in_line, "right"),
         Column("low", "from", "The lower end of its range.", lambda x: x.range.low, in_line, "right"),
         Column("high", "to", "The upper end of its range.", lambda x: x.range.high, in_line, "right"),
-        Column("bound", "bound", "What is promised.", lambda x: None if x.constraint is None else x.constraint,
+        Column("bound", "bound", "What is promised.", lambda x: x.constraint,
                each(lambda c: f"{c.symbol} {number(c.bound)}"),
                data=lambda key, c: {"sense": None, key: None} if c is None else {"sense": c.sense, key: c.bound}),
     ]  # fmt: skip
@@ -75,43 +74,3 @@ def _place() -> list[Column[Any]]:
         Column("state", "state", "The state.", lambda x: x.state),
         Column("action", "action", "The action.", lambda x: x.action),
     ]
-
-
-def estimate_data(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dict[str, Any]:
-    """What `cmdpkit estimate --json` prints."""
-    found: Coverage = estimate.coverage
-    told = {
-        "log": name,
-        "episodes": estimate.episodes,
-        "transitions": found.transitions,
-        "stationary": estimate.stationary,
-        "notes": list(estimate.notes),
-        "coverage": {
-            "pairs": found.pairs,
-            "tried": found.tried,
-            "untried": untried_table(found.untried).data(),
-            "share_on_few_visits": found.on_few,
-            "thin": thin_table(found.thin).data(),
-        },
-        "plug_in_feasible": found.feasible,
-    }
-    if isinstance(answer, NoPromise):
-        told["promise"] = None
-        told["declined"] = {
-            "constraint": answer.constraint.name,
-            "estimate": answer.total.estimate,
-            "low": answer.total.low,
-            "high": answer.total.high,
-            "episodes_needed": answer.episodes,
-            "wanted": wanted_table(answer.wanted).data(),
-        }
-        return told
-    told["promise"] = {
-        "confidence": answer.confidence,
-        "totals": promise_table(answer).data(),
-        "margin": answer.margin,
-        "tested": answer.tested,
-        "unknown": answer.unknown,
-        "episodes": list(answer.episodes),
-    }
-    return told

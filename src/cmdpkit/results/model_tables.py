@@ -32,7 +32,7 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
 class Met(NamedTuple):
     """How an optimum meets one constraint."""
 
-    constraint: Constraint
+    constraint: Constraint  # name, sense and bound
     total: float  # what the optimal policy collects
     price: float  # what the value gains per unit by which the bound is relaxed
     binding: bool  # whether the bound costs something
@@ -156,9 +156,9 @@ def tradeoff_table(cmdp: CMDP, found: Tradeoff) -> Table[dict[str, Any]]:
 class Environment(NamedTuple):
     """An environment in a list."""
 
-    name: str
-    description: str
-    parameters: Mapping[str, object]
+    name: str  # what to call it
+    description: str  # what it is, in one line
+    parameters: Mapping[str, object]  # what can be changed, with defaults
 
 
 def environment_table(rows: Sequence[Environment]) -> Table[Environment]:

@@ -87,9 +87,9 @@ def _ahead(cmdp: CMDP, n: int) -> Column[Option]:
 class Spread(NamedTuple):
     """How a total is distributed over episodes."""
 
-    name: str
-    mean: float
-    quantiles: tuple[float, ...]
+    name: str  # of the total
+    mean: float  # over the episodes
+    quantiles: tuple[float, ...]  # totals that 5, 25, 50, 75 and 95 % of the episodes do not exceed
     limit: float | None  # the bound on the mean, for a constraint
     missed: Share | None  # probability that one episode misses it
     exact: float | None  # the same without chance, where totals are counted in units

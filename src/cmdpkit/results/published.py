@@ -1,4 +1,4 @@
-"""Figures published elsewhere beside those measured here, of four kinds, and the rules by which each pair is judged.
+"""Figures published elsewhere beside those measured here: the rules by which each pair is judged, and their tables.
 
 Only one kind of row can show that a result was reproduced: a figure that the algorithm as printed was left to produce
 on the problem as printed. A row whose constant was chosen by looking at the figure, another algorithm or tuning, or
@@ -15,9 +15,11 @@ import numpy as np
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.wording import counted
+from cmdpkit.results.tables import MISSING, Cell, Column, Table, each
+from cmdpkit.results.wording import counted, short, span
 
 NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
+ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
 
 Kind = Literal["predicted", "fitted", "not the same problem", "ours"]
 KINDS: dict[Kind, str] = {  # in the order in which they are shown, with what they mean
@@ -33,8 +35,8 @@ Rule = Literal["regret", "violation", "realised violation", "value", "count"]
 class Verdict(NamedTuple):
     """What is said of a pair of figures, and whether the measured one is as published or better."""
 
-    text: str
-    agrees: bool
+    text: str  # a few words
+    agrees: bool  # whether the measured figure is as published or better
 
     @property
     def same(self) -> bool:
@@ -46,14 +48,14 @@ class Verdict(NamedTuple):
 class Row:
     """One figure: what was published, what came out, of which kind the pair is, and on which assumptions."""
 
-    env: str
+    env: str  # the problem
     algo: str  # with its preset
-    quantity: str
-    published: float
-    measured: SeedMean
-    verdict: Verdict
+    quantity: str  # what was published
+    published: float  # the published figure
+    measured: SeedMean  # what came out, over seeds
+    verdict: Verdict  # what is said of the pair
     assumptions: tuple[str, ...]  # sentences
-    kind: Kind = "ours"
+    kind: Kind = "ours"  # what the pair can show, see `KINDS`
     deterministic: bool = False  # whether all seeds gave the same numbers, so that there is one run
 
     @property
@@ -199,3 +201,60 @@ _RULES: dict[Rule, Callable[[float, FloatArray, float], Verdict]] = {
     "value": _value,
     "count": _count,
 }
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
+    """One row per published figure beside the measured one; ``numbers`` are those of the assumptions."""
+    columns: list[Column[Row]] = [
+        Column("env", "", "The environment.", lambda row: row.env, shown=False),
+        Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
+        Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
+        Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
+        Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
+        Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
+               lambda row: ONE_RUN if row.deterministic else row.measured, _interval_cells, "right", data=_pair),
+        Column("seeds", "", "Independent runs.", lambda row: row.measured.n, shown=False),
+        Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
+               tone=lambda row: "" if row.verdict.agrees else "alert"),
+        Column("agrees", "", "Whether it is as published or better.", lambda row: row.verdict.agrees, shown=False),
+        Column("kind", "", "What the row can show.", lambda row: row.kind, shown=False),
+        Column("deterministic", "", "Whether all seeds gave the same numbers.", lambda row: row.deterministic,
+               shown=False),
+        Column("reproduced", "", "Whether the figure was predicted and is as published.", lambda row: row.reproduced,
+               shown=False),
+        Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
+               lambda row: list(row.assumptions),
+               each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
+    ]  # fmt: skip
+    return Table(title, tuple(columns), tuple(rows))
+
+
+def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
+    """One table per kind and problem, what can be reproduced first; all assumptions are numbered together."""
+    ordered = in_order(rows)
+    numbers = numbered(ordered)
+    pairs = dict.fromkeys((row.kind, row.env) for row in ordered)
+    return [
+        _published(f"{env}: {kind}", [row for row in ordered if (row.kind, row.env) == (kind, env)], numbers)
+        for kind, env in pairs
+    ]
+
+
+def _interval_cells(values: Sequence[SeedMean | str], _narrow: bool) -> list[Cell]:
+    """From where to where intervals go; of a single run, that it is one."""
+
+    def cell(x: SeedMean | str) -> Cell:
+        if isinstance(x, str) or x.low is None:
+            return Cell(x if isinstance(x, str) else MISSING)
+        return Cell("no spread" if x.low == x.high else span(x.low, x.high), value=x.low, low=x.low, high=x.high)
+
+    return [cell(x) for x in values]
+
+
+def _pair(key: str, measured: SeedMean | str) -> dict[str, Any]:
+    if isinstance(measured, str) or measured.low is None:
+        return {key: None}
+    return {key: [measured.low, measured.high]}

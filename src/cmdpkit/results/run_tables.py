@@ -1,4 +1,4 @@
-"""The tables about runs: groups of them, comparisons, single runs, and published figures beside measured ones."""
+"""The tables about runs: groups of them, comparisons, and single runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import Evaluation, RunRecord
-from cmdpkit.results.published import Row, in_order, numbered
+from cmdpkit.results.published import ONE_RUN
 from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import (
     KINDS,
@@ -30,7 +30,6 @@ from cmdpkit.results.tables import (
     Share,
     Table,
     each,
-    ends_of_interval,
     not_at_all,
     part_alone,
     rounded,
@@ -41,7 +40,7 @@ from cmdpkit.results.tables import (
 )
 from cmdpkit.results.wording import label, short
 
-MEANINGS = {
+MEANINGS = {  # by what the length of a run counts
     "episode": {
         "weak": "The total over all episodes, signed, expected under the policies that were played.",
         "strong": "The total of the positive parts, expected under the policies that were played.",
@@ -52,11 +51,10 @@ MEANINGS = {
         "strong": "The largest total at any time of the run.",
         "realised": "The total over all steps, signed, as it was observed.",
     },
-}  # by what the length of a run counts
+}
 GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
 FRESH = "The mean total of fresh episodes of the final policy."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
-ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 
 
@@ -100,8 +98,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
                lambda values, _: [_seeds(g) for g in found], "right"),
         Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
                lambda g: len(g.samples), shown=False),
-        *(_total("regret", kind, found, kind in shown) for kind in KINDS if _anyone(found, "regret", kind)),
-        *(_total("violation", kind, found, kind in shown) for kind in KINDS if _anyone(found, "violation", kind)),
+        *(_total("regret", kind, found, kind in shown) for kind in KINDS if _is_known(found, "regret", kind)),
+        *(_total("violation", kind, found, kind in shown) for kind in KINDS if _is_known(found, "violation", kind)),
         *_observed(found),
         Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
                data=with_ends),
@@ -155,7 +153,7 @@ def _each_evaluated(group: Group, N: int) -> list[SeedMean] | None:
     return None if None in found else [x for x in found if x is not None]
 
 
-def _anyone(found: Sequence[Group], subject: str, kind: str) -> bool:
+def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
     """Whether a group has the curve, and whether it says anything: without constraints there is no violation."""
     has = any(group.has(curve_name(subject, kind)) for group in found)
     return has and (subject == "regret" or len(found[0].records[0].constraints) > 0)
@@ -210,9 +208,9 @@ def _seconds(group: Group) -> SeedMean:
 class Pair(NamedTuple):
     """Two groups of runs on one problem, compared."""
 
-    group: Group
-    other: Group
-    found: Comparison
+    group: Group  # the group that is compared
+    other: Group  # the group that it is compared with
+    found: Comparison  # how they differ
 
 
 def comparison_tables(groups: Iterable[Group], against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
@@ -247,13 +245,8 @@ def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
 # -- single runs -------------------------------------------------------------------------------------------------------
 
 Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
-LISTED = (
-    "violation",
-    "strong_violation",
-    "realised_violation",
-    "realised_utility",
-    "policy_utilities",
-)  # one number per constraint
+# The entries that are lists with one number per constraint.
+LISTED = ("violation", "strong_violation", "realised_violation", "realised_utility", "policy_utilities")
 
 
 def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
@@ -303,8 +296,8 @@ def _means(entries: Sequence[Entry]) -> dict[str, Any]:
 class Member(NamedTuple):
     """A run and the name of its group."""
 
-    record: RunRecord
-    group: str
+    record: RunRecord  # the run
+    group: str  # label of its group
 
 
 def ledger_table(found: Sequence[Group]) -> Table[Member]:
@@ -346,54 +339,3 @@ def _certificate(member: Member) -> str | None:
     if found is None:
         return None
     return ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")
-
-
-# -- published figures -------------------------------------------------------------------------------------------------
-
-
-def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
-    """One row per published figure beside the measured one; ``numbers`` are those of the assumptions."""
-    columns: list[Column[Row]] = [
-        Column("env", "", "The environment.", lambda row: row.env, shown=False),
-        Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
-        Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
-        Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
-        Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
-        Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
-               lambda row: ONE_RUN if row.deterministic else row.measured, _ends, "right", data=_pair),
-        Column("seeds", "", "Independent runs.", lambda row: row.measured.n, shown=False),
-        Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
-               tone=lambda row: "" if row.verdict.agrees else "alert"),
-        Column("agrees", "", "Whether it is as published or better.", lambda row: row.verdict.agrees, shown=False),
-        Column("kind", "", "What the row can show.", lambda row: row.kind, shown=False),
-        Column("deterministic", "", "Whether all seeds gave the same numbers.", lambda row: row.deterministic,
-               shown=False),
-        Column("reproduced", "", "Whether the figure was predicted and is as published.", lambda row: row.reproduced,
-               shown=False),
-        Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
-               lambda row: list(row.assumptions),
-               each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
-    ]  # fmt: skip
-    return Table(title, tuple(columns), tuple(rows))
-
-
-def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
-    """One table per kind and problem, what can be reproduced first; all assumptions are numbered together."""
-    ordered = in_order(rows)
-    numbers = numbered(ordered)
-    pairs = dict.fromkeys((row.kind, row.env) for row in ordered)
-    return [
-        _published(f"{env}: {kind}", [row for row in ordered if (row.kind, row.env) == (kind, env)], numbers)
-        for kind, env in pairs
-    ]
-
-
-def _ends(values: Sequence[SeedMean | str], narrow: bool) -> list[Cell]:
-    """From where to where intervals go; of a single run, that it is one."""
-    return [Cell(x) if isinstance(x, str) else ends_of_interval([x], narrow)[0] for x in values]
-
-
-def _pair(key: str, measured: SeedMean | str) -> dict[str, Any]:
-    if isinstance(measured, str) or measured.low is None:
-        return {key: None}
-    return {key: [measured.low, measured.high]}

@@ -21,7 +21,7 @@ from cmdpkit.results.text.learning import learned
 from cmdpkit.results.text.policy import MOST_ROWS, heading, runs_of_equal
 from cmdpkit.results.text.simplified import simplified
 from cmdpkit.results.text.solution import solution
-from cmdpkit.results.wording import counted, label, odds, percent
+from cmdpkit.results.wording import counted, label, odds, percent, sizes
 
 WIDTH = 100  # characters of a line
 BRIEF = (  # the columns of a study that fit on a terminal; the report has all of them
@@ -56,11 +56,8 @@ def renderable(thing: object) -> RenderableType:
 
 @renderable.register
 def _(cmdp: CMDP) -> RenderableType:
-    sizes = [counted(n, noun) for n, noun in ((cmdp.S, "state"), (cmdp.A, "action"), (cmdp.N, "constraint"))]
-    if not cmdp.compact.allowed.all():
-        sizes[1] += " (not all of them everywhere)"
     length = str(cmdp.criterion) if cmdp.criterion.stationary else counted(cmdp.H, "step")
-    parts = [Text(f"Constrained problem: {length}, {', '.join(sizes)}.")]
+    parts = [Text(f"Constrained problem: {length}, {', '.join(sizes(cmdp))}.")]
     parts += [Text(f"  {c}{' per step' * c.per_step}") for c in cmdp.constraints]
     starts = [f"{label(cmdp.states[int(s)])} ({percent(float(cmdp.mu[s]))})" for s in np.flatnonzero(cmdp.mu)[:4]]
     more = np.count_nonzero(cmdp.mu) - len(starts)

@@ -24,10 +24,10 @@ Method = Literal["t", "bootstrap"]
 class SeedMean:
     """A mean over seeds with its interval; numbers or arrays. With one seed there is no interval."""
 
-    mean: Any
-    low: Any
-    high: Any
-    n: int
+    mean: Any  # over the seeds
+    low: Any  # lower end of the interval, or None
+    high: Any  # upper end of the interval, or None
+    n: int  # number of seeds
 
 
 def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> SeedMean:

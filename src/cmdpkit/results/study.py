@@ -58,11 +58,11 @@ def curve_name(what: str, kind: str = "weak") -> str:
 class Curve(NamedTuple):
     """One curve of a group on a common grid of episodes; all arrays but ``raw`` are [C]."""
 
-    episode: FloatArray
-    mean: FloatArray
-    low: FloatArray | None  # absent with one seed
-    high: FloatArray | None
-    raw: FloatArray  # [samples, C]
+    episode: FloatArray  # where the curve is read
+    mean: FloatArray  # over the seeds
+    low: FloatArray | None  # lower end of the interval; None with one seed
+    high: FloatArray | None  # upper end of the interval; None with one seed
+    raw: FloatArray  # [samples, C], the curve of every run
 
 
 def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> Curve:
@@ -124,7 +124,7 @@ class Comparison(NamedTuple):
     """The final values of one group minus those of another, seed by seed."""
 
     seeds: tuple[int, ...]  # those both have
-    difference: SeedMean
+    difference: SeedMean  # mean difference with its interval
     p: float | None  # of "no difference"; absent with one seed
 
 
@@ -186,11 +186,11 @@ class Study(Shown):
     beside those of the runs.
     """
 
-    records: tuple[RunRecord, ...]
-    models: Mapping[str, CMDP] | None = None
-    failures: tuple[Failure, ...] = ()
-    published: tuple[Row, ...] = ()
-    title: str = ""
+    records: tuple[RunRecord, ...]  # the finished runs
+    models: Mapping[str, CMDP] | None = None  # models by the name of their environment, or by fingerprint
+    failures: tuple[Failure, ...] = ()  # runs that did not finish
+    published: tuple[Row, ...] = ()  # figures published elsewhere
+    title: str = ""  # heading of the report
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:

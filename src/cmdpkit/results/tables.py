@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.formats import markdown
 from cmdpkit.results.statistics import SeedMean
-from cmdpkit.results.wording import aligned, compact, label, percent, short, span
+from cmdpkit.results.wording import aligned, compact, label, percent, short
 
 R = TypeVar("R")
 Tone = Literal["", "name", "alert", "quiet"]  # an entry like any other, a name to look up, one to notice, one to skip
@@ -26,18 +26,18 @@ MISSING = "–"
 class Share(NamedTuple):
     """How many of all have a property."""
 
-    part: int
-    total: int
+    part: int  # how many have it
+    total: int  # how many there are
 
 
 class Cell(NamedTuple):
     """One entry of a table as people see it, and the numbers behind it."""
 
-    text: str
+    text: str  # what is written
     note: str = ""  # stands beside the text or below it: half the width of an interval
     value: float | str | None = None  # what a column is sorted by; None where there is no value
-    low: float | None = None  # ends of the interval, where there is one
-    high: float | None = None
+    low: float | None = None  # lower end of the interval, where there is one
+    high: float | None = None  # upper end of the interval, where there is one
 
 
 # -- how values are written --------------------------------------------------------------------------------------------
@@ -89,17 +89,6 @@ def with_interval(digits: int = 4) -> Format:
     return lambda values, narrow: [cell(x, narrow) for x in values]
 
 
-def ends_of_interval(values: Sequence[Any], _narrow: bool) -> list[Cell]:
-    """From where to where the intervals of means go."""
-
-    def cell(x: SeedMean | None) -> Cell:
-        if x is None or x.low is None:
-            return Cell(MISSING)
-        return Cell("no spread" if x.low == x.high else span(x.low, x.high), value=x.low, low=x.low, high=x.high)
-
-    return [cell(x) for x in values]
-
-
 def _number(x: float, digits: int, narrow: bool) -> str:
     return compact(x, min(digits, 3)) if narrow else short(x, digits)
 
@@ -145,11 +134,11 @@ class Column(Generic[R]):
     heading: str  # its name for people
     meaning: str  # a sentence that explains it; the report shows it when the mouse is over the heading
     get: Callable[[R], Any]  # its value in a row; None where there is none
-    format: Format = words
-    align: Literal["left", "right"] = "left"
+    format: Format = words  # how its values are written
+    align: Literal["left", "right"] = "left"  # on which side its entries stand
     parts: tuple[str, ...] = ()  # names of the items, where the value is a sequence, such as a number per constraint
-    data: Callable[[str, Any], dict[str, Any]] = as_it_is
-    tone: Callable[[R], Tone] = lambda _row: ""
+    data: Callable[[str, Any], dict[str, Any]] = as_it_is  # what becomes of its key and a value in JSON
+    tone: Callable[[R], Tone] = lambda _row: ""  # how the entry of a row looks
     shown: bool = True  # False: it is for programs only
 
     def split(self) -> tuple[Column[R], ...]:
@@ -170,9 +159,9 @@ class Column(Generic[R]):
 class Table(Generic[R]):
     """Rows of any kind, and the columns that say how to read them."""
 
-    title: str
-    columns: tuple[Column[R], ...]
-    rows: tuple[R, ...]
+    title: str  # what the table is about
+    columns: tuple[Column[R], ...]  # in the order in which they are shown
+    rows: tuple[R, ...]  # from top to bottom
     totals: tuple[R, ...] = ()  # rows that sum up the others, such as their mean; they stand last and are not in `data`
 
     def data(self) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from cmdpkit.errors import shown
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Decision
 from cmdpkit.model.validate import Name
 
 FIRST_SHORTENED = 1e4  # from here on `compact` counts in thousands
@@ -70,13 +72,13 @@ def compact(x: float, digits: int) -> str:
     return short(x, digits)
 
 
-def span(low: float, high: float, digits: int = 4) -> str:
+def span(low: float, high: float) -> str:
     """The ends of an interval.
 
     >>> span(-1228.4, 712.83)
     '-1,228 … 712.8'
     """
-    return f"{short(low, digits)} … {short(high, digits)}"
+    return f"{short(low)} … {short(high)}"
 
 
 def aligned(xs: Iterable[float]) -> list[str]:
@@ -115,6 +117,24 @@ def odds(probabilities: Mapping[Name, float]) -> str:
     '25 % up, 75 % down'
     """
     return ", ".join(f"{percent(p)} {titled('action', a)}" for a, p in probabilities.items())
+
+
+def drawn(decision: Decision) -> str:
+    """A stochastic decision: where it is, and what it draws from; without a horizon there is no step.
+
+    >>> drawn(Decision(2, "low", {"up": 0.25, "down": 0.75}))
+    'step 2, low: 25 % up, 75 % down'
+    """
+    step = "" if decision.step is None else f"step {decision.step}, "
+    return f"{step}{titled('state', decision.state)}: {odds(decision.probabilities)}"
+
+
+def sizes(cmdp: CMDP) -> list[str]:
+    """How many states, actions and constraints a model has."""
+    found = [counted(n, noun) for n, noun in ((cmdp.S, "state"), (cmdp.A, "action"), (cmdp.N, "constraint"))]
+    if not cmdp.compact.allowed.all():
+        found[1] += " (not all of them everywhere)"
+    return found
 
 
 def ranges(steps: Iterable[int]) -> str:

@@ -14,7 +14,7 @@ from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Certificate, Run
-from cmdpkit.running.checkpoint import Arrays, check_saved, read_saved
+from cmdpkit.running.checkpoint import Arrays, check_saved
 from cmdpkit.running.curves import readings_of, row_of
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import Tally
@@ -38,7 +38,7 @@ class ActiveRun:
 
     run: Run  # what was asked; an anytime run of unknown length has 0 episodes here
     world: World  # where the learner acts
-    learner: Learner
+    learner: Learner  # the algorithm at work
     rng: Stream  # the random numbers of the run
     done: int = 0  # episodes played so far
     seconds: float = 0.0  # spent so far, including the time before the run was resumed
@@ -97,12 +97,6 @@ def arrays_of(active: ActiveRun) -> Arrays:
 def saved_key(run: Run) -> str:
     """The key under which a run is saved: an anytime run has the same one whatever its length."""
     return replace(run, episodes=0).key if run.anytime else run.key
-
-
-def resume(active: ActiveRun, path: Path) -> None:
-    """Continue from a saved run if there is one; refuse it if it belongs to another run or was changed."""
-    if path.exists():
-        put_back(active, read_saved(path, saved_key(active.run)), path)
 
 
 def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:

@@ -23,7 +23,7 @@ from cmdpkit.io.atomic import make_folder, writing
 
 Arrays = dict[str, NDArray[Any]]
 
-SAVED_FORMAT = 3
+SAVED_FORMAT = 3  # of saved runs; a file of another format is refused
 # Members that every saved run has, with the kind of their type and the number of their axes.
 MEMBERS = {"key": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
 # What zipfile and numpy may raise for a file that is not a sound archive.

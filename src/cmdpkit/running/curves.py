@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Run
+from cmdpkit.records.record import Run, unit_of
 from cmdpkit.running.worlds import World
 
 ANYTIME_SPACING = 25  # in a run of unknown length, curves are read whenever it has grown by one part in this many
@@ -72,7 +72,7 @@ def curves_of(world: World, rows: list[FloatArray]) -> dict[str, FloatArray]:
     table = np.array(rows).T
     N = len(world.constraints)
     tally = world.tally()
-    curves, i = {"episode" if world.criterion == "horizon" else "step": table[0]}, 1
+    curves, i = {unit_of(world.criterion): table[0]}, 1
     for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if sums is None:
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,6 +55,7 @@ def import_run(
     3.0
     """
     cmdp = env if isinstance(env, CMDP) else load(env)
+    name = f"model {cmdp.fingerprint()[:8]}" if isinstance(env, CMDP) else env
     played = _blocks(policies)
     earned = None if returns is None else _returns(returns, cmdp)
     K = sum(n for n, _ in played) if played else len(earned if earned is not None else ())
@@ -73,7 +73,7 @@ def import_run(
     values = evaluate(cmdp, final)
     readings = np.array(checkpoints(K), dtype=float)
     return RunRecord(
-        run=Run(_name(env), algo, K, seed, PRESET, fingerprint=cmdp.fingerprint(), code=code),
+        run=Run(name, algo, K, seed, PRESET, fingerprint=cmdp.fingerprint(), code=code),
         constraints=cmdp.constraints,
         optimum=None if best is None else best.value,
         curves={
@@ -91,10 +91,6 @@ def import_run(
         notes=("made by another library and imported; how it learned is not known here",),
         seconds=seconds,
     )
-
-
-def _name(env: str | CMDP) -> str:
-    return env if isinstance(env, str) else f"model {env.fingerprint()[:8]}"
 
 
 def _blocks(policies: Iterable[tuple[int, Policy]] | None) -> list[tuple[int, Policy]]:
@@ -151,7 +147,9 @@ def _expected(
     return curves
 
 
-def _realised(cmdp: CMDP, best: Solution | None, earned: Any, readings: FloatArray) -> dict[str, FloatArray]:
+def _realised(
+    cmdp: CMDP, best: Solution | None, earned: FloatArray | None, readings: FloatArray
+) -> dict[str, FloatArray]:
     """Curves of what was observed."""
     if earned is None:
         return {}

@@ -26,10 +26,10 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import check_seed, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.origin import checkout_of, versions
-from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.running.active import ActiveRun, Progress, arrays_of, certificate_of, progress_of, put_back, resume
+from cmdpkit.records.record import Run, RunRecord, Scalar, unit_of
+from cmdpkit.running.active import ActiveRun, Progress, arrays_of, certificate_of, progress_of, put_back, saved_key
 from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.checkpoint import write_saved
+from cmdpkit.running.checkpoint import read_saved, write_saved
 from cmdpkit.running.curves import curves_of, readings_of, row_of
 from cmdpkit.running.evaluation import evaluated
 from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings, with_certified
@@ -127,14 +127,9 @@ def length_of(world: World, episodes: int | None, steps: int | None) -> int | No
     return length
 
 
-def _unit(world: World) -> str:
-    """What the length of a run in a world counts."""
-    return "episode" if world.criterion == "horizon" else "step"
-
-
 def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | None:
     """The rule that ends a run of unknown length, or None for a run of so many episodes or steps."""
-    unit = _unit(world)
+    unit = unit_of(world.criterion)
     if (length is None) == (stop is None):
         many = "neither" if stop is None else "both"
         raise CmdpkitError(
@@ -173,10 +168,11 @@ def request(
     if baseline is not None and not kind.needs:
         raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
     check_criterion(kind, world.name, world.criterion)
+    unit = unit_of(world.criterion)
     if episodes is None and not kind.anytime:
         raise CmdpkitError(
-            f"{name_of(kind)} must know the number of {_unit(world)}s in advance, so it cannot stop by a rule: give "
-            f"{_unit(world)}s=, or take an algorithm that can, such as cl-pri"
+            f"{name_of(kind)} must know the number of {unit}s in advance, so it cannot stop by a rule: give {unit}s=, "
+            "or take an algorithm that can, such as cl-pri"
         )
     check_seed(seed)
     check_parameters(params)
@@ -196,7 +192,7 @@ def request(
         code=code_digest(kind),
         readings=readings,
         anytime=episodes is None,
-        unit=_unit(world),
+        unit=unit,
     )
 
 
@@ -226,7 +222,7 @@ def learn_in(
     active = ActiveRun(replace(run, episodes=until.episodes or 0), world, learner, stream(run.seed))
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and path.exists():
-        resume(active, path)
+        put_back(active, read_saved(path, saved_key(active.run)), path)
     elif begun is not None:
         put_back(active, begun, "the record")
     _play(active, until, path, progress)
@@ -354,7 +350,7 @@ def _record(active: ActiveRun) -> RunRecord:
         notes=(
             *world.notes,
             *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings())),
-            *_doubts(world, policy),
+            *(world.warnings(policy) if isinstance(world, StepWorld) else ()),
         ),
         seconds=active.seconds,
         versions=dict(versions()),
@@ -362,8 +358,3 @@ def _record(active: ActiveRun) -> RunRecord:
         evaluation=evaluated(world, pi, active.run.seed) if exact is None else None,
         saved=arrays_of(active) if active.run.anytime else None,
     )
-
-
-def _doubts(world: World, policy: Policy) -> tuple[str, ...]:
-    """What is wrong with the policy that was learned, where the world can tell."""
-    return world.warnings(policy) if isinstance(world, StepWorld) else ()

@@ -7,6 +7,7 @@ and the world begins anew with probability 1 - discount after each step (see `cm
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from numpy.typing import NDArray
@@ -53,8 +54,7 @@ class StepWorld(ModelWorld):
 
     def fresh(self) -> StepWorld:
         """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
-        new = object.__new__(StepWorld)
-        vars(new).update(vars(self))
+        new = copy(self)
         meter = StepMeter.of(self.cmdp, self.best)
         new.walk = self.walk._replace(meter=meter, place=self.walk.place * 0 - 1)
         return new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, Protocol, cast
 
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class World(Protocol):
     bounds: Mapping[str, float]  # the bounds that the user changed, by the name of their constraint
     noise: Noise  # how rewards and utilities of a model are drawn
     fingerprint: str  # a digest of everything that defines the world
-    constraints: tuple[Constraint, ...]  # [N]
+    constraints: tuple[Constraint, ...]  # [N], the bounds
     optimum: float | None  # the best value under the bounds; None if it is not known
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # what a reader of the results must know about the world
@@ -107,8 +108,7 @@ class ModelWorld:
 
     def fresh(self) -> ModelWorld:
         """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
-        new = object.__new__(ModelWorld)
-        vars(new).update(vars(self))
+        new = copy(self)
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
 

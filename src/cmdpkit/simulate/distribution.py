@@ -16,9 +16,9 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.stationary import absorbing_states, chain_of
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_seed, index_of, is_int
-from cmdpkit.simulate.lengths import run_length
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes as play
 from cmdpkit.simulate.simulator import Noise, Simulator
@@ -30,14 +30,17 @@ Z = 1.959963984540054  # the normal quantile of a two-sided interval of 95 %
 MAX_CELLS = 20_000_000  # states times possible totals that an exact distribution may need
 MAX_DENOMINATOR = 1_000  # of a unit, as a share of the largest signal
 ON_GRID = 1e-9  # units by which a signal may miss a multiple of the unit
+LEFT_OUT = 1e-6  # without a horizon: weight of the steps that are not played, or probability that a run goes on
+AVERAGED_STEPS = 1_000  # steps of a run where averages count
+MAX_STEPS = 10_000_000  # steps of a run
 
 
 class Share(NamedTuple):
     """A probability with its interval of 95 %."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: float  # share of the episodes
+    low: float  # lower end of the interval
+    high: float  # upper end of the interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +50,9 @@ class Simulation:
     Without a horizon an episode is a run of ``steps`` steps: its discounted total, its mean per step, or its total.
     """
 
-    cmdp: CMDP
+    cmdp: CMDP  # the model in which they were played
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
-    steps: int  # of an episode
+    steps: int  # number of steps of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
 
     def plot(self) -> Figure:
@@ -60,7 +63,7 @@ class Simulation:
 
     @property
     def episodes(self) -> int:
-        """How many were played."""
+        """How many episodes were played."""
         return len(self.totals["reward"])
 
     def quantiles(self, name: str = "reward", at: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> list[float]:
@@ -115,7 +118,7 @@ def simulate_policy(
     check_seed(seed)
     if not is_int(episodes) or episodes < 1:
         raise CmdpkitError(f"episodes is {quoted(episodes)}, expected a whole number, at least 1")
-    length, left_out = run_length(cmdp, policy, steps)
+    length, left_out = _run_length(cmdp, policy, steps)
     sim, discount = Simulator.lasting(cmdp, length, noise), cmdp.criterion.discount or 1.0
     lasting = policy.repeated(length) if policy.is_stationary else policy
     played = play(sim, lasting, stream(seed), int(episodes), visits=False, discount=discount)
@@ -128,11 +131,44 @@ def simulate_policy(
     return Simulation(cmdp, totals, length, left_out)
 
 
+def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
+    """Steps of a run, which may be given where there is no horizon, and the weight of what comes after it."""
+    if steps is not None and (not cmdp.criterion.stationary or not is_int(steps) or steps < 1):
+        rule = "a whole number, at least 1" if cmdp.criterion.stationary else f"none: the model has {cmdp.H} steps"
+        raise CmdpkitError(f"steps is {quoted(steps)}, expected {rule}")
+    if not cmdp.criterion.stationary:
+        return cmdp.H, 0.0
+    if cmdp.criterion.kind == "average":
+        return steps or AVERAGED_STEPS, 0.0
+    discount = cmdp.criterion.discount
+    if discount is not None:
+        length = steps or math.ceil(math.log(LEFT_OUT) / math.log(discount))
+        if length > MAX_STEPS:
+            raise CmdpkitError(
+                f"a discount of {discount!r} needs runs of {length:,} steps, expected at most {MAX_STEPS:,}; say how "
+                "long they may be, steps=..."
+            )
+        return length, discount**length
+    return _until_absorbed(cmdp, policy, steps)
+
+
+def _until_absorbed(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
+    """How many steps it takes until hardly any run goes on, and the probability that one does."""
+    P, going = chain_of(cmdp, policy.table(0)).T.tocsr(), ~absorbing_states(cmdp)
+    d = np.array(cmdp.mu)
+    for taken in range(steps or MAX_STEPS):
+        left = float(d[going].sum())
+        if steps is None and left <= LEFT_OUT:
+            return max(taken, 1), left
+        d = P @ d
+    return steps or MAX_STEPS, float(d[going].sum())
+
+
 class Distribution(NamedTuple):
     """All totals that an episode can have, and their probabilities."""
 
-    totals: FloatArray
-    probabilities: FloatArray
+    totals: FloatArray  # the possible totals, rising
+    probabilities: FloatArray  # the probability of each
 
     def above(self, limit: float) -> float:
         """Probability that the total of an episode exceeds a limit."""
@@ -189,7 +225,7 @@ def _unit(values: FloatArray) -> tuple[float | None, float]:
     return None, low
 
 
-def _carried(cmdp: CMDP, pi: FloatArray, counts: FloatArray, width: int) -> FloatArray:
+def _carried(cmdp: CMDP, pi: FloatArray, counts: IntArray, width: int) -> FloatArray:
     """[width]: probabilities of the totals, in units, after the last step."""
     kernel, A = cmdp.kernel, cmdp.A
     mass = np.zeros((cmdp.S, width))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.compiled import ONE, compiled, inlined
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.simulator import stacked, stride
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
@@ -49,22 +49,25 @@ class Tally(NamedTuple):
 
 
 class Meter(NamedTuple):
-    """Arrays that `watch` and `collect` update; build it with `Meter.of` or, without a model, `Meter.blind`."""
+    """Arrays that `watch` and `collect` update; build it with `Meter.of` or, without a model, `Meter.blind`.
 
-    indptr: Any  # where each sparse row of the kernel begins; this and all arrays up to mu are empty without a model
-    successors: Any  # next states
-    prob: Any  # their probabilities
-    signals: Any  # [cells, 1+N], mean reward and utilities of cell h * signal_stride + s * A + a
-    mu: Any  # [S], start distribution
-    kernel_stride: Any  # S * A, or 0 if the kernel is stationary
-    signal_stride: Any  # S * A, or 0 if all signals are stationary
-    reach: Any  # [2, S], working memory: state probabilities at the current and the next step
+    Without a model, all arrays up to `mu` are empty.
+    """
+
+    indptr: NDArray[np.uint64]  # where each sparse row of the kernel begins
+    successors: NDArray[np.uint32]  # next states
+    prob: FloatArray  # their probabilities
+    signals: FloatArray  # [cells, 1+N], mean reward and utilities of cell h * signal_stride + s * A + a
+    mu: FloatArray  # [S], start distribution
+    kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
+    signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
+    reach: FloatArray  # [2, S], working memory: state probabilities at the current and the next step
     every: int  # a changed policy is evaluated in every so many episodes; 0 without a model
-    target: Any  # [1+N], v* and rho
-    scale: Any  # [1+N, 2], factor and offset that convert an episode's total from unit scale to the user's units
-    values: Any  # [1+N], v and w of the policy that was evaluated last
-    sums: Any  # [3, 1+N], see EXACT, SHORTFALL, REALISED
-    clock: Any  # [5], see EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE
+    target: FloatArray  # [1+N], v* and rho
+    scale: FloatArray  # [1+N, 2], factor and offset that convert an episode's total from unit scale to the user's units
+    values: FloatArray  # [1+N], v and w of the policy that was evaluated last
+    sums: FloatArray  # [3, 1+N], see EXACT, SHORTFALL, REALISED
+    clock: IntArray  # [5], see EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE
 
     @classmethod
     def of(cls, cmdp: CMDP, optimum: float | None = None) -> Meter:
@@ -149,7 +152,7 @@ def _writeable(x: NDArray[Any]) -> NDArray[Any]:
 
 
 @inlined
-def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def]
+def watch(meter, changed, best, explore, usable):
     """Count the policy of an episode that begins. `changed` says whether it differs from that of the last call.
 
     The policy takes best[h*S + s], or with probability `explore` an action of usable[h*S + s], all equally likely.
@@ -164,7 +167,7 @@ def watch(meter, changed, best, explore, usable):  # type: ignore[no-untyped-def
 
 
 @inlined
-def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]
+def watch_policy(meter, changed, pi):
     """Count the policy of an episode that begins, as `watch` does, if it is given by its probabilities pi [H*S, A].
 
     Learners that play such policies keep each of them for a while, so every policy is evaluated.
@@ -178,7 +181,7 @@ def watch_policy(meter, changed, pi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _count(meter):  # type: ignore[no-untyped-def]
+def _count(meter):
     """Add the values of the current policy to the sums."""
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
     for n in range(len(meter.values)):
@@ -187,7 +190,7 @@ def _count(meter):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def collect(meter, totals):  # type: ignore[no-untyped-def]
+def collect(meter, totals):
     """Count the realised totals [1+N], in unit scale, of an episode that has ended."""
     meter.clock[EPISODES] += 1
     for n in range(len(totals)):
@@ -195,7 +198,7 @@ def collect(meter, totals):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]
+def _evaluate(meter, best, explore, usable):
     """Compute v and w of a policy by carrying the state distribution forward from step to step."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
     H = np.uint64(len(usable)) // S
@@ -220,7 +223,7 @@ def _evaluate(meter, best, explore, usable):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]
+def _evaluate_policy(meter, pi):
     """Compute v and w of a policy pi [H*S, A], as `_evaluate` does for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
     H = np.uint64(len(pi)) // S
@@ -238,7 +241,7 @@ def _evaluate_policy(meter, pi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _start(meter):  # type: ignore[no-untyped-def]
+def _start(meter):
     """Begin an evaluation: set the values to zero and the reach of the first step to the start distribution."""
     meter.clock[EVALUATIONS] += 1
     for n in range(len(meter.values)):
@@ -248,14 +251,14 @@ def _start(meter):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _clear(meter, then):  # type: ignore[no-untyped-def]
+def _clear(meter, then):
     """Set the reach of the next step to zero."""
     for s in range(meter.reach.shape[1]):
         meter.reach[then, s] = 0.0
 
 
 @compiled
-def _unsafe(target, values):  # type: ignore[no-untyped-def]
+def _unsafe(target, values):
     """Whether a policy with these values misses a bound."""
     missed = False
     for n in range(1, len(values)):
@@ -264,7 +267,7 @@ def _unsafe(target, values):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _push(meter, h, cell, mass, then, last):  # type: ignore[no-untyped-def]
+def _push(meter, h, cell, mass, then, last):
     """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
     x = h * meter.signal_stride + cell
     for n in range(len(meter.values)):

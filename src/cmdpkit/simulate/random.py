@@ -46,7 +46,7 @@ def generator(rng: Stream) -> np.random.Generator:
 
 
 @inlined
-def next_u64(rng):  # type: ignore[no-untyped-def]
+def next_u64(rng):
     """64 random bits; moves the stream on by one draw."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
     bits = _rotated(s0 + s3, ROTATE_SUM) + s0
@@ -60,11 +60,11 @@ def next_u64(rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def uniform(rng):  # type: ignore[no-untyped-def]
+def uniform(rng):
     """A float in [0, 1), one draw."""
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
 @inlined
-def _rotated(x, k):  # type: ignore[no-untyped-def]
+def _rotated(x, k):
     return (x << k) | (x >> (WORD - k))

@@ -34,7 +34,7 @@ class Counts(NamedTuple):
 
     reward: float  # summed over the episodes
     utilities: FloatArray  # [N], summed over the episodes
-    visits: IntArray  # [H, S, A]
+    visits: IntArray  # [H, S, A], over all episodes
 
 
 def episodes(
@@ -77,7 +77,7 @@ def counts(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int) -> 
     starts = len(sim.start)
     here = _split(draw, np.array([n]), np.array([0]), np.array([starts]), sim.start_share, sim.start, S)
     for h in range(H):
-        visits[h] = _split_evenly(draw, here, _shares(played.table(h))).reshape(-1)
+        visits[h] = _split_over_actions(draw, here, _shares(played.table(h))).reshape(-1)
         if h + 1 == H:
             break
         used = np.flatnonzero(visits[h])
@@ -119,7 +119,7 @@ def _split(
     return arrived.astype(np.int64)
 
 
-def _split_evenly(draw: np.random.Generator, n: IntArray, share: FloatArray) -> IntArray:
+def _split_over_actions(draw: np.random.Generator, n: IntArray, share: FloatArray) -> IntArray:
     """How many of n[s] take each action, [S, A], given each action's share [S, A] among itself and the later ones."""
     taken = np.empty(share.shape, dtype=np.int64)
     left = n.copy()
@@ -155,7 +155,7 @@ def _checked(sim: Simulator, policy: Policy | FloatArray) -> Policy:
 
 
 @compiled
-def _play(sim, decisions, rng, discount, totals, visits):  # type: ignore[no-untyped-def]
+def _play(sim, decisions, rng, discount, totals, visits):
     """Episodes of a policy, one per column of totals [1+N, n]; decisions.p holds cumulative probabilities here.
 
     Every step takes one random number for the action, whether the decision draws or not.
@@ -174,7 +174,7 @@ def _play(sim, decisions, rng, discount, totals, visits):  # type: ignore[no-unt
 
 
 @inlined
-def _action(decisions, h, s, u):  # type: ignore[no-untyped-def]
+def _action(decisions, h, s, u):
     """The action at step h in state s for a number u in [0, 1)."""
     t, s = np.int64(h) if len(decisions.choice) > 1 else np.int64(0), np.int64(s)  # h % T, which takes longer
     low, high = decisions.first[t], decisions.first[t + 1]

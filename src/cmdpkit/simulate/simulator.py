@@ -9,7 +9,7 @@ A learner calls `reset` and `step` and reads the row of `Simulator.outcomes` tha
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +30,21 @@ MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
 class Simulator(NamedTuple):
     """Arrays that `reset` and `step` read; build it with `Simulator.of`. Read-only, so threads may share it."""
 
-    # [rows] uint64. Row h * kernel_stride + s * A + a holds the position of its first entry << 32 | number of entries.
+    # [rows]. Row h * kernel_stride + s * A + a holds the position of its first entry << 32 | number of entries.
     # A row with only one successor holds that state << 32 | 1.
-    rows: Any
-    entries: Any  # [transitions, 2] uint64: chance of this entry's own state, and alias state << 32 | own state
-    share: Any  # [transitions]: probability of an entry, given that it is this one or a later one of its row
-    signals: Any  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
-    outcomes: Any  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
-    start: Any  # [starts, 2], alias table of the start distribution, in the form of `entries`
-    start_share: Any  # [starts], in the form of `share`
-    H: Any  # number of steps, or NO_LAST_STEP; this and the following numbers are uint64
-    S: Any
-    A: Any
-    kernel_stride: Any  # S * A, or 0 if the kernel is stationary
-    signal_stride: Any  # S * A, or 0 if all signals are stationary
-    coins: Any  # True if signals are drawn as 0 or 1, else None, for which the compiler leaves the drawing out
+    rows: NDArray[np.uint64]
+    entries: NDArray[np.uint64]  # [transitions, 2]: chance of this entry's own state, and alias state << 32 | own state
+    share: FloatArray  # [transitions]: probability of an entry, given that it is this one or a later one of its row
+    signals: FloatArray  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
+    outcomes: FloatArray  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
+    start: NDArray[np.uint64]  # [starts, 2], alias table of the start distribution, in the form of `entries`
+    start_share: FloatArray  # [starts], in the form of `share`
+    H: np.uint64  # number of steps, or NO_LAST_STEP
+    S: np.uint64  # number of states
+    A: np.uint64  # number of actions
+    kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
+    signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
+    coins: Literal[True] | None  # whether signals are drawn as 0 or 1; for None the compiler leaves the drawing out
 
     @classmethod
     def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
@@ -119,7 +119,7 @@ def stride(cmdp: CMDP, T: int) -> int:
 
 
 @inlined
-def reset(sim, rng):  # type: ignore[no-untyped-def]
+def reset(sim, rng):
     """Draw the state in which an episode starts."""
     if len(sim.start) == 1:
         return sim.start[0, 1] & LOW
@@ -127,7 +127,7 @@ def reset(sim, rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]
+def step(sim, h, s, a, rng):
     """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
     h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
     cell = s * sim.A + a
@@ -143,7 +143,7 @@ def step(sim, h, s, a, rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]
+def _pick(entries, first, width, rng):
     """A state from the alias table entries[first : first + width].
 
     One draw u is used twice: the integer part of u * width / 2^64 selects the entry, and its fraction decides between
@@ -156,7 +156,7 @@ def _pick(entries, first, width, rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _coins(sim, x, rng):  # type: ignore[no-untyped-def]
+def _coins(sim, x, rng):
     """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes."""
     bits = ZERO
     for n in range(np.uint64(sim.signals.shape[1])):
@@ -191,7 +191,7 @@ def _tables(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -
 
 
 @compiled
-def _fill(indptr, prob, chance, alias, share, work):  # type: ignore[no-untyped-def]
+def _fill(indptr, prob, chance, alias, share, work):
     """Vose's alias method, row by row: an entry with less than 1/width is filled up by one that has more."""
     small, large = work
     for row in range(len(indptr) - 1):

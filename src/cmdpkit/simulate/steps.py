@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import inlined
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, stacked, step
@@ -36,22 +36,22 @@ class Optimum(NamedTuple):
 
     value: float  # v*
     prices: FloatArray  # [N], lam
-    gaps: FloatArray  # [S, A]
+    gaps: FloatArray  # [S, A], what each action loses
 
 
 class StepMeter(NamedTuple):
     """Arrays that `count_step` updates; all but `realised` in the user's units."""
 
-    gaps: Any  # [S*A], what each action loses; zeros where the optimum is not known
-    signals: Any  # [S*A, 1+N], mean reward and utilities
-    target: Any  # [1+N], v* per step (NaN where it is not known) and rho per step
-    prices: Any  # [N]
-    actions: int  # A
-    scale: Any  # [1+N, 2], factor and offset that convert a step's signal from unit scale to the user's units
-    steps: Any  # [1], steps taken
-    missed: Any  # [1+N], sum of the gaps, and of rho - g of every bound, with expected signals
-    largest: Any  # [N], the largest sum of rho - g at any time so far
-    realised: Any  # [1+N], sums of the signals observed, in unit scale
+    gaps: FloatArray  # [S*A], what each action loses; zeros where the optimum is not known
+    signals: FloatArray  # [S*A, 1+N], mean reward and utilities
+    target: FloatArray  # [1+N], v* per step (NaN where it is not known) and rho per step
+    prices: FloatArray  # [N], lam
+    actions: int  # A, number of actions
+    scale: FloatArray  # [1+N, 2], factor and offset that convert a step's signal from unit scale to the user's units
+    steps: IntArray  # [1], steps taken
+    missed: FloatArray  # [1+N], sum of the gaps, and of rho - g of every bound, with expected signals
+    largest: FloatArray  # [N], the largest sum of rho - g at any time so far
+    realised: FloatArray  # [1+N], sums of the signals observed, in unit scale
 
     @classmethod
     def of(cls, cmdp: CMDP, optimum: Optimum | None) -> StepMeter:
@@ -101,10 +101,10 @@ class StepMeter(NamedTuple):
 class Walk(NamedTuple):
     """A model without a horizon, and where a run in it has come to."""
 
-    simulator: Simulator
-    meter: StepMeter
+    simulator: Simulator  # the model
+    meter: StepMeter  # the sums of the run
     restart: float  # probability that a step is followed by a new start
-    place: Any  # [2], the present state and the action chosen there; -1 before the first step
+    place: IntArray  # [2], the present state and the action chosen there; -1 before the first step
 
     @classmethod
     def of(cls, cmdp: CMDP, optimum: Optimum | None = None, noise: Noise = "none") -> Walk:
@@ -115,10 +115,10 @@ class Walk(NamedTuple):
 
 
 @inlined
-def advance(walk, s, a, rng):  # type: ignore[no-untyped-def]
+def advance(walk, s, a, rng):
     """The next state, the row of `simulator.outcomes` with what was earned, and whether the next state is a new start.
 
-    Before a new start the state that would have been next is drawn as well, so that it is always the same draws.
+    The state that would have been next is drawn before a new start too, so that it does not change later draws.
     """
     s_next, x = step(walk.simulator, 0, s, a, rng)
     if walk.restart > 0.0 and uniform(rng) < walk.restart:
@@ -127,7 +127,7 @@ def advance(walk, s, a, rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def count_step(meter, s, a, signals):  # type: ignore[no-untyped-def]
+def count_step(meter, s, a, signals):
     """Count a step: action a in state s, and the signals [1+N] observed, in unit scale."""
     meter.steps[0] += 1
     cell = s * meter.actions + a

@@ -28,9 +28,8 @@ from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, Player
 from cmdpkit.simulate.random import stream
 from cmdpkit.testing.broken import ContractBroken, expect, report
 
-EPISODES = (
-    EPISODES_PER_SEED + 6
-)  # by default: the environment is given a seed twice, and 68 times it is reset without one
+# So many by default: the environment is then given a seed twice, and is reset 68 times without one.
+EPISODES = EPISODES_PER_SEED + 6
 
 
 def check_env(
@@ -123,8 +122,8 @@ def it_is_solved_or_infeasible(cmdp: CMDP) -> None:
 class Pair:
     """Two instances of a Gymnasium environment, from two calls of its function, and how to play them."""
 
-    one: GymWorld
-    two: GymWorld
+    one: GymWorld  # from the first call
+    two: GymWorld  # from the second call
     episodes: int  # of every test
     seed: int  # of actions and environment
 
@@ -137,8 +136,8 @@ class Pair:
 class Episode(NamedTuple):
     """What happened in an episode; after an early end it goes on in an extra state, at no reward and no cost."""
 
-    states: IntArray  # [H]
-    actions: IntArray  # [H]
+    states: IntArray  # [H], the state at each step
+    actions: IntArray  # [H], the action taken there
     signals: FloatArray  # [H, 1+N]: reward and utilities, each between 0 and 1
 
 

@@ -65,12 +65,12 @@ def check_learner(
 class Case:
     """A learner class and a problem on which its promises are checked."""
 
-    kind: type[Learner]
+    kind: type[Learner]  # the class
     cmdp: CMDP  # the problem
-    episodes: int = 150
-    seed: int = 0
-    preset: str | None = None
-    params: dict[str, Any] = field(default_factory=dict)
+    episodes: int = 150  # length of the runs
+    seed: int = 0  # of the random numbers
+    preset: str | None = None  # of the learner's parameters; its first one if None
+    params: dict[str, Any] = field(default_factory=dict)  # parameters that differ from the preset
     anytime: bool = False  # whether the learner is not told how long the run is
 
     def learner(self, cmdp: CMDP | None = None, allowed: BoolArray | None = None, told: CMDP | None = None) -> Learner:

@@ -23,12 +23,12 @@ Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next
 class Table(NamedTuple):
     """All transitions of a table; each array has one entry per transition."""
 
-    s: IntArray
-    a: IntArray
-    s_next: IntArray
+    s: IntArray  # state
+    a: IntArray  # action
+    s_next: IntArray  # next state
     p: FloatArray  # probability
-    reward: FloatArray
-    cost: FloatArray
+    reward: FloatArray  # what the transition earns
+    cost: FloatArray  # what it costs
     over: BoolArray  # whether the episode ends
 
     @classmethod

@@ -52,7 +52,7 @@ from cmdpkit.envs._check import real
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_most
 
-H = 6
+H = 6  # number of steps
 BOARD = ("..S..", "..##.", "..G..", ".#...", ".....")
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0)}
 ARROWS = ("↑", "↓", "←", "→", "·")

@@ -25,8 +25,8 @@ CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for
 class Dask:
     """Carries out jobs on the cluster at an address, or on a new one on this machine with so many workers."""
 
-    workers: int
-    address: str | None
+    workers: int  # of a new cluster
+    address: str | None  # of the scheduler of a cluster that is running; None for a new one
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
         """Yield every job when it ends.

@@ -32,7 +32,7 @@ DIED = "the process that did this run died, and again when it was the only one (
 class Processes:
     """Carries out jobs in so many processes of this machine."""
 
-    workers: int
+    workers: int  # how many processes
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
         """Yield every job when it ends.

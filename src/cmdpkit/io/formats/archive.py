@@ -31,15 +31,15 @@ LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 class Member(NamedTuple):
     """What the header of an array says about it."""
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    dtype: np.dtype[Any]  # type of its numbers
+    shape: tuple[int, ...]  # length of each axis
 
 
 class Expected(NamedTuple):
     """What an array has to be: its type, and for each axis the lengths it may have."""
 
-    dtype: str
-    shape: tuple[Container[int], ...]
+    dtype: str  # name of the type of its numbers
+    shape: tuple[Container[int], ...]  # for each axis, the lengths that it may have
 
 
 class Archive:

@@ -21,7 +21,7 @@ from cmdpkit.io.formats.decimals import rule_of
 from cmdpkit.io.formats.source import Fields, Index, Mistakes, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
-from cmdpkit.model.rounding import corrected_rows, corrected_start, report
+from cmdpkit.model.rounding import corrected_rows, corrected_start, report_correction
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 from cmdpkit.model.validate import Name, nearest
 
@@ -36,12 +36,12 @@ class Row:
     """One transition of a file, with names replaced by indices."""
 
     fields: Fields  # where it is in the file, for messages
-    state: int
-    action: int
+    state: int  # index of the state
+    action: int  # index of the action
     step: int | None  # counts from 0; None if it holds for every step
     next: dict[int, float]  # next state -> probability
     tolerance: float  # how far from 1 the probabilities may sum
-    reward: float
+    reward: float  # what the action earns
     signals: tuple[float, ...]  # [N], what the constraints count
 
 
@@ -88,7 +88,8 @@ def model_of(path: Path, document: Table, mistakes: Mistakes, *, renormalise: bo
     cmdp = CMDP(
         **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
     )
-    return report(cmdp, max(correction, moved), str(path))
+    report_correction(cmdp, max(correction, moved), str(path))
+    return cmdp
 
 
 def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constraint]:
@@ -151,12 +152,7 @@ def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
 
 
 def _rows(
-    entries: list[Fields],
-    state: Index,
-    action: Index,
-    constraints: Sequence[Constraint],
-    H: int,
-    mistakes: Mistakes,
+    entries: list[Fields], state: Index, action: Index, constraints: Sequence[Constraint], H: int, mistakes: Mistakes
 ) -> list[Row]:
     """All transitions with indices in place of names, except those with a mistake."""
     rows = []

@@ -24,7 +24,7 @@ from cmdpkit.model.validate import Name, index_of
 class Explicit:
     """A model as a list of choices, in the order of their states."""
 
-    states: Sequence[Name]
+    states: Sequence[Name]  # names of the states, by number
     state: Sequence[int]  # [choices], the state of each choice
     action: Sequence[Name]  # [choices], what it is called; different within a state
     next: Sequence[Mapping[int, float]]  # [choices], the probability of every next state

@@ -16,7 +16,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.source import read_text, suffix_of
-from cmdpkit.model.validate import nearest
+from cmdpkit.model.validate import is_hashable, nearest
 
 MAX_REPORTED = 20  # mistakes that one message lists
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
@@ -99,21 +99,13 @@ class LogTable:
             known = {x: _name(x) for x in set(column)}
         except TypeError:  # some value cannot be compared: find out where
             for i, value in enumerate(column):
-                if not _hashable(value):
+                if not is_hashable(value):
                     expected = "expected a name, a number or a tuple"
                     mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, {expected}")
             return [None] * len(column)
         if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
             known = {x: None if value is None else int(value) for x, value in known.items()}
         return [known[x] for x in column]
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _name(value: Any) -> Any:

@@ -15,7 +15,7 @@ from cmdpkit.io.formats.archive import Archive, Expected, opened
 from cmdpkit.io.formats.source import Fields, Table
 
 Arrays = dict[str, NDArray[Any]]
-VERSION = 1
+VERSION = 1  # of the form of the file
 
 
 def write(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) -> None:

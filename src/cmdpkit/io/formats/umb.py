@@ -77,8 +77,6 @@ def _earned(structure: Mapping[str, Sequence[Any]], choices: list[Any]) -> Float
 def write(model: Explicit, path: Path) -> None:
     """Write a model to a new file."""
     umbi = _umbi()
-    if len(model.start) > 1:
-        raise CmdpkitError("the model starts in several states with probabilities, which the format cannot say")
     ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
     for _ in model.states:
         ats.add_state()

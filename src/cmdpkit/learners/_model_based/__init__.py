@@ -4,7 +4,6 @@
     planner         the learners that plan in the estimated model now and then
     optimistic_planner  planners that hand over a policy with a margin for their own error
     safe_planner    planners that play a known safe policy until they can prove another one safe
-    doubly_planner  what OPSRL and DOPE have in common, which are such planners
     iterating       the learners that move policy and prices a little after every episode
     settings        parameters that several of these learners have
     baseline        what some of them must be told about the problem

@@ -83,7 +83,10 @@ class Evaluation(NamedTuple):
 
 @compiled
 def evaluate(values, pi, start_bonus):
-    """Fill Q and `start` with the truncated values of signals and bonus under pi in the estimated model."""
+    """Fill Q and `start` with the truncated values of signals and bonus under pi in the estimated model.
+
+    `start_bonus` is what the unknown start distribution adds to every expected total.
+    """
     H, S, A = values.x.shape
     T = len(values.means.p)
     for n in range(len(values.Q)):
@@ -99,8 +102,8 @@ def evaluate(values, pi, start_bonus):
 
 
 @compiled
-def bernstein_bonus(values, kernel_log, mean_log):
-    """Fill `bonus` with beta_l + H sum_s' beta_p; returns that of the start distribution."""
+def fill_bernstein_bonus(values, kernel_log, mean_log):
+    """Fill `bonus` with beta_l + H sum_s' beta_p."""
     H, S, A = values.bonus.shape
     update_mean_radius(values.means.visits, mean_log, values.radius)
     update_transition_bonus(values.means, kernel_log, values.bonus)
@@ -108,7 +111,12 @@ def bernstein_bonus(values, kernel_log, mean_log):
         for s in range(S):
             for a in range(A):
                 values.bonus[h, s, a] = values.radius[h % len(values.radius), s, a] + H * values.bonus[h, s, a]
-    return H * total_radius(values.means.mu, values.means.episodes[0], kernel_log)
+
+
+@compiled
+def bernstein_start_bonus(values, kernel_log):
+    """H sum_s beta_p of the start distribution."""
+    return len(values.x) * total_radius(values.means.mu, values.means.episodes[0], kernel_log)
 
 
 @compiled

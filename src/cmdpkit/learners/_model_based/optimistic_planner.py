@@ -113,8 +113,5 @@ def memory_of(counts: Counts) -> Memory:
     link = np.arange(1, len(cell) + 1)
     link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
     return memory._replace(
-        link=link.astype(np.int32),
-        state=s_next.astype(np.int32),
-        times=rows[cell, s_next],
-        used=np.array([len(cell)]),
+        link=link.astype(np.int32), state=s_next.astype(np.int32), times=rows[cell, s_next], used=np.array([len(cell)])
     )

@@ -24,6 +24,13 @@ class Settings(Params):
 
 
 @dataclass(frozen=True)
+class Radii(Settings):
+    """Settings of learners that have separate radii for signals and for transitions."""
+
+    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+
+
+@dataclass(frozen=True)
 class Planning(Settings):
     """Settings of learners that solve a planning problem now and then."""
 
@@ -46,15 +53,19 @@ class WithMargin(Planning):
 
 
 @dataclass(frozen=True)
-class Radii(Planning):
-    """Settings of planners that have separate radii for signals and for transitions."""
+class SafePlanning(Radii, Planning):
+    """Settings of planners that play a safe policy until they can prove another one safe."""
 
-    deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
+    bonus: float = 1.0  # times the theory's bonus on the reward
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._expect("bonus", 0 <= self.bonus < math.inf, "a finite number, at least 0")
 
 
 @dataclass(frozen=True)
-class RadiiWithMargin(Radii, WithMargin):
-    """Settings of planners that have both."""
+class MarginWithRadii(Radii, WithMargin):
+    """Settings of planners that have separate radii and hand over a policy with a margin."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,8 @@ class Steps(Settings):
             self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
 
 
-def logs(spec: Spec, p: Settings, deterministic: bool) -> tuple[float, float]:
+def logs(spec: Spec, p: Radii) -> tuple[float, float]:
     """The logarithms of radii: of transitions, and of signals (0 where one visit tells them)."""
     sizes = spec.S, spec.A, spec.H
-    signals = 0.0 if deterministic else mean_log(*sizes, spec.N, spec.K, p.delta, p.c)
+    signals = 0.0 if p.deterministic else mean_log(*sizes, spec.N, spec.K, p.delta, p.c)
     return kernel_log(*sizes, spec.K, p.delta, p.c), signals

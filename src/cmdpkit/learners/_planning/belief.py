@@ -20,13 +20,7 @@ from cmdpkit.learners._planning.confidence import (
     update_box_row,
     update_start,
 )
-from cmdpkit.learners._planning.empirical import (
-    Counts,
-    Means,
-    means_of,
-    update_row,
-    update_start_estimate,
-)
+from cmdpkit.learners._planning.empirical import Counts, Means, means_of, update_row, update_start_estimate
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 

@@ -133,21 +133,28 @@ def update_row(counts, means, t, s, a):
     seen = max(counts.visits[t, s, a], 1)
     for n in range(len(counts.signals)):
         means.signals[n, t, s, a] = counts.signals[n, t, s, a] / seen
-    means.moved[t, s, a] = _mean(counts.moves[t, s, a], means.p[t, s, a])
+    means.moved[t, s, a] = _sum(counts.moves[t, s, a])
+    _fill_shares(counts.moves[t, s, a], means.moved[t, s, a], means.p[t, s, a])
 
 
 @compiled
 def update_start_estimate(counts, means):
     """Fill the start distribution of `means` (Means)."""
-    means.episodes[0] = _mean(counts.starts, means.mu)
+    means.episodes[0] = _sum(counts.starts)
+    _fill_shares(counts.starts, means.episodes[0], means.mu)
 
 
 @compiled
-def _mean(seen, p):
-    """Fill p with the empirical distribution of `seen` (uniform if empty); returns how many there are."""
+def _sum(seen):
+    """The sum of counts [S]; `np.sum` would allocate."""
     total = 0
     for s in range(len(seen)):
         total += seen[s]
+    return total
+
+
+@compiled
+def _fill_shares(seen, total, p):
+    """Fill p [S] with the shares of counts `seen` [S] in their total; uniform if there are none."""
     for s in range(len(seen)):
         p[s] = seen[s] / total if total > 0 else 1.0 / len(seen)
-    return total

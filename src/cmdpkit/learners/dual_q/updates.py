@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from cmdpkit.simulate.simulator import reset, step
 class Constants(NamedTuple):
     """What compiled code needs of spec and parameters. The length of `fresh`, 1 + N, is known when compiling."""
 
-    H: Any  # uint64: number of steps
-    S: Any  # uint64: number of states
-    A: Any  # uint64: number of actions
+    H: np.uint64  # number of steps
+    S: np.uint64  # number of states
+    A: np.uint64  # number of actions
     fresh: tuple[float, ...]  # [1+N]: zeros; only its length is used
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
@@ -111,14 +111,8 @@ def end_episode(learned, c):
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
     if k % c.frame == 0:
-        _end_frame(learned, c, k)
-
-
-@inlined
-def _end_frame(learned, c, k):
-    """A step of the prices; then all best actions are found anew."""
-    move_prices(learned, c, k)
-    scan(learned, c)
+        move_prices(learned, c, k)
+        scan(learned, c)
 
 
 @compiled

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, under
+from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
 from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
 from cmdpkit.learners.pri.refine import IDENTIFY, Refinement, policies_in
@@ -76,7 +76,8 @@ class PRI(Learner):
         out = np.empty((1 + self.spec.N, n))
         done = 0
         while done < n:
-            played = self._work().play(source, rng, out[:, done:])
+            self._note_phase()
+            played = self._work.play(source, rng, out[:, done:])
             self._count(out[:, done : done + played])
             done += played
         return Returns(out[0], out[1:])
@@ -84,24 +85,29 @@ class PRI(Learner):
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._signals.clear()
-        return self._work().first(s, rng)
+        self._note_phase()
+        return self._work.first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
         self._signals.append(np.array(signals))
-        return self._work().next(signals, s, rng)
+        return self._work.next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
         earned = total([*self._signals, signals])
-        self._work().last(signals, earned)
+        self._work.last(signals, earned)
         self._count(earned[:, None])
 
+    @property
     def _work(self) -> Pruning | Refinement:
-        """The phase that the next episode belongs to, noted when it begins."""
+        """What plays the next episode."""
+        return self.pruning if self.refinement is None else self.refinement
+
+    def _note_phase(self) -> None:
+        """Keep the number of the next episode if a phase begins with it."""
         if self.begins[self._phase] == NOT_YET:
             self.begins[self._phase] = self.played
-        return self.pruning if self.refinement is None else self.refinement
 
     def _count(self, returns: FloatArray) -> None:
         """Count episodes that were played, with returns [1+N, n]; when pruning is over, begin refinement."""
@@ -162,7 +168,7 @@ class PRI(Learner):
         said: list[str] = []
         if found.M < M:
             said.append(
-                f"pruning left {_count(M)} policies, refinement takes the {found.M} whose actions were visited most; "
+                f"pruning left {_large(M)} policies, refinement takes the {found.M} whose actions were visited most; "
                 "max_policies raises that, compare=true or more runs prune further"
             )
         if found.floor < self.params.floor and self.params.floor_total == 1.0:
@@ -258,8 +264,8 @@ class PRI(Learner):
             if name not in state:
                 raise CmdpkitError(f"state[{name!r}] has shape missing, expected {np.shape(getattr(self, name))}")
         pruning = Pruning(self.spec, self.preset, self.params)
-        pruning.restore(under("pruning/", state))
-        later, refinement = under("refinement/", state), None
+        pruning.restore(without_prefix("pruning/", state))
+        later, refinement = without_prefix("refinement/", state), None
         if pruning.done:
             refinement = self._refinement_of(pruning)
             refinement.restore(later)
@@ -293,5 +299,5 @@ def _test(row: FloatArray) -> dict[str, Any]:
     }
 
 
-def _count(M: int) -> str:
+def _large(M: int) -> str:
     return f"{M:,}" if M < 10**9 else f"about 1e{len(str(M)) - 1}"

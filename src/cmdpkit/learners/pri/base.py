@@ -74,7 +74,7 @@ class BaseRun:
         """Continue from a state."""
         self.played = int(state["played"])
         self.tally, self.whole = np.array(state["tally"]), np.array(state["whole"])
-        self.learner.restore(under("learner/", state))
+        self.learner.restore(without_prefix("learner/", state))
 
 
 def total(signals: Sequence[FloatArray]) -> FloatArray:
@@ -85,7 +85,7 @@ def total(signals: Sequence[FloatArray]) -> FloatArray:
     return summed
 
 
-def under(prefix: str, state: State) -> dict[str, NDArray[Any]]:
+def without_prefix(prefix: str, state: State) -> dict[str, NDArray[Any]]:
     """The part of a state whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 

@@ -204,15 +204,15 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
 def _never_reached(p: PRIParams) -> str:
     """Which phases have nothing to do, because two actions of a state can hardly both survive usage."""
     share = 2 * p.count_min / p.run_episodes
-    rest = "otherwise usage leaves one policy, and Compare and refinement are never reached"
+    never = "usage leaves one policy, and Compare and refinement are never reached"
     if share >= 1:
         return (
             f"two actions of a state need {2 * p.count_min:.1f} visits to be both kept, more than a base run has "
-            "episodes: usage leaves one policy, and Compare and refinement are never reached"
+            f"episodes: {never}"
         )
     return (
         f"two actions of a state are both kept only if at least {share:.0%} of the episodes come by, and share it "
-        f"evenly: {rest}"
+        f"evenly: otherwise {never}"
     )
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, under, within
+from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, within, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, tightening
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -215,6 +215,11 @@ class Pruning(Saved):
         """Episodes between two checks of a base run by early stop."""
         return max(self._running().spec.K // LOOKS, 1)
 
+    @property
+    def _has_time(self) -> bool:
+        """Whether pruning has enough episodes left for one more comparison, which takes two base runs."""
+        return self.played + 2 * self.p.compare_episodes <= self.p.prune_max
+
     def _running(self) -> BaseRun:
         if self.run is None:
             raise RuntimeError("pruning is over: there is no base learner")
@@ -280,7 +285,7 @@ class Pruning(Saved):
     def _next_test(self) -> None:
         """Find an action to test; done when there is none, or no episodes for it."""
         found = next_test(self.D, self.flagged, self.use) if self.p.compare else None
-        if found is None or self.played + 2 * self.p.compare_episodes > self.p.prune_max:
+        if found is None or not self._has_time:
             self.stage = DONE
             return
         self.at, self.tried = found, 0
@@ -299,10 +304,8 @@ class Pruning(Saved):
         majority = self.p.votes // 2 + 1
         if self.yes >= majority or self.no > self.p.votes - majority:
             self._settle(self.yes >= majority, run)
-        elif self.played + 2 * self.p.compare_episodes > self.p.prune_max:
-            self.stage = DONE
         else:
-            self.stage = REFERENCE
+            self.stage = REFERENCE if self._has_time else DONE
 
     def _settle(self, passed: bool, run: BaseRun) -> None:
         """Write the test down, apply it, and go on to the other test of the action or to the next action."""
@@ -312,10 +315,9 @@ class Pruning(Saved):
         self.tests = np.vstack([self.tests, np.array(row, dtype=float)])
         h, s, _ = self.at
         self.tried += 1
-        enough_episodes = self.played + 2 * self.p.compare_episodes <= self.p.prune_max
         if passed:
             self.D = reduced(self.D, self.at, self.kind)
-        elif self.tried < 2 and enough_episodes:
+        elif self.tried < 2 and self._has_time:
             self._open(1 - self.kind)
             return
         if passed or self.tried == 2:
@@ -334,4 +336,4 @@ class Pruning(Saved):
         super().restore(state)
         self.run = self._begin()
         if self.run is not None:
-            self.run.restore(under("run/", state))
+            self.run.restore(without_prefix("run/", state))

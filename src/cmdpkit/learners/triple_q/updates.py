@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,9 @@ class Constants(NamedTuple):
     what a preset does without costs nothing.
     """
 
-    H: Any  # uint64: number of steps
-    S: Any  # uint64: number of states
-    A: Any  # uint64: number of actions
+    H: np.uint64  # number of steps
+    S: np.uint64  # number of states
+    A: np.uint64  # number of actions
     bonus: tuple[float, ...]  # [1+N]: scale of the bonus of reward and utilities
     lift: tuple[float, ...]  # [1+N]: what is added to reward and utility values over the whole run
     fresh: FloatArray  # [H, 1+N]: values of an untried action
@@ -180,8 +180,9 @@ def _end_frame(learned, c, rng):
         learned.debt[n] += c.frame * c.rho[n] - learned.earned[n + 1]
         eps = min(max((learned.debt[n] + c.margin) / horizon, c.eps_low), c.eps_high)
         reached = (learned.earned[n + 1] if c.estimated is None else learned.drive[n]) / c.frame
-        push = _damped(learned, c, n, c.rho[n] + eps - reached)
-        learned.queue[n] = max(learned.queue[n] + push, 0.0)
+        short = c.rho[n] + eps - reached
+        _note_swing(learned, c, n, short)
+        learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.steady), 0.0)
         learned.weight[n] = learned.queue[n] / c.eta
         learned.drive[n] = 0.0
     for n in range(len(c.bonus)):
@@ -194,8 +195,8 @@ def _end_frame(learned, c, rng):
 
 
 @embedded
-def _damped(learned, c, n, short):
-    """What is added to queue n after a frame that fell `short` of its bound: less where frames swing widely around it.
+def _note_swing(learned, c, n, short):
+    """Note how widely frames swing around bound n, of which the last one fell `short`: its queue is damped by that.
 
     A queue that is pushed across the right price and back makes the learner jump between two extremes for ever. The
     damping itself changes slowly, over a whole window, so that frames above and below the bound still have the same
@@ -204,7 +205,6 @@ def _damped(learned, c, n, short):
     turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
     learned.short[n] = short
     learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.frame / c.window, 0.0))
-    return short / max(1.0, learned.swing[n] / c.steady)
 
 
 @embedded

@@ -13,7 +13,7 @@ from cmdpkit.simulate.distribution import Simulation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BINS = 40
+BINS = 40  # bars of a histogram of many different totals
 MOST_BARS = 60  # totals of which each has its own bar
 
 

@@ -16,11 +16,11 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.folder import model_of
-from cmdpkit.results.published import Row, headlines, in_order, numbered
-from cmdpkit.results.run_tables import by_problem, group_table, ledger_table, published_tables
+from cmdpkit.results.published import Row, headlines, in_order, numbered, published_tables
+from cmdpkit.results.run_tables import by_problem, group_table, ledger_table
 from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
-from cmdpkit.results.wording import label, number, odds, titled
+from cmdpkit.results.wording import drawn, label, number
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed
@@ -109,11 +109,8 @@ def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[t
         price = "" if best is None else f", price {number(best.shadow_prices[n])} per unit"
         facts.append((f"bound {n + 1}" if len(first.constraints) > 1 else "bound", f"{label(str(c))}{price}"))
     if best is not None:
-        draws = [
-            f"{'' if d.step is None else f'step {d.step}, '}{titled('state', d.state)}: {odds(d.probabilities)}"
-            for d in best.stochastic_decisions()
-        ]
-        facts.append(("the optimum draws at", "; ".join(draws) if draws else "no place, it is deterministic"))
+        draws = "; ".join(map(drawn, best.stochastic_decisions()))
+        facts.append(("the optimum draws at", draws or "no place, it is deterministic"))
     facts.append(("model", first.run.fingerprint[:12] if first.run.fingerprint else "none: observed returns only"))
     if first.run.fingerprint and cmdp is None:
         facts.append(("note", "the model is not at hand any more, so prices and boards are left out"))

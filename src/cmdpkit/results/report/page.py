@@ -31,23 +31,17 @@ SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
 
 
 def write_report(
-    study: Study,
-    path: str | os.PathLike[str],
-    *,
-    title: str = "",
-    rows: Sequence[Row] = (),
-    overwrite: bool = False,
-    limit: int = MOST_BYTES,
+    study: Study, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
 ) -> Path:
-    """Write the report of a study; where the page would exceed ``limit`` bytes, it has fewer points and policies.
-
-    ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
-    """
-    return write_text(path, render(study, title=title, rows=rows, limit=limit), overwrite=overwrite)
+    """Write the report of a study; the parameters are those of `Study.to_html`."""
+    return write_text(path, render(study, title=title, rows=rows), overwrite=overwrite)
 
 
 def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:
-    """The report as text."""
+    """The report as text; where it would exceed ``limit`` bytes, it has fewer points and policies.
+
+    ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
+    """
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
     for detail in DETAILS:

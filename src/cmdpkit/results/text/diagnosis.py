@@ -20,7 +20,7 @@ from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separat
 from cmdpkit.results.tables import Column, Table, each
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.wording import counted, label, number
+from cmdpkit.results.wording import counted, label, number, sizes
 
 ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
 BAR_WIDTH = 40  # characters of a drawing
@@ -40,12 +40,9 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
     if isinstance(found, StationaryDiagnosis):
         return stationary.sizes(name, cmdp, found)
-    sizes = [counted(n, noun) for n, noun in ((cmdp.H, "step"), (cmdp.S, "state"), (cmdp.A, "action"))]
-    if not cmdp.compact.allowed.all():
-        sizes[2] += " (not all of them everywhere)"
     return Text.assemble(
         (label(name), "bold"),
-        f" is valid: {', '.join(sizes)}, {counted(cmdp.N, 'constraint')}.\n",
+        f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n",
         f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached.",
     )
 

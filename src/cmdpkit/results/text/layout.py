@@ -39,7 +39,7 @@ class TerminalTable:
     of that column are not repeated in every row but stand above the rows that share them.
     """
 
-    table: tables.Table[Any]
+    table: tables.Table[Any]  # what is printed
     heads: str = ""  # key of a column, or nothing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

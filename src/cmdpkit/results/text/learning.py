@@ -11,8 +11,7 @@ from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results.groups import groups, remarks
 from cmdpkit.results.run_tables import run_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.text.solution import stochastic
-from cmdpkit.results.wording import counted, duration, label, number
+from cmdpkit.results.wording import counted, drawn, duration, label, number
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
 MOST_SEEDS = 20  # with more seeds, only their mean is shown
@@ -49,7 +48,7 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         lines.append(Text(f"The optimum is {number(first.optimum)}" + (f" with {bounds}." if bounds else ".")))
     draws = "nowhere" if not first.decisions else f"at {counted(len(first.decisions), 'place')}"
     lines.append(Text(f"The policy of seed {first.run.seed} draws {draws}" + (":" if first.decisions else ".")))
-    lines += [Text(line) for line in stochastic(first.decisions[:MOST_DECISIONS])]
+    lines += [Text(f"  {drawn(d)}") for d in first.decisions[:MOST_DECISIONS]]
     if len(first.decisions) > MOST_DECISIONS:
         lines.append(Text(f"  and {len(first.decisions) - MOST_DECISIONS} more", style=QUIET))
     if first.certificate is not None:

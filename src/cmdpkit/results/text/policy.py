@@ -72,7 +72,8 @@ def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[Renderab
     """One picture per step; neighbouring steps that look the same share one."""
     H, S, _ = solution.policy.shape
     pictures = [
-        tuple(_cell(solution, grid, h, s) if reached[h, s] else _empty(grid, s) for s in range(S)) for h in range(H)
+        tuple(_cell(solution, grid, h, s) if reached[h, s] else (grid.marks.get(s, "."), (), "") for s in range(S))
+        for h in range(H)
     ]
     size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
     runs = runs_of_equal(pictures)
@@ -80,10 +81,6 @@ def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[Renderab
     if len(runs) > MOST_BOARDS:
         boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
     return boards
-
-
-def _empty(grid: Grid, s: int) -> Cell:
-    return grid.marks.get(s, "."), (), ""
 
 
 def _cell(solution: Solution, grid: Grid, h: int, s: int) -> Cell:
@@ -99,16 +96,13 @@ def _cell(solution: Solution, grid: Grid, h: int, s: int) -> Cell:
 def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> RenderableType:
     cells = [[Text(" " * size) for _ in range(grid.columns)] for _ in range(grid.rows)]
     for (row, column), (mark, actions, _) in zip(grid.cells, picture, strict=True):
-        cell = Text.assemble((mark, QUIET if mark == "." else ""), ("".join(actions), _style(actions)))
+        style = DRAWN if len(actions) > 1 else TAKEN
+        cell = Text.assemble((mark, QUIET if mark == "." else ""), ("".join(actions), style))
         cell.align("left", size)
         cells[row][column] = cell
     lines = Text("\n").join(Text(" ").join(row) for row in cells)
     below = [Text(odds, style=DRAWN) for _, _, odds in picture if odds]
     return Group(Panel.fit(lines, title=title, border_style=QUIET), *below)
-
-
-def _style(actions: Sequence[str]) -> str:
-    return DRAWN if len(actions) > 1 else TAKEN
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.solution import StationarySolution
-from cmdpkit.model.policy import Decision
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.text.policy import view
-from cmdpkit.results.wording import duration, label, number, odds, titled
+from cmdpkit.results.wording import drawn, duration, label, number
 
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
@@ -38,16 +35,7 @@ def draws(found: Solution) -> RenderableType:
         return Text("The policy is deterministic.")
     places = "one place" if len(decisions) == 1 else f"{len(decisions)} places"
     title = Text(f"The policy draws at {places} and is deterministic everywhere else:")
-    return Group(title, *(Text(line, style=DRAWN) for line in stochastic(decisions)))
-
-
-def stochastic(decisions: Iterable[Decision]) -> list[str]:
-    """One line per stochastic decision: where it is, and what it draws from; without a horizon there is no step."""
-    lines = []
-    for d in decisions:
-        step = "" if d.step is None else f"step {d.step}, "
-        lines.append(f"  {step}{titled('state', d.state)}: {odds(d.probabilities)}")
-    return lines
+    return Group(title, *(Text(f"  {drawn(d)}", style=DRAWN) for d in decisions))
 
 
 def _proof(found: Solution) -> Text:

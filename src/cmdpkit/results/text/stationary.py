@@ -12,10 +12,11 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.results import wording
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table, right
 from cmdpkit.results.text.policy import MOST_ROWS
-from cmdpkit.results.wording import counted, duration, label, number, odds, percent, ranges, titled
+from cmdpkit.results.wording import counted, duration, label, number, percent, ranges, titled
 
 VALUES = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
 MOST_STARTS = 3  # start states that are named
@@ -62,9 +63,8 @@ def _draws(found: StationarySolution) -> RenderableType:
     if len(decisions) > MOST_ROWS:
         return Text(f"The policy draws in {len(decisions):,} states.")
     places = "one state" if len(decisions) == 1 else f"{len(decisions)} states"
-    lines = [f"  {titled('state', d.state)}: {odds(d.probabilities)}" for d in decisions]
     title = Text(f"The policy draws in {places} and is deterministic everywhere else:")
-    return Group(title, *(Text(line, style=DRAWN) for line in lines))
+    return Group(title, *(Text(f"  {wording.drawn(d)}", style=DRAWN) for d in decisions))
 
 
 def policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
@@ -99,10 +99,7 @@ def _proof(found: StationarySolution) -> Text:
 
 def sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
     """What a diagnosis says first: sizes, what can be reached, where one can stay for ever, feasible starts."""
-    counts = [counted(n, noun) for n, noun in ((cmdp.S, "state"), (cmdp.A, "action"), (cmdp.N, "constraint"))]
-    if not cmdp.compact.allowed.all():
-        counts[1] += " (not all of them everywhere)"
-    text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(counts)}.\n")
+    text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(wording.sizes(cmdp))}.\n")
     text.append(f"{found.reachable:,} of {found.pairs:,} states can be reached.")
     if cmdp.criterion.kind == "average":
         inside = sum(len(part) for part in found.components)

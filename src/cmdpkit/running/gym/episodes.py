@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
     H: int  # steps of an episode
     states: Numbers  # the observations
-    actions: Numbers
+    actions: Numbers  # the actions
     constraints: Sequence[Constraint]  # [N]
     scales: Sequence[Scale]  # [1 + N], of reward and utilities
 

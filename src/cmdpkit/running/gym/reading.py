@@ -21,8 +21,8 @@ Range = tuple[float, float]
 class Numbers(NamedTuple):
     """A `Discrete` space: the numbers first, first + 1, ..., first + size - 1."""
 
-    size: int
-    first: int
+    size: int  # how many there are
+    first: int  # the smallest
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any], what: str) -> Numbers:

@@ -32,9 +32,9 @@ class GymRecipe:
     name: str = ""  # what records call it, by default the source
     constraints: tuple[Constraint, ...] | None = None  # this and the last three fields are parameters of `GymWorld`
     bounds: tuple[tuple[str, float], ...] = ()  # bounds that replace those of the constraints, by name
-    horizon: int | None = None
-    reward_range: Range | None = None
-    cost_ranges: tuple[Range, ...] | None = None
+    horizon: int | None = None  # number of steps; the time limit of the environment if None
+    reward_range: Range | None = None  # smallest and largest reward of a step
+    cost_ranges: tuple[Range, ...] | None = None  # smallest and largest value of each cost
 
     def make(self, built: Any = None) -> GymWorld:
         """A new world; ``built`` is what the function returned, if it was called already."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
-from cmdpkit.learners import Episodic, Learner, Spec
+from cmdpkit.learners import Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
@@ -126,7 +126,7 @@ class GymWorld:
         done = int(self.meter.clock[EPISODES])
         if done == 0:
             self.player.root[...] = rng
-        driven = self._driven(learner, done)
+        driven = learner.episodic() or ByStep(learner, self.player, done)
         for k in range(done, done + n):
             self.player.episode(k, driven, rng)
             self.meter.clock[EPISODES] += 1
@@ -185,10 +185,6 @@ class GymWorld:
         """Continue from a checkpoint."""
         self.meter.restore(state)
         self.player.restore(state, int(self.meter.clock[EPISODES]))
-
-    def _driven(self, learner: Learner, done: int) -> Episodic:
-        """The learner in the form that `Player` needs, after so many episodes."""
-        return learner.episodic() or ByStep(learner, self.player, done)
 
     def _matched(
         self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]
