@@ -15,15 +15,15 @@ factors would fill up (random graphs with thousands of states).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
 from cmdpkit.model.compiled import readonly
+from cmdpkit.model.elimination import Factors
 from cmdpkit.model.sweeps import DAMPING, settle, sparse_rows
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -31,7 +31,7 @@ DIRECT_AT_ONCE = 2e7  # work S b^2 of an LU factorisation (b is the bandwidth) b
 DIRECT_AT_ALL = 5e9  # work beyond which LU factors are not tried
 SWEEPS = 2_000  # sweeps before LU factors are tried instead
 LAST_SWEEPS = 200_000  # sweeps where LU factors are out of reach
-DENSE = 256  # states up to which full matrices are used
+DENSE = 128  # states up to which full matrices are used
 
 
 def factor_work(P: Any) -> float:
@@ -59,17 +59,6 @@ def closed_classes(P: Any) -> list[IntArray]:
     order = np.argsort(label, kind="stable")
     bounds = np.searchsorted(label[order], np.arange(count + 1))
     return [order[bounds[c] : bounds[c + 1]] for c in range(count) if not left[c]]
-
-
-class _Dense(NamedTuple):
-    """LU factors of a full matrix, with the interface of sparse ones."""
-
-    factors: Any
-
-    def solve(self, b: FloatArray, trans: str) -> FloatArray:
-        """The solution of A x = b, or of A^T x = b if trans is "T"."""
-        solution: FloatArray = lu_solve(self.factors, b, trans=int(trans == "T"), check_finite=False)
-        return solution
 
 
 class Chain:
@@ -148,11 +137,12 @@ class Chain:
         if self.bordered:
             matrix[:-1, -1] = 1.0
             matrix[-1, self.pivot] = 1.0
-        self._matrix = matrix
-        self._lu = _Dense(lu_factor(matrix))
+        self._lu = Factors(matrix)
 
     def _solve(self, b: FloatArray, trans: str) -> FloatArray:
         """One solve and one step of iterative refinement."""
+        if isinstance(self._lu, Factors):
+            return self._lu.solve(b, trans)
         matrix = self._matrix if trans == "N" else self._matrix.T
         x: FloatArray = self._lu.solve(b, trans)
         refined: FloatArray = x + self._lu.solve(b - matrix @ x, trans)
