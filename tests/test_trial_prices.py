@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact import columns, trial_prices
+from cmdpkit.exact import trial_prices
 from cmdpkit.exact.columns import Column
 from cmdpkit.exact.progress import Round
 from cmdpkit.exact.trial_prices import Tangent, between
@@ -61,14 +61,15 @@ def test_prices_are_interpolated_only_between_two_policies_that_differ_a_lot_and
 @pytest.mark.compiled
 def test_interpolated_prices_save_a_quarter_of_the_rounds_from_any_start_and_lead_to_the_same_optimum(monkeypatch):
     """From a single start they save less: 9 of 64 rounds in five models of 2,000 states."""
+    ours = trial_prices.trial_prices
     rounds: dict[str, list[Round]] = {"ours": [], "plain": []}
     for seed in range(4):
         one_start = sparse(1000, 4, 12, 4, 1, seed=seed)
         any_start = np.full(1000, 1e-3)  # with a single start, the few decisions at the first steps weigh the most
         cmdp = ck.CMDP(one_start.kernel, one_start.r, one_start.g, one_start.rho, any_start, horizon=12)
         found = {}
-        for name, guess in (("ours", trial_prices.trial_prices), ("plain", lambda mixed, shares, lam, rho: lam)):
-            monkeypatch.setattr(columns, "trial_prices", guess)
+        for name, guess in (("ours", ours), ("plain", lambda mixed, shares, lam, rho: lam)):
+            monkeypatch.setattr(trial_prices, "trial_prices", guess)
             found[name] = ck.solve(cmdp, "columns", progress=rounds[name].append)
         assert found["ours"].value == pytest.approx(found["plain"].value, abs=2e-12 * cmdp.H)
         assert max(x.gap for x in found.values()) <= 1e-12 * cmdp.H

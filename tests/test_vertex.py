@@ -100,5 +100,5 @@ def test_an_occupancy_that_no_class_of_its_policy_keeps_is_no_single_policy():
     rows = Rows(sparse.csr_array(np.array([[0.0, 1.0], [0.0, 1.0]])), np.arange(2), np.arange(2))
     flows = Flows(rows, "average", 1.0, np.zeros(2), 0.0)
     assert flows.classes(np.ones(2), np.array([1.0, 0.0])) == ([], 0.0)
-    column = Column(1.0, np.zeros(1), np.arange(2), np.array([1.0, 0.0]))
+    column = Column(1.0, np.zeros(1), np.arange(2), np.array([1.0, 0.0]), np.ones(2))
     assert stationary_vertex(flows, [(1.0, column)], np.zeros((1, 2)), np.zeros(1)).kept == 0.0

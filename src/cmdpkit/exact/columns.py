@@ -24,9 +24,9 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.induction import Choice as Choice
 from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.master import Master, hull
+from cmdpkit.exact.master import Master, hull, looser_price
 from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.trial_prices import trial_prices
+from cmdpkit.exact.trial_prices import Trials
 from cmdpkit.exact.units import FEASIBLE, Units, survey
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
@@ -34,7 +34,7 @@ from cmdpkit.model.transitions import FloatArray
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled totals
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
 MAX_ROUNDS = 10_000  # of column generation
-MAX_GAP_LEFT = 0.9  # a round at other prices than the master's that leaves a larger share of the gap has failed
+SAME_PRICE = 1e-6  # prices that differ by a smaller share are the same but for rounding
 
 
 class Column(NamedTuple):
@@ -45,6 +45,10 @@ class Column(NamedTuple):
     w: FloatArray  # [N], expected total utilities
     weights: FloatArray  # [1 + N], of reward and utilities in the objective for which this policy is best
     objective: float  # expected total of that objective, per weight / unit in the user's units
+
+    def differences(self, other: Column) -> int:
+        """Number of decisions in which two policies differ."""
+        return int(np.count_nonzero(self.choice != other.choice))
 
 
 class Optimum(NamedTuple):
@@ -138,14 +142,11 @@ class Columns(ABC):
         self.so_far = None
         if not self.columns:
             self.price(1.0, np.zeros(self.N))
-        exactly, failed, failures, gap = False, False, 0, np.inf
+        exactly, trials = False, Trials()
         weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):
             mixed = np.flatnonzero(weights)
-            # After a failure, one round is done at the prices of the master, and after N + 1 failures all of them.
-            guess = not failed and failures <= self.N
-            prices = trial_prices([self.columns[j] for j in mixed], weights[mixed], lam, rho) if guess else lam
-            guessed = prices is not lam
+            prices = trials.prices([self.columns[j] for j in mixed], weights[mixed], lam, rho)
             total, column = self.price(1.0, prices)
             known = self._known(column)
             if known:
@@ -156,17 +157,36 @@ class Columns(ABC):
             if self.so_far is not None and self.so_far.bound < best.bound:
                 best = best._replace(bound=self.so_far.bound, proof=self.so_far.proof)
             self.so_far = best
-            left, gap = gap, best.bound - value
-            converged = gap <= CONVERGED_GAP + self.noise[0] + float(self.noise[1:] @ best.lam)
-            if (enough is not None and enough(best)) or converged:
+            gap = best.bound - value
+            if (enough is not None and enough(best)) or self._converged(best):
                 break
-            if known and not guessed:  # the master LP was not exact, or this is as exact as floating point gets
+            if known and not trials.guessed:  # the master LP was not exact, or this is as exact as floating point gets
                 if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
                     break
                 exactly = True
                 weights, lam, value = self._solve_master(rho, exactly)
-            failed = guessed and (known or gap > MAX_GAP_LEFT * left)
-            failures += failed
+            trials.judge(not known, gap)
+        return best
+
+    def with_looser_price(self, best: Optimum) -> Optimum:
+        """The same optimum with the smallest price that proves it, where there is one constraint.
+
+        That is the slope of the trade-off on the side of looser bounds, see `looser_price`.
+        """
+        if self.N != 1 or not self._converged(best):
+            return best
+        rho = float(best.rho[0])
+        for _ in range(MAX_ROUNDS):
+            price = looser_price(self.w[:, 0], self.v, rho, best.value)
+            if price >= (1 - SAME_PRICE) * best.lam[0]:
+                break
+            total, column = self.price(1.0, np.array([price]))
+            looser = best._replace(bound=total - price * rho, proof=column)
+            if self._converged(looser):
+                return looser
+            if self._known(column):
+                self.columns.pop()
+                break
         return best
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
@@ -197,6 +217,10 @@ class Columns(ABC):
                 exactly = True
             weights, y, t = self._master_lp().exceed(self.w, rho, per, exactly=exactly)
         return t, weights, y
+
+    def _converged(self, best: Optimum) -> bool:
+        """Whether bound and value are equal but for rounding."""
+        return best.bound - best.value <= CONVERGED_GAP + float(self.noise[0] + self.noise[1:] @ best.lam)
 
     def _known(self, column: Column) -> bool:
         """Whether the pool already had a column with the values of the last one, which then adds nothing."""

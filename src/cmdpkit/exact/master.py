@@ -14,6 +14,7 @@ from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 
+CLEARLY = 1e-6  # a point that misses the bound by less, scaled, does not tell the slope
 STEPS = 2_000  # of the simplex method, in one round; a program with so few rows takes a few dozen
 
 
@@ -41,6 +42,17 @@ def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatAr
     weights[top] = 0.0
     weights[lo], weights[hi] = 1 - share, share
     return weights, np.array([max(0.0, float(slopes[i, j]))]), float(weights @ v)
+
+
+def looser_price(w: FloatArray, v: FloatArray, rho: float, value: float) -> float:
+    """The smallest price of one constraint at which none of the points (w, v) is better than `value` at rho.
+
+    At a kink of the trade-off every price between the slopes on both sides proves the optimum. This one is the slope
+    on the side of looser bounds, as far as the points tell: what a looser bound would bring.
+    """
+    below = w < rho - CLEARLY
+    slopes = (v[below] - value) / (rho - w[below])
+    return max(0.0, float(slopes.max(initial=0.0)))
 
 
 class Master:

@@ -239,6 +239,7 @@ def _by_columns(
     complete = True
     try:
         best = pool.maximise(rho, lambda best: watch.enough(pool.value(best), pool.proved(best)))
+        best = pool.with_looser_price(best)
     except KeyboardInterrupt:
         if not interruptible or pool.so_far is None:
             raise

@@ -10,19 +10,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cmdpkit.model.transitions import FloatArray
 
-if TYPE_CHECKING:
-    from cmdpkit.exact.columns import Column
-
 MIN_AVERAGED = 3  # constraints from which on averaged prices save rounds
 MIN_DIFFERENT = 100  # decisions in which two policies differ, from which on a price in between is interpolated
 NEAR = 0.1  # a guess this close to an end of the interval, as a share of its length, is moved away from that end
 LEAST = 0.01  # no guess is closer to an end than this
+MAX_GAP_LEFT = 0.9  # a round at other prices than the master's that leaves a larger share of the gap has failed
+
+
+class Column(Protocol):
+    """What has to be known of a policy: its values, and the objective for which it is best."""
+
+    @property
+    def v(self) -> float:
+        """Its value."""
+
+    @property
+    def w(self) -> FloatArray:
+        """Its utilities, [N]."""
+
+    @property
+    def weights(self) -> FloatArray:
+        """Of reward and utilities in the objective for which it is best, [1 + N]."""
+
+    def differences(self, other: Any) -> int:
+        """Number of decisions in which two policies differ."""
+
+
+class Trials:
+    """The prices of each round of one search: after a failure, those of the master; after N + 1 failures always."""
+
+    def __init__(self) -> None:
+        self.guessed = False  # whether the prices of this round are others than the master's
+        self.failed, self.failures, self.gap = False, 0, np.inf
+
+    def prices(self, mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
+        """Prices [N] of the next round; `trial_prices` describes the arguments."""
+        guess = not self.failed and self.failures <= len(lam)
+        prices = trial_prices(mixed, shares, lam, rho) if guess else lam
+        self.guessed = prices is not lam
+        return prices
+
+    def judge(self, fresh: bool, gap: float) -> None:
+        """Learn whether the round found a new policy, and the gap that it left."""
+        self.failed = self.guessed and (not fresh or gap > MAX_GAP_LEFT * self.gap)
+        self.failures += self.failed
+        self.gap = gap
 
 
 def trial_prices(mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
@@ -34,7 +72,7 @@ def trial_prices(mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, r
         return lam
     if len(lam) >= MIN_AVERAGED:
         return averaged(mixed, shares, lam)
-    if len(lam) != 1 or len(mixed) != 2 or np.count_nonzero(mixed[0].choice != mixed[1].choice) < MIN_DIFFERENT:
+    if len(lam) != 1 or len(mixed) != 2 or mixed[0].differences(mixed[1]) < MIN_DIFFERENT:
         return lam
     low, high = sorted(Tangent(float(c.weights[1] / c.weights[0]), c.v, float(c.w[0])) for c in mixed)
     return np.array([between(low, high, float(rho[0]))]) if low.price < high.price else lam

@@ -15,25 +15,23 @@ factors would fill up (random graphs with thousands of states).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
+from cmdpkit.model.compiled import readonly
+from cmdpkit.model.elimination import Factors
+from cmdpkit.model.sweeps import DAMPING, settle, sparse_rows
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-DAMPING = 0.9  # share of a new sweep where gamma = 1: periodic chains do not converge without damping
 DIRECT_AT_ONCE = 2e7  # work S b^2 of an LU factorisation (b is the bandwidth) below which sweeps are not worth trying
 DIRECT_AT_ALL = 5e9  # work beyond which LU factors are not tried
 SWEEPS = 2_000  # sweeps before LU factors are tried instead
 LAST_SWEEPS = 200_000  # sweeps where LU factors are out of reach
-DENSE = 256  # states up to which full matrices are used
-STUCK = 20  # sweeps without a smaller change after which it is rounding that is left,
-NEARLY = 1e-13  # provided that the relative change is at most this
-SETTLED = 1e-15  # relative change of a sweep that counts as none
+DENSE = 128  # states up to which full matrices are used
 
 
 def factor_work(P: Any) -> float:
@@ -63,17 +61,6 @@ def closed_classes(P: Any) -> list[IntArray]:
     return [order[bounds[c] : bounds[c + 1]] for c in range(count) if not left[c]]
 
 
-class _Dense(NamedTuple):
-    """LU factors of a full matrix, with the interface of sparse ones."""
-
-    factors: Any  # as SciPy's `lu_factor` returns them
-
-    def solve(self, b: FloatArray, trans: str) -> FloatArray:
-        """The solution of A x = b, or of A^T x = b if trans is "T"."""
-        solution: FloatArray = lu_solve(self.factors, b, trans=int(trans == "T"), check_finite=False)
-        return solution
-
-
 class Chain:
     """Linear systems of one chain; `bordered` chains keep their mass (gamma = 1 stands for no discount).
 
@@ -95,12 +82,13 @@ class Chain:
     def values(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Constants c [K] and relative values h [S, K] of signals x [S, K]; c is 0 where the chain loses mass."""
         if self._lu is None:
-            found = self._sweep(self.P, x, np.zeros_like(x), relative=self.bordered)
-            if found is not None:
+            found = [self._sweep(row, np.zeros(self.S), flows=False) for row in x.T]
+            if all(h is not None for h in found):
+                h = np.array(found).T
                 if not self.bordered:
-                    return np.zeros(x.shape[1]), found
-                change = x + self.gamma * (self.P @ found) - found
-                return (change.max(axis=0) + change.min(axis=0)) / 2, found - found[self.pivot]
+                    return np.zeros(x.shape[1]), h
+                change = x + self.gamma * (self.P @ h) - h
+                return (change.max(axis=0) + change.min(axis=0)) / 2, h - h[self.pivot]
             self._factorise()
         if not self.bordered:
             return np.zeros(x.shape[1]), self._solve(x, "N")
@@ -111,7 +99,7 @@ class Chain:
         """d [S] with d = gamma P^T d + inflow [S], and with total `mass` where the chain is bordered."""
         if self._lu is None:
             start = np.full(self.S, mass / self.S) if self.gamma == 1 else mass * inflow / (1 - self.gamma)
-            found = self._sweep(self.P.T.tocsr(), inflow, start if self.bordered else inflow, relative=False)
+            found = self._sweep(inflow, start if self.bordered else inflow.copy(), flows=True)
             if found is not None:
                 return found
             self._factorise()
@@ -119,26 +107,15 @@ class Chain:
             return self._solve(inflow, "T")
         return self._solve(np.append(inflow, mass), "T")[:-1]
 
-    def _sweep(self, P: Any, x: FloatArray, y: FloatArray, *, relative: bool) -> FloatArray | None:
-        """The limit of y <- x + gamma P y, up to a constant if `relative`; None where LU factors are the better way."""
+    def _sweep(self, x: FloatArray, y: FloatArray, *, flows: bool) -> FloatArray | None:
+        """The limit of y <- x + gamma P y (P^T if `flows`), in place; None where LU factors are the better way."""
         tau = DAMPING if self.bordered and self.gamma == 1 else 1.0
-        smallest, waited = np.inf, 0
-        for sweep in range(LAST_SWEEPS):
-            change = x + self.gamma * (P @ y) - y
-            size = float(np.ptp(change, axis=0).max()) if relative else float(np.abs(change).sum())
-            scale = float(np.abs(y).max(initial=0.0)) if relative else float(np.abs(y).sum())
-            if size <= SETTLED * (scale + float(np.abs(x).max(initial=0.0))):
-                return y + change if not relative else y
-            waited = 0 if size < 0.9 * smallest else waited + 1
-            smallest = min(smallest, size)
-            if waited > STUCK and size < NEARLY * scale:  # rounding lets it come no nearer
-                return y
-            if sweep == SWEEPS and self.work < DIRECT_AT_ALL:
-                return None
-            y = y + tau * change
-            if relative:
-                y -= y[self.pivot]
-        return y
+        relative = self.bordered and not flows
+        hopeful = self.work < DIRECT_AT_ALL  # that LU factors are within reach
+        most = SWEEPS if hopeful else LAST_SWEEPS
+        P, change = sparse_rows(self.P), np.empty(self.S)
+        settled = settle(P, readonly(x), self.gamma, tau, flows, relative, self.pivot, most, y, change)
+        return y if settled or not hopeful else None
 
     def _factorise(self) -> None:
         if self.S <= DENSE:
@@ -160,11 +137,12 @@ class Chain:
         if self.bordered:
             matrix[:-1, -1] = 1.0
             matrix[-1, self.pivot] = 1.0
-        self._matrix = matrix
-        self._lu = _Dense(lu_factor(matrix))
+        self._lu = Factors(matrix)
 
     def _solve(self, b: FloatArray, trans: str) -> FloatArray:
         """One solve and one step of iterative refinement."""
+        if isinstance(self._lu, Factors):
+            return self._lu.solve(b, trans)
         matrix = self._matrix if trans == "N" else self._matrix.T
         x: FloatArray = self._lu.solve(b, trans)
         refined: FloatArray = x + self._lu.solve(b - matrix @ x, trans)

@@ -53,7 +53,7 @@ class Multichain:
                 rows.append(np.flatnonzero(self.components[j][1])[column.rows])
                 q.append(settled[j] * column.q)
         plan = self.origin[choice], classes
-        return upper, [Column(float(v), w, np.concatenate(rows), np.concatenate(q), plan)]
+        return upper, [Column(float(v), w, np.concatenate(rows), np.concatenate(q), weights, plan)]
 
     def expand(self, h: FloatArray) -> FloatArray:
         """A value of every state [S] from one of every state of the quotient."""

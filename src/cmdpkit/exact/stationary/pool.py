@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import CONVERGED_GAP, EXTRA_LOWERING, MAX_ROUNDS
-from cmdpkit.exact.master import Master, hull
+from cmdpkit.exact.columns import CONVERGED_GAP, EXTRA_LOWERING, MAX_ROUNDS, SAME_PRICE
+from cmdpkit.exact.master import Master, hull, looser_price
 from cmdpkit.exact.stationary.pricing import EPS
 from cmdpkit.exact.stationary.sources import Column, Source
+from cmdpkit.exact.trial_prices import Trials
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 
@@ -61,27 +62,55 @@ class Pool:
 
     def maximise(self, rho: FloatArray) -> Optimum:
         """The optimum under scaled thresholds rho; the pool must hold a feasible mixture (`reach` sees to that)."""
-        bound, lam_best = np.inf, np.zeros(self.N)
+        bound, best_prices = np.inf, np.zeros(self.N)
         if not self.columns:
             self.price(np.eye(1, 1 + self.N)[0])
         rho = self._reached(rho)
         slack = 0.0  # while the gap is large, pricing may stop early
-        exactly = False  # whether the master is solved in fractions
+        exactly, trials = False, Trials()  # whether the master is solved in fractions; prices to try
+        weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):
-            weights, lam, value = self._solve_master(rho, exactly)
-            upper, fresh = self.price(np.append(1.0, lam), slack)
-            here = upper - float(lam @ rho) + (self.N + 2) * EPS * (abs(upper) + float(lam @ np.abs(rho)))
+            mixed = np.flatnonzero(weights)
+            prices = trials.prices([self.columns[j] for j in mixed], weights[mixed], lam, rho)
+            upper, fresh = self.price(np.append(1.0, prices), slack)
+            if fresh:
+                weights, lam, value = self._solve_master(rho, exactly)
+            here = self._bound(upper, prices, rho)
             if here < bound:
-                bound, lam_best = here, lam
-            if bound - value <= CONVERGED_GAP:
+                bound, best_prices = here, prices
+            gap = bound - value
+            if gap <= CONVERGED_GAP:
                 break
-            if not fresh and not slack:
-                if exactly or self._master is None or bound - value <= STALLED:
+            if not fresh and not slack and not trials.guessed:
+                if exactly or self._master is None or gap <= STALLED:
                     break
                 exactly = True
-            slack = LOOSE * (bound - value) if fresh and bound - value > EXACT_BELOW else 0.0
+                weights, lam, value = self._solve_master(rho, exactly)
+            trials.judge(fresh, gap)
+            slack = LOOSE * gap if fresh and gap > EXACT_BELOW else 0.0
         parts = [(float(x), c) for x, c in zip(weights, self.columns, strict=False) if x > 0]
-        return Optimum(parts, lam_best, bound, rho)
+        return Optimum(parts, best_prices, bound, rho)
+
+    def with_looser_price(self, best: Optimum) -> Optimum:
+        """The same optimum with the smallest price that proves it, where there is one constraint.
+
+        That is the slope of the trade-off on the side of looser bounds, see `looser_price`.
+        """
+        value = sum(share * column.v for share, column in best.parts)
+        if self.N != 1 or best.bound - value > CONVERGED_GAP:
+            return best
+        rho = float(best.rho[0])
+        for _ in range(MAX_ROUNDS):
+            price = looser_price(self.w[:, 0], self.v, rho, value)
+            if price >= (1 - SAME_PRICE) * best.lam[0]:
+                break
+            upper, fresh = self.price(np.array([1.0, price]))
+            bound = self._bound(upper, np.array([price]), best.rho)
+            if bound - value <= CONVERGED_GAP:
+                return best._replace(bound=min(bound, best.bound), lam=np.array([price]))
+            if not fresh:
+                break
+        return best
 
     def reach(self, rho: FloatArray, per: FloatArray, enough: float = np.inf) -> tuple[float, FloatArray, FloatArray]:
         """Maximise t with w_n >= rho_n + t per_n for all n; t, the mixture's weights, and multipliers y that prove it.
@@ -102,6 +131,10 @@ class Pool:
                 exactly = True
             weights, y, t = self._exceed(rho, per, exactly)
         return t, weights, y
+
+    def _bound(self, upper: float, prices: FloatArray, rho: FloatArray) -> float:
+        """The bound on the optimum that the upper bound on the objective at these prices [N] proves, rounded up."""
+        return upper - float(prices @ rho) + (self.N + 2) * EPS * (abs(upper) + float(prices @ np.abs(rho)))
 
     def _reached(self, rho: FloatArray) -> FloatArray:
         """Thresholds rho; where the columns miss them by less than counts, what the columns reach."""

@@ -22,8 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.exact.stationary.components import Rows, walk_to
+from cmdpkit.exact.stationary.improving import follow, improve
 from cmdpkit.model import chains
 from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.compiled import readonly
+from cmdpkit.model.sweeps import DAMPING, sparse_rows
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 EPS = float(np.finfo(float).eps)
@@ -47,7 +50,9 @@ class _Improver:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.first = rows.first
+        self._P, self._ends = sparse_rows(rows.P), readonly(np.append(self.first, len(rows.owner)))
         self.h = np.zeros(rows.S)
+        self._change = np.zeros(rows.S)  # T h - h with the T of the choice
         self.choice = self.first.copy()
         self.entries = int(np.diff(rows.P.indptr).max(initial=0))
         self.work = chains.factor_work(rows.graph(np.ones(len(rows.owner), dtype=bool)))
@@ -57,15 +62,10 @@ class _Improver:
         """Bound on the rounding in o + P h - h of one row."""
         return (self.entries + 8) * EPS * (float(np.abs(o).max()) + 2 * float(np.abs(h).max()))
 
-    def greedy(self, Q: FloatArray, tie: float) -> FloatArray:
-        """The best of Q [R] in each state; `choice` moves where it is beaten by more than `tie`."""
-        best: FloatArray = np.maximum.reduceat(Q, self.first)
-        beaten = Q[self.choice] < best - tie
-        if beaten.any():
-            top = np.flatnonzero(best[self.rows.owner] <= Q)
-            top = top[np.diff(self.rows.owner[top], prepend=-1) > 0]
-            self.choice = np.where(beaten, top, self.choice)
-        return best
+    def improve(self, o: FloatArray, gamma: float, tie: float) -> tuple[float, float]:
+        """Move `choice` where it is beaten by more than `tie`; the smallest and the largest entry of Th - h."""
+        low, high = improve(self._P, self._ends, readonly(o), gamma, tie, self.h, self.choice, self._change)
+        return float(low), float(high)
 
     @property
     def chain_work(self) -> float:
@@ -91,13 +91,13 @@ class Recurrent(_Improver):
         upper, began = np.inf, self.sweeps
         smallest, waited, rounds = np.inf, 0, 0
         last = self.choice
+        self.choice, self.h = self.choice.copy(), self.h.copy()  # the last ones may be kept elsewhere
         while True:
-            Q = o + self.gamma * (self.rows.P @ self.h)
             noise = self.rounding(o, self.h)
-            excess = self.greedy(Q, TIE * noise if self.direct else EPS * scale) - self.h
+            low, high = self.improve(o, self.gamma, TIE * noise if self.direct else EPS * scale)
             self.sweeps += 1
-            span = float(np.ptp(excess))
-            upper = min(upper, self._bound(excess, noise))
+            span = high - low
+            upper = min(upper, self._bound(high, noise))
             if span <= max(CLOSED * scale, noise, slack):
                 break
             waited = 0 if span < 0.99 * smallest else waited + 1
@@ -106,13 +106,13 @@ class Recurrent(_Improver):
                 break
             if self.direct and rounds < ROUNDS:
                 rounds += 1
-                before = self.choice
+                before = self.choice.copy()
                 self._evaluate(o)
                 if rounds > 1 and (before == last).all():  # nothing left to improve but rounding
                     rounds = ROUNDS
                 last = before
             else:
-                self._sweep(o, Q)
+                self._sweep(o)
                 self.direct = self.direct or self.slow(self.sweeps - began)
         return Best(upper, self.choice)
 
@@ -120,13 +120,13 @@ class Recurrent(_Improver):
         """The upper bound on o [R] that any vector h [S] proves."""
         Q = o + self.gamma * (self.rows.P @ h)
         self.h = h
-        return self._bound(np.maximum.reduceat(Q, self.first) - h, self.rounding(o, h))
+        return self._bound(float((np.maximum.reduceat(Q, self.first) - h).max()), self.rounding(o, h))
 
-    def _bound(self, excess: FloatArray, noise: float) -> float:
-        """The largest excess Th - h plus (1 - gamma) mu . h, both rounded up."""
+    def _bound(self, excess: float, noise: float) -> float:
+        """The largest `excess` of Th - h plus (1 - gamma) mu . h, both rounded up."""
         shift = (1 - self.gamma) * float(self.mu @ self.h)
         rounded = (self.starts + 4) * EPS * (1 - self.gamma) * float(np.abs(self.h).max())
-        return float(excess.max()) + shift + noise + rounded
+        return excess + shift + noise + rounded
 
     def _evaluate(self, o: FloatArray) -> None:
         """h becomes the relative value of the choice, which is first made to have one recurrent class."""
@@ -152,20 +152,13 @@ class Recurrent(_Improver):
             return int(np.flatnonzero(target)[0])
         return int(classes[0][0])
 
-    def _sweep(self, o: FloatArray, Q: FloatArray) -> None:
+    def _sweep(self, o: FloatArray) -> None:
         """Some sweeps of the choice, until the span of their change has fallen tenfold."""
-        tau = chains.DAMPING if self.gamma == 1 else 1.0
-        P, x = self.rows.P[self.choice], o[self.choice]
-        change = Q[self.choice] - self.h
-        first = float(np.ptp(change))
-        for _ in range(POLICY_SWEEPS):
-            self.h = self.h + tau * change
-            self.h -= self.h[0]
-            change = x + self.gamma * (P @ self.h) - self.h
-            self.sweeps += 1
-            if float(np.ptp(change)) <= 0.1 * first:
-                break
-        self.h = self.h + tau * change
+        tau = DAMPING if self.gamma == 1 else 1.0
+        aim = 0.1 * float(np.ptp(self._change))
+        rule = (self.gamma, tau, POLICY_SWEEPS, aim)
+        self.sweeps += follow(self._P, readonly(o), self.choice, *rule, self.h, self._change)
+        self.h = self.h + tau * self._change
         self.h -= self.h[0]
 
 
@@ -183,12 +176,12 @@ class Transient(_Improver):
         upper, began = np.inf, 0
         steps = max(float(self.mu @ self.longest), 1.0)
         last = np.inf
+        self.choice, self.h = self.choice.copy(), self.h.copy()  # the last ones may be kept elsewhere
         for sweeps in range(chains.LAST_SWEEPS):
-            Q = o + self.rows.P @ self.h
             noise = self.rounding(o, self.h)
-            excess = self.greedy(Q, noise / (self.entries + 8)) - self.h
-            over = float(np.abs(excess).max(initial=0.0))
-            bound = float(self.mu @ self.h) + max(0.0, float(excess.max()) + noise) * float(self.mu @ self.longest)
+            low, high = self.improve(o, 1.0, noise / (self.entries + 8))
+            over = max(abs(low), abs(high))
+            bound = float(self.mu @ self.h) + max(0.0, high + noise) * float(self.mu @ self.longest)
             bound += self.rounding(o, self.h)
             upper = min(upper, bound)
             if over <= max(CLOSED * scale, noise, slack / steps) or (

@@ -80,6 +80,13 @@ class Stationary:
     def solve(self, rho: FloatArray, bridge: float = BRIDGE) -> Answer:
         """The optimum under bounds rho (own units), which must be feasible."""
         best = self.pool.maximise(self.scaling.thresholds(rho))
+        return self._answered(self.pool.with_looser_price(best), rho, bridge)
+
+    def plan(self, rho: FloatArray) -> Answer:
+        """The same for those who need its policies only: at a kink of the trade-off, prices may be any right ones."""
+        return self._answered(self.pool.maximise(self.scaling.thresholds(rho)), rho, BRIDGE)
+
+    def _answered(self, best: Optimum, rho: FloatArray, bridge: float) -> Answer:
         if isinstance(self.source, Multichain):
             return self._several(self.source, best)
         found = vertex(self._flows(), best.parts, self.source.X[1:], best.rho)

@@ -24,7 +24,12 @@ class Column(NamedTuple):
     w: FloatArray  # [N]
     rows: IntArray  # the rows it takes, at most one per state
     q: FloatArray  # occupancy of these rows
+    weights: FloatArray  # [1 + N], of reward and utilities in the objective for which it is best
     plan: Any = None  # how to reach the classes, where there are several end components
+
+    def differences(self, other: Column) -> int:
+        """Number of rows that this column takes and the other does not."""
+        return len(np.setdiff1d(self.rows, other.rows, assume_unique=True))
 
 
 class Source(Protocol):
@@ -36,9 +41,9 @@ class Source(Protocol):
         """An upper bound on weights . (v, w) over all policies, and columns within about `slack` of it."""
 
 
-def _column(X: FloatArray, rows: IntArray, q: FloatArray) -> Column:
+def _column(X: FloatArray, rows: IntArray, q: FloatArray, weights: FloatArray) -> Column:
     values = X[:, rows] @ q
-    return Column(float(values[0]), values[1:], rows, q)
+    return Column(float(values[0]), values[1:], rows, q, weights)
 
 
 def class_columns(
@@ -49,7 +54,7 @@ def class_columns(
     for members in closed_classes(P):
         chain = Chain(P[members][:, members], work=work)
         q = np.maximum(chain.flow(np.zeros(len(members)), 1.0), 0.0)
-        columns.append(_column(X, choice[members], q / q.sum()))
+        columns.append(_column(X, choice[members], q / q.sum(), weights))
     columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))
     return columns
 
@@ -66,7 +71,7 @@ class Discounted:
         upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
         chain = Chain(self.rows.P[choice], self.gamma, work=self.engine.chain_work)
         q = np.maximum(chain.flow((1 - self.gamma) * self.mu, 1.0), 0.0)
-        return upper, [_column(self.X, choice, q / q.sum())]
+        return upper, [_column(self.X, choice, q / q.sum(), weights)]
 
 
 class Total:
@@ -80,7 +85,7 @@ class Total:
         """One column: the expected visits under the best policy."""
         upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
         chain = Chain(self.rows.P[choice], bordered=False, work=self.engine.chain_work)
-        return upper, [_column(self.X, choice, np.maximum(chain.flow(self.mu), 0.0))]
+        return upper, [_column(self.X, choice, np.maximum(chain.flow(self.mu), 0.0), weights)]
 
 
 class Average:

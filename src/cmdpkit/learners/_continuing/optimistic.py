@@ -21,9 +21,9 @@ from cmdpkit.exact.stationary.sources import Column, class_columns
 from cmdpkit.learners._continuing.models import Model
 from cmdpkit.learners._planning.confidence import Box
 from cmdpkit.learners._planning.induction import fill_row, row_value, sort_descending
-from cmdpkit.model.chains import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.model.sweeps import DAMPING
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights

@@ -54,7 +54,7 @@ class Planner:
     def _solved(self, rho: FloatArray) -> FloatArray | None:
         """The optimum, if a stationary policy comes near it; of a mixture, the part with the largest weight."""
         try:
-            answer = self.problem.solve(rho / self.per_step)
+            answer = self.problem.plan(rho / self.per_step)
         except CmdpkitError:  # classes that are kept apart, and no room for moving between them
             return None
         return np.asarray(answer.policies[int(np.argmax(answer.weights))])
