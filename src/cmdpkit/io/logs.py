@@ -45,12 +45,12 @@ def from_log(
 
     A state in which no action was ever recorded is one in which the episode is over.
 
-    >>> did = ["work", "wait"] * 4
+    >>> did = ["work", "wait"] * 40
     >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
     >>> names = ["episode", "step", "state", "action", "reward", "noise", "next_state"]
     >>> estimate = from_log(rows, columns=names, horizon=2, constraints=[Constraint("noise", "at_most", 2.5)])
     >>> estimate.cmdp, estimate.episodes
-    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 8)
+    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 80)
     >>> estimate.solve().policy.probabilities(step=1, state="on")
     {'work': 1.0}
     """
