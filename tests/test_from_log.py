@@ -1,6 +1,7 @@
 """From a log of past decisions: what is read and estimated, how large errors are, and whether promises are kept."""
 
 import json
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
@@ -94,6 +95,29 @@ def test_every_kind_of_table_says_the_same(tmp_path):
     assert ck.from_log(frame.drop(columns="step"), **given).cmdp == expected
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT], ids=["None", "NaN", "NA", "NaT"])
+def test_whatever_stands_for_nothing_in_a_data_frame_is_an_empty_next_state(missing):
+    frame = pd.DataFrame(ROWS, columns=COLUMNS).astype({"next_state": object})
+    frame.loc[frame.step == 1, "next_state"] = missing
+    expected = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.fingerprint()
+    assert ck.from_log(frame, horizon=2, constraints=BOUND).cmdp.fingerprint() == expected
+
+
+def test_an_index_with_names_texts_of_numbers_and_rows_that_are_arrays_are_understood():
+    expected = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.fingerprint()
+    frame = pd.DataFrame(ROWS, columns=COLUMNS).astype({"reward": str})
+    array = np.array(ROWS, dtype=object)
+    for log in (frame.set_index(["episode", "step"]), array):
+        columns = COLUMNS if log is array else None
+        assert ck.from_log(log, columns=columns, horizon=2, constraints=BOUND).cmdp.fingerprint() == expected
+
+
+def test_states_are_the_objects_of_the_log():
+    day = {"a": date(2024, 1, 9), "b": date(2024, 1, 10)}
+    rows = [(*row[:2], day[row[2]], *row[3:-1], day[row[-1]]) for row in ROWS]
+    assert ck.from_log(rows, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.states == tuple(day.values())
+
+
 def test_all_mistakes_of_a_file_are_told_at_once_with_their_lines(tmp_path):
     lines = [",".join(COLUMNS), "1,1,a,go,x,0,b", "1,2,b,go,1,,b", "2,1,,go,1,0,b"]
     (tmp_path / "log.csv").write_text("\n".join(lines))
@@ -113,6 +137,9 @@ def test_all_mistakes_of_a_file_are_told_at_once_with_their_lines(tmp_path):
         ({0: (1, 0.5, "a", "go", 1.0, 0.5, "b")}, "row 1: step is 0.5, expected a whole number"),
         ({0: (1, 1, "a", "go", float("nan"), 0.5, "b")}, "row 1: reward is nan, expected a number"),
         ({0: (1, 1, "a")}, "row 1 is .*, expected 7 values"),
+        ({1: ROWS[0]}, "^row 2: is the same row as row 1; leave one of them out$"),
+        ({0: (1, -3, "a", "go", 1.0, 0.5, "b")}, "row 3: episode 2 begins 4 steps after the others.*correct its steps"),
+        ({2: (2, 1, None, "go", 3.0, 1.0, "b")}, "row 3: state is empty.*fill it in, or leave its episode out"),
     ],
 )
 def test_a_log_that_contradicts_itself_is_refused_with_its_place(change, message):

@@ -11,7 +11,6 @@ import numpy as np
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.model.validate import Name
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
 MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
@@ -117,9 +116,3 @@ class Log:
         first = (stretch * GOLDEN) % 1.0 < 0.5
         whole = replace(self, first_states=self.starts)
         return whole.part(first), whole.part(~first)
-
-
-def named(names: tuple[Any, ...], i: int) -> Name:
-    """The name of a state or action, as a model shows it."""
-    name = names[i]
-    return name if isinstance(name, (str, int)) else str(name)

@@ -32,7 +32,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.logs.fitted import Fitted, Total
-from cmdpkit.exact.logs.log import Log, named
+from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
@@ -323,8 +323,8 @@ def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
     return [
         Wanted(
             t + 1 if T > 1 else None,
-            named(log.states, s),
-            named(log.action_names, a),
+            log.states[s],
+            log.action_names[a],
             int(visits[t, s, a]),
             float(shares[t, s, a]) / total,
         )
