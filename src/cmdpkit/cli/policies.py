@@ -145,8 +145,7 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
 
 
 def _read(cmdp: CMDP, path: Path) -> Policy:
-    """The policy in a file; a stationary one is repeated where the model has a horizon."""
+    """The policy in a file, with the names of the model; lines of state and action are enough."""
     import cmdpkit as ck
 
-    policy = ck.read_policy(path)
-    return policy.repeated(cmdp.H) if policy.is_stationary and not cmdp.criterion.stationary else policy
+    return ck.read_policy(path, cmdp)

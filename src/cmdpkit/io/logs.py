@@ -149,7 +149,7 @@ def _check_order(
         if first and step[i] != 0:
             mistakes.add(
                 f"{table.place(i)}: episode {quoted(episodes[i])} begins {step[i]} steps after the others, expected "
-                "the same first step in all; correct its steps, or leave the column of steps out if the rows are in order"
+                "the same first step in all; correct its steps, or leave their column out if the rows are in order"
             )
         first = not goes_on
     here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]

@@ -175,6 +175,8 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
         sheet.head.setdefault("states", names_entry(cmdp.states))
         sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head = Fields(path, "head", sheet.head)
+    if cmdp is None and not sheet.head:
+        head.fail("there are no lines '# states = ...' above the data; give the model too: read_policy(path, model)")
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
     timed = _steps(head) is not None
     columns: Sequence[str] = COLUMNS if timed else COLUMNS[1:]
