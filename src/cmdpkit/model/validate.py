@@ -129,6 +129,8 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
     listed = tuple(_name(x) for x in names)
     if len(listed) != n:
         raise CmdpkitError(f"{what} has {len(listed)} names, expected {n}")
+    if len(set(listed)) == n and all(isinstance(x, str) and x.strip() for x in listed):
+        return listed  # the usual case, at once
     seen: set[str] = set()
     objects: set[Any] = set()
     for i, name in enumerate(listed):
