@@ -1,12 +1,14 @@
 """From a log of past decisions: what is read and estimated, how large errors are, and whether promises are kept."""
 
 import json
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 from bench._logs import behaviour, in_truth, table_of
+from scipy.stats import beta
 from typer.testing import CliRunner
 
 import cmdpkit as ck
@@ -64,7 +66,7 @@ def test_steps_that_share_their_counts_are_pooled():
 
 
 def test_a_state_without_decisions_ends_the_episode():
-    rows = [(1, 1, "a", "go", 1.0, 0.0, "end"), (2, 1, "a", "go", 1.0, 0.0, "a"), (2, 2, "a", "go", 1.0, 0.0, "a")]
+    rows = [(1, 1, "a", "go", 1.0, 0.0, "end"), (2, 1, "a", "go", 1.0, 0.0, "a"), (2, 2, "a", "go", 1.0, 0.5, "a")]
     found = ck.from_log(rows, columns=COLUMNS, horizon=2, constraints=BOUND)
     assert ck.solve(found.cmdp).value == pytest.approx(1.5) and not found.notes
     cut = ck.from_log([*rows, (3, 1, "a", "go", 1.0, 0.0, "a")], columns=COLUMNS, horizon=2, constraints=BOUND)
@@ -93,6 +95,29 @@ def test_every_kind_of_table_says_the_same(tmp_path):
     assert ck.from_log(frame.drop(columns="step"), **given).cmdp == expected
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT], ids=["None", "NaN", "NA", "NaT"])
+def test_whatever_stands_for_nothing_in_a_data_frame_is_an_empty_next_state(missing):
+    frame = pd.DataFrame(ROWS, columns=COLUMNS).astype({"next_state": object})
+    frame.loc[frame.step == 1, "next_state"] = missing
+    expected = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.fingerprint()
+    assert ck.from_log(frame, horizon=2, constraints=BOUND).cmdp.fingerprint() == expected
+
+
+def test_an_index_with_names_texts_of_numbers_and_rows_that_are_arrays_are_understood():
+    expected = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.fingerprint()
+    frame = pd.DataFrame(ROWS, columns=COLUMNS).astype({"reward": str})
+    array = np.array(ROWS, dtype=object)
+    for log in (frame.set_index(["episode", "step"]), array):
+        columns = COLUMNS if log is array else None
+        assert ck.from_log(log, columns=columns, horizon=2, constraints=BOUND).cmdp.fingerprint() == expected
+
+
+def test_states_are_the_objects_of_the_log():
+    day = {"a": date(2024, 1, 9), "b": date(2024, 1, 10)}
+    rows = [(*row[:2], day[row[2]], *row[3:-1], day[row[-1]]) for row in ROWS]
+    assert ck.from_log(rows, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp.states == tuple(day.values())
+
+
 def test_all_mistakes_of_a_file_are_told_at_once_with_their_lines(tmp_path):
     lines = [",".join(COLUMNS), "1,1,a,go,x,0,b", "1,2,b,go,1,,b", "2,1,,go,1,0,b"]
     (tmp_path / "log.csv").write_text("\n".join(lines))
@@ -112,6 +137,9 @@ def test_all_mistakes_of_a_file_are_told_at_once_with_their_lines(tmp_path):
         ({0: (1, 0.5, "a", "go", 1.0, 0.5, "b")}, "row 1: step is 0.5, expected a whole number"),
         ({0: (1, 1, "a", "go", float("nan"), 0.5, "b")}, "row 1: reward is nan, expected a number"),
         ({0: (1, 1, "a")}, "row 1 is .*, expected 7 values"),
+        ({1: ROWS[0]}, "^row 2: is the same row as row 1; leave one of them out$"),
+        ({0: (1, -3, "a", "go", 1.0, 0.5, "b")}, "row 3: episode 2 begins 4 steps after the others.*correct its steps"),
+        ({2: (2, 1, None, "go", 3.0, 1.0, "b")}, "row 3: state is empty.*fill it in, or leave its episode out"),
     ],
 )
 def test_a_log_that_contradicts_itself_is_refused_with_its_place(change, message):
@@ -147,9 +175,28 @@ def test_the_standard_error_of_one_coin_is_the_textbook_one():
     found = ck.from_log(table, horizon=1)
     (total,), unknown = Fitted(found.log, 1).totals(np.ones((1, 1, 1)))
     assert unknown == 0 and total.middle == pytest.approx(0.25)
-    assert total.error == pytest.approx(np.sqrt(0.25 * 0.75 / 10_000), rel=1e-9)
+    assert total.error == pytest.approx(np.std(table["reward"], ddof=1) / 100, rel=1e-9)
     assert total.freedom == pytest.approx(10_000, rel=1e-2)
-    assert total.skewness == pytest.approx((1 - 2 * 0.25) / np.sqrt(0.25 * 0.75 * 10_000), rel=1e-6)
+    assert total.skewness == pytest.approx((1 - 2 * 0.25) / np.sqrt(0.25 * 0.75 * 10_000), rel=3e-4)
+
+
+@pytest.mark.parametrize("visits", [20, 60, 200, 2_000])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.99, 0.999])
+def test_limits_of_rare_events_are_safe_beside_the_exact_ones_of_a_binomial_share(visits, level):
+    """Clopper and Pearson's limits are the oracle. Before surprises were counted, no event at all gave a limit of 0."""
+    for events in (0, 1, 2, 3, 5, 10, 15):
+        total = Fitted(failing(visits, events, 0.5).log, 1).totals(np.ones((1, 1, 1)))[0][1]
+        exact = beta.ppf(level, events + 1, visits - events)
+        assert exact <= total.above(level) <= exact + (2.0 if level < 0.99 else 3.6) / visits
+        assert total.below(level) <= (beta.ppf(1 - level, events, visits - events + 1) if events else 0.0)
+
+
+def failing(episodes, events, bound):
+    """Episodes of one step in one state, with one action, of which some fail."""
+    table = {key: [0] * episodes for key in ("state", "action", "next_state", "reward")}
+    fails = [float(k * events // episodes < (k + 1) * events // episodes) for k in range(episodes)]
+    return ck.from_log({"episode": range(episodes), "failures": fails, **table}, horizon=1,
+                       constraints=[ck.at_most("failures", bound)])  # fmt: skip
 
 
 @pytest.mark.compiled
@@ -249,6 +296,58 @@ def test_without_enough_data_no_promise_is_made_and_the_message_says_what_would_
     shares = [w.share for w in no.value.wanted]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-9
     assert no.value.exit_code == 3
+
+
+def test_that_nothing_ever_failed_is_no_promise_that_nothing_can():
+    """200 visits in the half that tests: a failure of 3.0 / 200 is as likely to stay unseen there as 5 %."""
+    found = failing(400, 0, 0.013)
+    assert found.notes[0] == (
+        "failures is 0 in all 400 rows, so the log cannot say how far it may get; a change by 1 is reckoned with"
+    )
+    with pytest.raises(ck.NoPromise, match="episodes of the same kind would be enough"):
+        found.solve()
+    assert failing(400, 0, 0.03).solve().utilities[0].high > 3.0 / 200
+
+
+@pytest.mark.compiled
+def test_promises_about_rare_breaks_are_kept():
+    """40 logs of 40 episodes, in about half of which nothing breaks. Of 25 promises that were once made, 14 were
+    broken; if each is broken with probability 5 %, more than 7 of 40 are with probability 0.1 %."""
+    broken = 0
+    for seed in range(40):
+        rng, rows = np.random.default_rng([7, seed]), []
+        for k in range(40):
+            for h in range(10):
+                a = int(rng.random() < 0.5)
+                breaks = bool(rng.random() < (0.012, 0.003)[a])
+                rows.append(
+                    (k, h, "ok", ("fast", "slow")[a], (1.0, 0.7)[a], float(breaks), "broken" if breaks else "ok")
+                )
+                if breaks:
+                    break
+        try:
+            promise = ck.from_log(rows, columns=COLUMNS, horizon=10, stationary=True,
+                                  constraints=[ck.at_most("cost", 0.04)]).solve()  # fmt: skip
+        except ck.NoPromise:
+            continue
+        whole = np.prod([1 - sum(promise.policy.probabilities(h + 1, "ok").get(name, 0.0) * p
+                                 for name, p in (("fast", 0.012), ("slow", 0.003))) for h in range(10)])  # fmt: skip
+        broken += 1 - whole > 0.04
+    assert broken <= 7
+
+
+def test_a_single_episode_counted_by_step_promises_nothing():
+    """No decision is recorded twice, so nothing is known about chance."""
+    rows = [(1, h, "a", "go", 1.0, 0.25 * (h % 2), "a") for h in range(4)]
+    found = ck.from_log(rows, columns=COLUMNS, horizon=4, constraints=BOUND)
+    with pytest.raises(ck.NoPromise, match=r"no decision was recorded twice.*record more episodes"):
+        found.solve()
+
+
+def test_a_half_knows_from_the_whole_log_where_episodes_end_and_how_large_signals_get():
+    found = simulated(small(), 101, 0).log
+    late = found.part(found.step == 3)
+    assert (late.terminal == found.terminal).all() and (late.ranges == found.ranges).all()
 
 
 def test_a_single_long_episode_is_enough_for_averages():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tracemalloc
 
 import numpy as np
@@ -194,6 +195,39 @@ def test_the_solver_returns_the_compact_form():
 def test_broken_choices_are_refused_with_their_place(choice, where, p, message):
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.Policy.of_choices(choice, (where, p))
+
+
+@pytest.mark.parametrize(
+    "change", ["as it is", "NULL", "percent", "twice", "missing", "above one", "sign", "cell", "quote"]
+)
+def test_a_csv_policy_is_read_at_once_as_it_is_read_line_by_line(change, tmp_path, monkeypatch):
+    """Names that could mean something else, in a path that could be a pattern; mistakes are told in the same words."""
+    names = ["NULL", "#1", '"', "a b", "nan", "=1+1", "é,", "1e3"]
+    policy = ck.Policy(random_table(np.random.default_rng(4), 2, 8, 3), names, ["x", "NA", "1"])
+    path = ck.write_policy(policy, tmp_path / "p[1]*.csv")
+    *head, last = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    step, state, action, p = next(csv.reader([last]))
+    last = {
+        "NULL": f"{step},,{action},{p}\n",
+        "percent": f"{step},{state},{action},{100 * float(p)!r}%\n",
+        "twice": head[-1],
+        "missing": "",
+        "above one": f"{step},{state},{action},1.5\n",
+        "sign": f"{step},{state},{action},-0.0\n",
+        "cell": f"{step},{state},{action},{p},\n",
+        "quote": f'{step},"{state},{action},{p}\n',
+    }.get(change, last)
+    path.write_text("".join([*head, last]), encoding="utf-8")
+
+    def told():
+        try:
+            return ck.read_policy(path)
+        except ck.CmdpkitError as error:
+            return str(error)
+
+    at_once = told()
+    monkeypatch.setattr(policy_files, "_read_long_csv", lambda _: None)
+    assert at_once == told() and isinstance(at_once, str) == (change not in ("as it is", "percent"))
 
 
 def test_a_csv_policy_is_read_line_by_line_unless_something_is_unusual(tmp_path, monkeypatch):

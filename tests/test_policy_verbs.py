@@ -280,6 +280,23 @@ def run(*words):
 
 
 @pytest.mark.compiled
+def test_the_commands_take_a_spreadsheet_with_a_line_for_each_state(tmp_path):
+    """Semicolons, no steps and no probabilities: the rule holds at every step."""
+    cmdp = costly()
+    model = ck.write_model(cmdp, tmp_path / "m.json")
+    path = tmp_path / "rule.csv"
+    path.write_text("state;action\n" + "".join(f"{s};{cmdp.action_names[0]}\n" for s in cmdp.states), encoding="utf-8")
+    expected = ck.evaluate(cmdp, ck.Policy.of(cmdp, [0] * cmdp.S))
+    told = json.loads(run("evaluate", model, path, "--json").output)["policies"][0]
+    assert told["value"] == pytest.approx(expected.v) and told["total_1"] == pytest.approx(expected.w[0])
+    played = json.loads(run("simulate", model, "--policy", path, "--episodes", 50, "--json").output)
+    assert played["episodes"] == 50
+    why = json.loads(run("explain", model, cmdp.states[0], "--step", 1, "--policy", path, "--json").output)
+    assert {x["action"]: x["probability"] for x in why["actions"]}[cmdp.action_names[0]] == 1.0
+    with pytest.raises(ck.CmdpkitError, match=r"rule\.csv: head: there are no lines .*give the model too"):
+        ck.read_policy(path)
+
+
 def test_the_commands_say_what_the_functions_find(tmp_path):
     cmdp = costly()
     ck.write_model(cmdp, tmp_path / "m.json")

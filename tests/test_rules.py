@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from types import ModuleType
 
 import numpy as np
@@ -279,3 +282,44 @@ def test_the_controller_of_a_large_policy_is_small_and_decides_alike(tmp_path):
     assert module.probabilities(5, 8) == {1: 0.25, 3: 0.75} == policy.probabilities(5, 8)
     for step, state in zip(steps[:50].tolist(), states[:50].tolist(), strict=True):
         assert module.probabilities(step, state) == policy.probabilities(step, state)
+
+
+class Light(Enum):
+    RED = 1
+    GREEN = 2
+
+
+@dataclass(frozen=True)
+class Stock:
+    left: int
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (date(2024, 1, 31), date(2024, 2, 1)),
+        (0.25, 0.75),
+        (False, True),
+        (Light.RED, Light.GREEN),
+        (frozenset(), frozenset({1})),
+        (Stock(0), Stock(1)),
+    ],
+    ids=["dates", "floats", "truth values", "enumerations", "sets", "objects"],
+)
+def test_a_rule_is_given_states_as_the_objects_that_they_are(first, second, tmp_path):
+    """As texts, which they once were, False was true and no state was the one that a rule compared it with."""
+    cmdp = ck.CMDP.from_function(
+        start=first, horizon=2, actions=["go", "stay"], step=lambda s, a: {second: 1.0}, reward=lambda s, a: 1.0
+    )
+    assert cmdp.states == (first, second) and type(cmdp.states[0]) is type(first)
+    policy = ck.Policy.of(cmdp, lambda s: "go" if s == first else "stay")
+    assert policy.choice.tolist() == [[0, 1], [0, 1]] and policy == ck.Policy.of(cmdp, {first: "go", second: "stay"})
+    for suffix in ("csv", "json", "npz"):
+        assert ck.read_policy(ck.write_policy(policy, tmp_path / f"rule.{suffix}"), cmdp) == policy
+    model = ck.read_model(ck.write_model(cmdp, tmp_path / "model.toml"))
+    assert model.states == (str(first), str(second)) and model.fingerprint() == cmdp.fingerprint()
+
+
+def test_names_that_are_equal_are_refused_even_if_their_texts_differ():
+    with pytest.raises(ck.CmdpkitError, match=r"states\[1\] is True again"):
+        ck.CMDP(np.full((2, 1, 2), 0.5), np.zeros((2, 1)), horizon=2, states=[1, True])

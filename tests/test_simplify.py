@@ -204,6 +204,32 @@ def test_the_command_prints_phases_and_writes_the_simple_policy(tmp_path):
     assert ck.evaluate(pump(), ck.read_policy(path, pump())).v == pytest.approx(told["value"])
 
 
+def test_simple_policies_without_a_horizon_have_all_keys_of_an_optimum_in_json():
+    plain, simple = (
+        json.loads(CliRunner().invoke(app, ["solve", "power-queue", *more, "--json"]).stdout)
+        for more in ([], ["--simple", "5%"])
+    )
+    assert simple.keys() == {*plain.keys(), "simple"}
+    assert (simple["criterion"], simple["start"]) == (plain["criterion"], plain["start"])
+    model = ck.load("power-queue")
+    assert simple["value_per_step"] == pytest.approx(simple["value"] / model.criterion.steps)
+    assert simple["utilities_per_step"] == pytest.approx([x / model.criterion.steps for x in simple["utilities"]])
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_the_tables_of_a_simple_policy_say_what_to_do(form, tmp_path):
+    model = str(ck.write_model(pump(), tmp_path / "pump.json"))
+    text = CliRunner().invoke(app, ["solve", model, "--simple", "1%", "--table", form]).stdout
+    lines = [[cell.strip(" \\") for cell in line.strip("| ").split("|" if form == "markdown" else "&")]
+             for line in text.splitlines()]  # fmt: skip
+    found = ck.simplify(ck.solve(pump()), 0.01)
+    assert ["phases", str(found.before.phases), str(found.after.phases)] in lines
+    dash = "–" if form == "markdown" else "--"
+    for phase in found.phases:
+        shown = [line for line in lines if line[0] == f"{phase.first}{dash}{phase.last}"]
+        assert [line[2] for line in shown] == [str(rule.action) for rule in phase.rules]
+
+
 @pytest.mark.parametrize("share", ["2", "x%", "-1%", "nan"])
 def test_what_is_no_share_is_refused(share):
     assert CliRunner().invoke(app, ["solve", "queue", "--simple", share]).exit_code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
     from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
+    from cmdpkit.results.tables import Table
 
 MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
 MOST_WORK = 300_000_000  # used actions times transitions, which is about a minute
@@ -150,6 +151,7 @@ def solve(
     import cmdpkit as ck
     from cmdpkit.results import json as data
     from cmdpkit.results.model_tables import constraint_table
+    from cmdpkit.results.simple_tables import draw_table, rule_table, shape_table
     from cmdpkit.results.text import simplified as show_simple
     from cmdpkit.results.text import solution as show
 
@@ -169,7 +171,10 @@ def solve(
     if as_json:
         say_json(data.solution(model, found))
     elif table is not None:
-        say_tables([constraint_table(found)], table)
+        tables: list[Table[Any]] = [constraint_table(found)]
+        if isinstance(found, ck.Simplified):
+            tables += [shape_table(found), rule_table(found), *([draw_table(found)] if found.after.draws else [])]
+        say_tables(tables, table)
     elif isinstance(found, ck.Simplified):
         say(show_simple.simplified(model, found, console().width))
     else:

@@ -100,6 +100,7 @@ def explain(
     Shows what every action in a state is worth at the prices of the bounds, if the optimum is followed afterwards.
     """
     import cmdpkit as ck
+    from cmdpkit.model.validate import written_name
     from cmdpkit.results.policy_tables import option_table
     from cmdpkit.results.text import policies as show
 
@@ -107,7 +108,13 @@ def explain(
     when = 1 if step is None and not cmdp.criterion.stationary else step
     found = ck.explain(cmdp, state, when, None if policy is None else _read(cmdp, policy))
     if as_json:
-        facts = {"env": model, "step": found.step, "state": found.state, "reach": found.reach, "why": found.why}
+        facts = {
+            "env": model,
+            "step": found.step,
+            "state": written_name(found.state),
+            "reach": found.reach,
+            "why": found.why,
+        }
         say_json({**facts, "prices": found.prices.tolist(), "actions": option_table(found).data()})
     elif table is not None:
         say_tables([option_table(found)], table)
@@ -137,8 +144,7 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
 
 
 def _read(cmdp: CMDP, path: Path) -> Policy:
-    """The policy in a file; a stationary one is repeated where the model has a horizon."""
+    """The policy in a file, with the names of the model; lines of state and action are enough."""
     import cmdpkit as ck
 
-    policy = ck.read_policy(path)
-    return policy.repeated(cmdp.H) if policy.is_stationary and not cmdp.criterion.stationary else policy
+    return ck.read_policy(path, cmdp)

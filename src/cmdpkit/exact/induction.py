@@ -140,7 +140,7 @@ def _prepared(draws: Draws) -> Draws:
 
 
 @compiled
-def _choose(rows, objective, allowed, first, last, low, high, V, choice):  # type: ignore[no-untyped-def]
+def _choose(rows, objective, allowed, first, last, low, high, V, choice):
     """Fill V and choice for the steps last .. first and the states low .. high - 1.
 
     There are no branches on values, because the processor cannot predict them.
@@ -167,9 +167,7 @@ def _choose(rows, objective, allowed, first, last, low, high, V, choice):  # typ
 
 
 @compiled
-def _choose_and_evaluate(  # type: ignore[no-untyped-def]
-    rows, objective, allowed, signals, draws, first, last, low, high, V, choice, X, action_values
-):
+def _choose_and_evaluate(rows, objective, allowed, signals, draws, first, last, low, high, V, choice, X, action_values):
     """Both for the steps last .. first and the states low .. high - 1, some states at a time."""
     for h in range(last, first - 1, -1):
         for begin in range(low, high, BLOCK):
@@ -179,7 +177,7 @@ def _choose_and_evaluate(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _extremes(rows, signal, allowed, first, last, low, high, V, choice):  # type: ignore[no-untyped-def]
+def _extremes(rows, signal, allowed, first, last, low, high, V, choice):
     """The same as `_choose` for the least total, V[:, :, 0], and the largest, V[:, :, 1], whose choices are kept."""
     H, S = choice.shape
     steps, _, A = signal.shape
@@ -206,7 +204,7 @@ def _extremes(rows, signal, allowed, first, last, low, high, V, choice):  # type
 
 
 @compiled
-def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_values):  # type: ignore[no-untyped-def]
+def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_values):
     """Fill X for the steps last .. first and the states low .. high - 1, and the values of the actions drawn there."""
     S = choice.shape[1]
     A = signals.r.shape[2]
@@ -241,7 +239,7 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
 
 
 @inlined
-def _action_value(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+def _action_value(rows, row, signals, n, at, s, a, then):
     """What signal n (0 is the reward) adds up to from a step on if action a is taken in state s.
 
     The values `then` after the last step are 0, so adding them changes nothing.
@@ -253,7 +251,7 @@ def _action_value(rows, row, signals, n, at, s, a, then):  # type: ignore[no-unt
 
 
 @inlined
-def _two_values(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyped-def]
+def _two_values(rows, row, signals, n, at, s, a, then):
     """The same for the signals n and n + 1."""
     value, other = _signal(signals, n, at, s, a), _signal(signals, n + ONE, at, s, a)
     for i in range(rows.indptr[row], rows.indptr[row + ONE]):
@@ -264,6 +262,6 @@ def _two_values(rows, row, signals, n, at, s, a, then):  # type: ignore[no-untyp
 
 
 @inlined
-def _signal(signals, n, at, s, a):  # type: ignore[no-untyped-def]
+def _signal(signals, n, at, s, a):
     """What signal n (0 is the reward) collects; `at` is where the step is found in r and in g."""
     return signals.r[at[0], s, a] if n == ZERO else signals.g[n - ONE, at[1], s, a]

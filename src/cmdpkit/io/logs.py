@@ -45,12 +45,12 @@ def from_log(
 
     A state in which no action was ever recorded is one in which the episode is over.
 
-    >>> did = ["work", "wait"] * 4
+    >>> did = ["work", "wait"] * 40
     >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
     >>> names = ["episode", "step", "state", "action", "reward", "noise", "next_state"]
     >>> estimate = from_log(rows, columns=names, horizon=2, constraints=[Constraint("noise", "at_most", 2.5)])
     >>> estimate.cmdp, estimate.episodes
-    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 8)
+    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 80)
     >>> estimate.solve().policy.probabilities(step=1, state="on")
     {'work': 1.0}
     """
@@ -90,7 +90,9 @@ def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterio
     x = np.array([table.numbers(key, mistakes) for key in ("reward", *(c.name for c in constraints))])
     for key in ("episode", "state", "action"):
         for i in (i for i, value in enumerate(names[key]) if value is None):
-            mistakes.add(f"{table.place(i)}: {key} is empty")
+            mistakes.add(
+                f"{table.place(i)}: {key} is empty, expected one in every row; fill it in, or leave its episode out"
+            )
     steps = table.numbers("step", mistakes) if "step" in table.columns else None
     mistakes.check()
     episodes = {name: k for k, name in enumerate(dict.fromkeys(names["episode"]))}
@@ -100,6 +102,7 @@ def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterio
     follows = np.zeros(len(order), dtype=bool)  # whether the next row in order belongs to the same episode
     follows[:-1] = np.diff(episode[order]) == 0
     _check_order(table, names["episode"], step, order, follows, judged, mistakes)
+    mistakes.check()
     nexts = _next_states(table, names, step, order, follows, judged, mistakes)
     mistakes.check()
     states = natural_order([*names["state"], *nexts])
@@ -144,10 +147,16 @@ def _check_order(
     first = True
     for i, goes_on in zip(order.tolist(), follows.tolist(), strict=True):
         if first and step[i] != 0:
-            mistakes.add(f"{table.place(i)}: episode {quoted(episodes[i])} begins {step[i]} steps after the others")
+            mistakes.add(
+                f"{table.place(i)}: episode {quoted(episodes[i])} begins {step[i]} steps after the others, expected "
+                "the same first step in all; correct its steps, or leave their column out if the rows are in order"
+            )
         first = not goes_on
     here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
     for i, j in zip(here[step[there] != step[here] + 1], there[step[there] != step[here] + 1], strict=True):
+        if table.row(int(i)) == table.row(int(j)):
+            mistakes.add(f"{table.place(int(j))}: is the same row as {table.place(int(i))}; leave one of them out")
+            continue
         what = "has a step twice" if step[i] == step[j] else "leaves out steps"
         mistakes.add(
             f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}: {step[j] - step[i]} after the row "
@@ -183,7 +192,10 @@ def _next_states(
             nexts[i] = after
         elif nexts[i] is None:
             if judged.horizon is None or step[i] + 1 < judged.horizon:
-                mistakes.add(f"{table.place(i)}: next_state is empty, and no row of this episode follows")
+                mistakes.add(
+                    f"{table.place(i)}: next_state is empty, and no row of this episode follows; fill in where it led, "
+                    "or leave the row out"
+                )
             nexts[i] = states[i]  # after the last step it does not matter
     return nexts
 

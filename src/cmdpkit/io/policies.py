@@ -149,6 +149,7 @@ def _read_long_csv(path: Path) -> Policy | None:
         with open(path, "rb") as file:
             while (line := file.readline(MAX_HEAD)).lstrip(b"\xef\xbb\xbf").startswith(b"#"):
                 head.append(line)
+            begin = file.tell()
         sheet = csv_text.parse(path, (b"".join(head) + line).decode("utf-8-sig"), (*LENGTH, *HEAD, "rows"), "")
         fields = Fields(path, "head", sheet.head)
         H = _steps(fields)
@@ -159,7 +160,7 @@ def _read_long_csv(path: Path) -> Policy | None:
         return None
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None
-    found = policy_csv.read_body(path, len(head) + 1, tuple(sheet.columns), *names, H or 1, rows)
+    found = policy_csv.read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
     return None if found is None else _named(found, H, names, made_for)
 
 
@@ -175,6 +176,8 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
         sheet.head.setdefault("states", names_entry(cmdp.states))
         sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head = Fields(path, "head", sheet.head)
+    if cmdp is None and not sheet.head:
+        head.fail("there are no lines '# states = ...' above the data; give the model too: read_policy(path, model)")
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
     timed = _steps(head) is not None
     columns: Sequence[str] = COLUMNS if timed else COLUMNS[1:]

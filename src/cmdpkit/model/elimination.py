@@ -42,7 +42,7 @@ class Factors:
 
 
 @compiled
-def _factorise(lu, order):  # type: ignore[no-untyped-def]
+def _factorise(lu, order):
     """Replace lu [n, n] by its factors, and order [n] by the row of the matrix that each of their rows comes from."""
     n = len(lu)
     for k in range(n):
@@ -63,7 +63,7 @@ def _factorise(lu, order):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _substitute(lu, x):  # type: ignore[no-untyped-def]
+def _substitute(lu, x):
     """Solve L U x = b in place, where x [n, K] is b at first."""
     n, K = x.shape
     for i in range(n):
@@ -81,7 +81,7 @@ def _substitute(lu, x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _substitute_transposed(lu, x):  # type: ignore[no-untyped-def]
+def _substitute_transposed(lu, x):
     """Solve (L U)^T x = b in place, where x [n, K] is b at first."""
     n, K = x.shape
     for i in range(n):
@@ -99,7 +99,7 @@ def _substitute_transposed(lu, x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _subtract(matrix, transposed, x, b):  # type: ignore[no-untyped-def]
+def _subtract(matrix, transposed, x, b):
     """Subtract A x, or A^T x, from b [n, K] in place."""
     n, K = x.shape
     for i in range(n):

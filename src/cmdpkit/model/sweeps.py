@@ -35,7 +35,7 @@ def sparse_rows(P: Any) -> Sparse:
 
 
 @compiled
-def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):  # type: ignore[no-untyped-def]
+def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):
     """Repeat y <- y + tau (x + gamma P y - y), in place, until it settles; whether it did within `most` sweeps.
 
     With `flows` it is P^T that multiplies. With `relative`, y is meant up to a constant, and is 0 at `pivot`.
@@ -72,7 +72,7 @@ def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):  # type: 
 
 
 @embedded
-def _pull(P, y, out):  # type: ignore[no-untyped-def]
+def _pull(P, y, out):
     """out [S] = P y."""
     for s in range(len(y)):
         total = 0.0
@@ -82,7 +82,7 @@ def _pull(P, y, out):  # type: ignore[no-untyped-def]
 
 
 @embedded
-def _push(P, y, out):  # type: ignore[no-untyped-def]
+def _push(P, y, out):
     """out [S] = P^T y."""
     out[:] = 0.0
     for s in range(len(y)):
@@ -91,7 +91,7 @@ def _push(P, y, out):  # type: ignore[no-untyped-def]
 
 
 @embedded
-def _finish_change(x, gamma, relative, y, change):  # type: ignore[no-untyped-def]
+def _finish_change(x, gamma, relative, y, change):
     """Turn the product in `change` into x + gamma * product - y; how large that is, and how large y is."""
     low, high, size, largest, scale = np.inf, -np.inf, 0.0, 0.0, 0.0
     for s in range(len(y)):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, InputWarning, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
-Name = str | int | tuple[Any, ...]  # what a user calls a state or an action; tuples stay tuples
+Name: TypeAlias = Hashable  # what a user calls a state or an action: text, a number, a tuple, a date, anything hashable
 MAX_HORIZON = 1_000_000_000  # number of steps; a larger one is taken for a mistake
 MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
 MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
@@ -115,9 +115,10 @@ def check_horizon(horizon: Any) -> None:
 
 
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
-    """Names as strings, whole numbers or tuples; the default names are 1, 2, ..., n.
+    """Names as the user's own objects; the default names are 1, 2, ..., n.
 
-    Anything else becomes its text. The texts must differ, because files and tables show nothing else.
+    What cannot be a key of a dictionary becomes its text. The texts of all names must differ, because files and tables
+    show nothing else.
     """
     if names is None:
         return range(1, n + 1)
@@ -128,13 +129,17 @@ def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
     listed = tuple(_name(x) for x in names)
     if len(listed) != n:
         raise CmdpkitError(f"{what} has {len(listed)} names, expected {n}")
+    if len(set(listed)) == n and all(isinstance(x, str) and x.strip() for x in listed):
+        return listed  # the usual case, at once
     seen: set[str] = set()
+    objects: set[Any] = set()
     for i, name in enumerate(listed):
-        if str(name) in seen:
+        if str(name) in seen or name in objects:
             raise CmdpkitError(f"{what}[{i}] is {quoted(name)} again: names must differ")
         if not str(name).strip():
             raise CmdpkitError(f"{what}[{i}] is empty")
         seen.add(str(name))
+        objects.add(name)
     return listed
 
 
@@ -143,7 +148,9 @@ def _name(x: Any) -> Name:
         return x
     if is_int(x):
         return int(x)
-    return x if isinstance(x, tuple) and is_hashable(x) else str(x)
+    if isinstance(x, np.generic) and not isinstance(x, np.datetime64):
+        x = x.item()  # a float or a truth value
+    return x if is_hashable(x) else str(x)
 
 
 def is_hashable(x: Any) -> bool:
@@ -157,7 +164,7 @@ def is_hashable(x: Any) -> bool:
 
 def written_name(name: Name) -> str | int:
     """A name as files, records and --json write it: text, or a whole number."""
-    return name if isinstance(name, (str, int)) else str(name)
+    return int(name) if is_int(name) else str(name)  # type: ignore[call-overload]
 
 
 def check_seed(seed: Any) -> None:

@@ -49,7 +49,7 @@ def _finite(x: Any) -> Any:
 def solution(name: str, found: Solution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws."""
     return {
-        **(_stationary(found) if isinstance(found, StationarySolution) else {}),
+        **(_stationary(found) if found.cmdp.criterion.stationary else {}),
         **({"simple": _simple(found)} if isinstance(found, Simplified) else {}),
         "env": name,
         "method": found.method,
@@ -64,19 +64,19 @@ def solution(name: str, found: Solution) -> dict[str, Any]:
     }
 
 
-def _stationary(found: StationarySolution) -> dict[str, Any]:
-    """What an optimum without a horizon has besides: its criterion, values per step, and whether it is attained."""
-    per_step = found.utilities_per_step
-    mixed = found.policy if isinstance(found.policy, Mixture) else None
+def _stationary(found: Solution) -> dict[str, Any]:
+    """What is known besides without a horizon: the criterion, values per step, and whether the optimum is attained."""
+    optimum = found.optimum if isinstance(found, Simplified) else found
+    steps = found.cmdp.criterion.steps  # None for totals
     return {
         "criterion": found.cmdp.criterion.kind,
         "discount": found.cmdp.criterion.discount,
-        "start": found.start,
-        "value_per_step": found.value_per_step,
-        "utilities_per_step": None if per_step is None else per_step.tolist(),
-        "attained": found.attained,
-        "notes": list(found.notes),
-        "mixture": None if mixed is None else mixed.weights.tolist(),
+        "start": optimum.start if isinstance(optimum, StationarySolution) else None,
+        "value_per_step": None if steps is None else found.value / steps,
+        "utilities_per_step": None if steps is None else (found.utilities / steps).tolist(),
+        "attained": getattr(optimum, "attained", True),
+        "notes": list(getattr(optimum, "notes", ())),
+        "mixture": found.policy.weights.tolist() if isinstance(found.policy, Mixture) else None,
     }
 
 

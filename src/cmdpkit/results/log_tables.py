@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from cmdpkit.exact.logs.coverage import Thin, Untried
 from cmdpkit.exact.logs.promise import Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import number
 
@@ -50,8 +51,8 @@ def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:
 def untried_table(rows: tuple[Untried, ...]) -> Table[Untried]:
     """Actions that were never tried."""
     columns: list[Column[Untried]] = [
-        Column("state", "state", "The state.", lambda x: x.state),
-        Column("action", "never tried", "The action.", lambda x: x.action),
+        Column("state", "state", "The state.", lambda x: written_name(x.state)),
+        Column("action", "never tried", "The action.", lambda x: written_name(x.action)),
         Column("visits", "visits of the state", "How often the state was seen.", lambda x: x.visits, whole, "right"),
     ]  # fmt: skip
     return Table("actions that were never tried", tuple(columns), rows)
@@ -71,6 +72,6 @@ def wanted_table(rows: list[Wanted]) -> Table[Wanted]:
 def _place() -> list[Column[Any]]:
     return [
         Column("step", "step", "The step, from 1.", lambda x: x.step, whole, "right"),
-        Column("state", "state", "The state.", lambda x: x.state),
-        Column("action", "action", "The action.", lambda x: x.action),
+        Column("state", "state", "The state.", lambda x: written_name(x.state)),
+        Column("action", "action", "The action.", lambda x: written_name(x.action)),
     ]

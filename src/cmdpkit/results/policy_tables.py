@@ -9,7 +9,7 @@ from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, Po
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import Name
+from cmdpkit.model.validate import Name, written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import label, number, percent
 from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
@@ -46,14 +46,18 @@ def difference_table(rows: Sequence[Difference]) -> Table[Difference]:
     columns: list[Column[Difference]] = [
         Column("name", "policy", "The policy.", lambda x: x.name),
         Column("step", "step", "The step, from 1.", lambda x: x.step, whole, "right"),
-        Column("state", "state", "The state.", lambda x: x.state),
-        Column("does", "does", "What the policy does there.", lambda x: dict(x.does), each(_written)),
-        Column("optimum", "optimum", "What the optimum does there.", lambda x: dict(x.optimum), each(_written)),
+        Column("state", "state", "The state.", lambda x: written_name(x.state)),
+        Column("does", "does", "What the policy does there.", lambda x: _texts(x.does), each(_written)),
+        Column("optimum", "optimum", "What the optimum does there.", lambda x: _texts(x.optimum), each(_written)),
         Column("reach", "reached", "How often the policy gets there.", lambda x: x.reach, odds, "right"),
         Column("cost", "costs", "What it costs per episode, at the prices of the bounds.", lambda x: x.cost, in_line,
                "right"),
     ]  # fmt: skip
     return Table("what the differences cost", tuple(columns), tuple(rows))
+
+
+def _texts(probabilities: Mapping[Name, float]) -> dict[str | int, float]:
+    return {written_name(action): p for action, p in probabilities.items()}
 
 
 def _written(probabilities: Mapping[Name, float]) -> str:
@@ -67,7 +71,7 @@ def _written(probabilities: Mapping[Name, float]) -> str:
 def option_table(found: Explanation) -> Table[Option]:
     """The actions in a state, the best first."""
     columns: list[Column[Option]] = [
-        Column("action", "action", "The action.", lambda x: x.action),
+        Column("action", "action", "The action.", lambda x: written_name(x.action)),
         Column("probability", "taken", "How often the policy takes it there.", lambda x: x.probability, odds, "right"),
         Column("value", "value", "The reward from here on.", lambda x: x.value, in_line, "right"),
         *(_ahead(found.cmdp, n) for n in range(found.cmdp.N)),

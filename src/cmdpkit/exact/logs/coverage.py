@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.logs.log import Log, named
+from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
@@ -74,14 +74,14 @@ def coverage(log: Log, T: int, cmdp: CMDP) -> Coverage:
         pairs=int(known.sum()) * log.A,
         tried=int((by_state > 0).sum()),
         untried=tuple(
-            Untried(named(log.states, s), named(log.action_names, a), int(by_state[s].sum()))
+            Untried(log.states[s], log.action_names[a], int(by_state[s].sum()))
             for s, a in missing[:MOST_LISTED].tolist()
         ),
         thin=tuple(
             Thin(
                 t + 1 if T > 1 else None,
-                named(log.states, s),
-                named(log.action_names, a),
+                log.states[s],
+                log.action_names[a],
                 int(visits[t, s, a]),
                 float(uses[t, s, a]),
             )

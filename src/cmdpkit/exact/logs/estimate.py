@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.logs.coverage import Coverage, coverage
 from cmdpkit.exact.logs.fitted import Fitted, plug_in
 from cmdpkit.exact.logs.homogeneity import homogeneity
@@ -95,7 +95,7 @@ class Estimate:
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
-    notes: list[str] = []
+    notes: list[str] = _unchanging(log)
     judged = log.criterion
     if judged.horizon is not None:
         notes += _unfinished(log, judged.horizon)
@@ -111,6 +111,18 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
                 "they share their counts, and the same log says much more"
             )
     return Estimate(log, stationary, tuple(notes))
+
+
+def _unchanging(log: Log) -> list[str]:
+    """A note on every constraint about which the log says nothing but one number."""
+    notes = []
+    for n in log.constant:
+        name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
+        notes.append(
+            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so the log cannot say how far it may get; a change by "
+            f"{high - low:g} is reckoned with"
+        )
+    return notes
 
 
 def _unfinished(log: Log, horizon: int) -> list[str]:

@@ -11,7 +11,6 @@ import numpy as np
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.model.validate import Name
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
 MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
@@ -33,6 +32,7 @@ class Log:
     s_next: IntArray  # [n], next state
     x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
     first_states: IntArray | None = None  # of the episodes, where this is a part that does not have them itself
+    whole: Log | None = None  # the log that this is a part of
 
     @property
     def S(self) -> int:
@@ -67,14 +67,31 @@ class Log:
     @cached_property
     def terminal(self) -> BoolArray:
         """[S]: states in which no action was ever recorded; an episode that gets there is over."""
+        if self.whole is not None:
+            return self.whole.terminal
         quiet = np.ones(self.S, dtype=bool)
         quiet[self.s] = False
         return quiet
 
     @cached_property
     def ranges(self) -> FloatArray:
-        """[1 + N, 2]: the smallest and the largest value of each signal in the log."""
-        return np.stack((self.x.min(axis=1), self.x.max(axis=1)), axis=1)
+        """[1 + N, 2]: the smallest and the largest value that each signal is taken to be able to have.
+
+        That is the smallest and the largest of the log. A signal of a constraint that never changed says nothing about
+        how far it can get, so its range is widened towards the bad side: by its own size, and by 1 at least.
+        """
+        if self.whole is not None:
+            return self.whole.ranges
+        found = np.stack((self.x.min(axis=1), self.x.max(axis=1)), axis=1)
+        for n in self.constant:
+            bad = 1 if self.constraints[n].sign < 0 else 0
+            found[1 + n, bad] -= self.constraints[n].sign * max(abs(found[1 + n, bad]), 1.0)
+        return found
+
+    @cached_property
+    def constant(self) -> list[int]:
+        """The constraints whose signal is the same in every row."""
+        return [n for n, x in enumerate(self.x[1:]) if x.min() == x.max()]
 
     def visits(self, T: int) -> IntArray:
         """[T, S, A]: how often each action was recorded in each state, at each step or (T = 1) at all of them."""
@@ -84,7 +101,7 @@ class Log:
     def part(self, keep: BoolArray) -> Log:
         """The same log with these transitions [n] only."""
         arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next")}
-        return replace(self, x=self.x[:, keep], **arrays)
+        return replace(self, x=self.x[:, keep], whole=self.whole or self, **arrays)
 
     def halves(self) -> tuple[Log, Log]:
         """Two logs of about half the episodes each, chosen by a fixed rule that looks at nothing but their order.
@@ -99,9 +116,3 @@ class Log:
         first = (stretch * GOLDEN) % 1.0 < 0.5
         whole = replace(self, first_states=self.starts)
         return whole.part(first), whole.part(~first)
-
-
-def named(names: tuple[Any, ...], i: int) -> Name:
-    """The name of a state or action, as a model shows it."""
-    name = names[i]
-    return name if isinstance(name, (str, int)) else str(name)

@@ -32,7 +32,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.logs.fitted import Fitted, Total
-from cmdpkit.exact.logs.log import Log, named
+from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
@@ -95,24 +95,41 @@ class NoPromise(CmdpkitError):
     __module__ = "cmdpkit"
     exit_code = 3
 
-    def __init__(self, constraint: Constraint, total: Range, wanted: list[Wanted], episodes: int | None) -> None:
+    def __init__(
+        self, constraint: Constraint, total: Range, wanted: list[Wanted], episodes: int | None, *, unseen: bool = False
+    ) -> None:
         self.constraint = constraint  # the bound that is missed
         self.total = total  # of the most careful policy: estimate and interval
         self.wanted = wanted  # where more data would help, the most useful first
-        self.episodes = episodes  # about so many would be enough; None if the estimate itself misses the bound
+        self.episodes = episodes  # about so many would be enough; None if the estimate misses the bound, or is unknown
+        self.unseen = unseen  # whether the bound is missed only because the worst is assumed where nothing was recorded
         super().__init__(self._explanation())
 
     def _explanation(self) -> str:
         c, total = self.constraint, self.total
         sure = total.low if c.sense == "at_least" else total.high
-        text = (
-            f"no policy can be promised: {c} is asked for, and the policy that comes nearest has an estimated total of "
-            f"{total.estimate:.6g}, of which the log makes sure only {sure:.6g}"
-        )
-        if self.episodes is None:
-            text += "; the estimate itself misses the bound, so the bound has to be relaxed or other actions tried"
+        text = f"no policy can be promised: {c} is asked for, and "
+        if np.isinf(sure):
+            return (
+                f"{text}the log does not tell how far an estimate may be from the truth, because no decision was "
+                "recorded twice or, where averages count, because the states fall apart into several parts; record "
+                "more episodes, or let steps share their counts (stationary=True, --stationary) if they behave alike"
+            )
+        if self.unseen:
+            text += (
+                f"too little of what a policy would do was ever recorded: with the worst assumed there, the log makes "
+                f"sure only {sure:.6g}; record more episodes"
+            )
         else:
-            text += f"; about {self.episodes:,} episodes of the same kind would be enough"
+            text += (
+                f"the policy that comes nearest has an estimated total of {total.estimate:.6g}, of which the log makes "
+                f"sure only {sure:.6g}; "
+            )
+            text += (
+                "the estimate itself misses the bound, so the bound has to be relaxed or other actions tried"
+                if self.episodes is None
+                else f"about {self.episodes:,} episodes of the same kind would be enough"
+            )
         if self.wanted:
             text += ". Most of the error comes from " + ", ".join(_place(w) for w in self.wanted[:3])
         return text
@@ -220,7 +237,7 @@ def _rated(half: Fitted, margin: float, pi: FloatArray, least: int) -> _Chosen:
     """A policy with what the first half expects of it."""
     totals = half.totals(pi)[0]
     room = min((_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)), default=np.inf)
-    return _Chosen(margin, pi, least, room, totals[0].low, np.array([x.error for x in totals[1:]]))
+    return _Chosen(margin, pi, least, room, totals[0].low, np.array([x.spread for x in totals[1:]]))
 
 
 def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
@@ -238,7 +255,7 @@ def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
             policy, possible = infeasible.policy, False
         chosen = _rated(half, margin, _table(policy), least)
         yield chosen
-        if not possible:
+        if not possible or not np.isfinite(chosen.errors).all():
             return
         if margin == 0.0:
             errors = chosen.errors
@@ -266,13 +283,13 @@ def _table(policy: Policy | Mixture) -> FloatArray:
 def _shortfalls(log: Log, totals: list[Total], confidence: float) -> list[float]:
     """By how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
     pairs = zip(log.constraints, totals[1:], strict=True)
-    return [_shortfall(c, x, confidence) / max(x.error, TINY) for c, x in pairs]
+    return [_shortfall(c, x, confidence) / max(x.spread, TINY) for c, x in pairs]
 
 
 def _room(c: Constraint, x: Total) -> float:
     """Standard errors between a total and its bound; negative beyond it."""
     inside = c.sign * (x.middle - c.bound)
-    return inside / x.error if x.error > 0 else float(np.sign(inside)) * np.inf
+    return inside / x.spread if x.spread > 0 else float(np.sign(inside)) * np.inf
 
 
 def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
@@ -293,7 +310,9 @@ def _declined(log: Log, T: int, totals: list[Total], confidence: float) -> NoPro
         lacking = (x.low - x.below(confidence) if c.sign > 0 else x.above(confidence) - x.high) / room
         needed = max(int(np.ceil(log.episodes * lacking**2)), log.episodes + 1)
     wanted = wanted_of(log, T, x.shares)
-    return NoPromise(c, Range(x.middle, x.below(confidence), x.above(confidence)), wanted, needed)
+    total = Range(x.middle, x.below(confidence), x.above(confidence))
+    unseen = room <= 0 < (x.high - c.bound if c.sign > 0 else c.bound - x.low)
+    return NoPromise(c, total, wanted, needed, unseen=unseen)
 
 
 def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
@@ -304,8 +323,8 @@ def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
     return [
         Wanted(
             t + 1 if T > 1 else None,
-            named(log.states, s),
-            named(log.action_names, a),
+            log.states[s],
+            log.action_names[a],
             int(visits[t, s, a]),
             float(shares[t, s, a]) / total,
         )

@@ -8,7 +8,7 @@ from cmdpkit.model.compiled import compiled
 
 
 @compiled
-def improve(P, first, o, gamma, tie, h, choice, change):  # type: ignore[no-untyped-def]
+def improve(P, first, o, gamma, tie, h, choice, change):
     """Let every state take its best row for o [R] and what follows, h [S], unless its present one is within `tie`.
 
     State s has the rows first[s] to first[s + 1] - 1. `choice` [S] is updated in place; `change` [S] becomes
@@ -34,7 +34,7 @@ def improve(P, first, o, gamma, tie, h, choice, change):  # type: ignore[no-unty
 
 
 @compiled
-def follow(P, o, choice, gamma, tau, most, aim, h, change):  # type: ignore[no-untyped-def]
+def follow(P, o, choice, gamma, tau, most, aim, h, change):
     """At most `most` sweeps of the choice [S], until the span of their change is at most `aim`; how many there were.
 
     h [S] moves in place and is 0 at the first state. `change` [S] is that of the choice at h, before and after.

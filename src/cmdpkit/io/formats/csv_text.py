@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,11 +105,22 @@ def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -
 
 def _value(what: str, text: str, here: Fields) -> Any:
     try:
-        return tomllib.loads(f"x = {text}", parse_float=Written)["x"]
+        return _texts(text) or tomllib.loads(f"x = {text}", parse_float=Written)["x"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         here.fail(
             f'{quoted(what)} is {shown(text)}, expected a number, a "name" in quotes, a list [...] or a table {{...}}'
         )
+
+
+def _texts(text: str) -> list[str] | None:
+    """A list of texts that JSON and TOML write alike, read much faster than as TOML; None for everything else."""
+    if not text.startswith('["') or "\\" in text:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if all(type(x) is str for x in found) else None
 
 
 def _constraint(comment: str, here: Fields, *, comma: bool) -> Table:

@@ -52,11 +52,15 @@ class LogTable:
     where: str  # the file, or "the log"
     columns: Mapping[str, list[Any]]  # by our own name of the column
     place: Callable[[int], str]  # "log.csv:12" or "row 12" for an index
-    text: bool = False  # whether values are texts that may stand for numbers
+    text: bool = False  # whether values are texts, and names that are whole numbers may be numbers
     decimal_comma: bool = False  # whether a comma in a number may be a decimal point
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def row(self, i: int) -> list[Any]:
+        """The values of a row, in the order of the columns."""
+        return [column[i] for column in self.columns.values()]
 
     def numbers(self, name: str, mistakes: Mistakes) -> list[float]:
         """A column of finite numbers."""
@@ -76,7 +80,7 @@ class LogTable:
 
     def _number(self, value: Any) -> float | None:
         if isinstance(value, str):
-            return self._parsed(value.strip()) if self.text else None
+            return self._parsed(value.strip())
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -100,7 +104,7 @@ class LogTable:
         except TypeError:  # some value cannot be compared: find out where
             for i, value in enumerate(column):
                 if not is_hashable(value):
-                    expected = "expected a name, a number or a tuple"
+                    expected = "expected a name, a number or a tuple; tuple(...) makes one of a list"
                     mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, {expected}")
             return [None] * len(column)
         if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
@@ -114,11 +118,17 @@ def _name(value: Any) -> Any:
         return value.strip() or None
     if hasattr(value, "item") and not hasattr(value, "__len__"):
         value = value.item()
-    if isinstance(value, float):
-        if value != value:
-            return None
-        return int(value) if value.is_integer() else value
-    return value
+    if _missing(value):
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _missing(value: Any) -> bool:
+    """Whether a value stands for none: None, or as NaN, NaT and NA of data frames, not equal to itself."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # a comparison with NA is neither true nor false
+        return True
 
 
 def read_table(
@@ -136,6 +146,8 @@ def read_table(
     if isinstance(source, (str, os.PathLike)):
         found = _from_file(Path(source))
     elif hasattr(source, "columns") and hasattr(source, "__getitem__"):  # a data frame
+        if any(name is not None for name in getattr(getattr(source, "index", None), "names", ())):
+            source = source.reset_index()  # an index with names holds columns too
         found = _whole(LogTable("the log", {str(key): _listed(source[key]) for key in source.columns}, _row))
     elif isinstance(source, Mapping):
         found = _whole(LogTable("the log", {str(key): _listed(x) for key, x in source.items()}, _row))
@@ -186,7 +198,7 @@ def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> LogTable:
     if columns is None:
         raise CmdpkitError("columns is missing: it names the columns of the rows, such as columns=['episode', ...]")
     for i, row in enumerate(listed):
-        if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != len(columns):
+        if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, str) or len(row) != len(columns):
             raise CmdpkitError(f"row {i + 1} is {quoted(row)}, expected {len(columns)} values: {', '.join(columns)}")
     return LogTable("the log", {name: [row[i] for row in listed] for i, name in enumerate(columns)}, _row)
 

@@ -1,11 +1,10 @@
-"""Large policies as CSV, line by line: neither writing nor reading makes an object for every line at once."""
+"""Large policies as CSV: neither writing nor reading makes an object for every line at once."""
 
 from __future__ import annotations
 
-import csv
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from cmdpkit.model.decisions import Decisions, of_rows, rows_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
-TOGETHER = 1 << 16  # lines that are read or written at once
+TOGETHER = 1 << 16  # lines that are written at once
+PROBABILITY = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 SHORTEST_LINE = 6  # bytes, as in "s,a,1" with its line end
 
 
@@ -46,83 +46,80 @@ def count(policy: Policy) -> int:
 
 
 def read_body(
-    path: Path, before: int, columns: Sequence[str], states: Sequence[Any], actions: Sequence[Any], H: int, rows: int
+    path: Path, begin: int, columns: Sequence[str], states: Sequence[Any], actions: Sequence[Any], H: int, rows: int
 ) -> Decisions | None:
-    """The decisions below the first ``before`` lines, or None if anything there is unusual.
+    """The decisions from byte ``begin`` of a file on, or None if anything there is unusual.
 
     What is unusual is for the caller to find out, who reads slowly and says what is wrong and where. ``rows`` is how
     many lines are announced.
     """
     S, A = len(states), len(actions)
-    if path.stat().st_size < H * S * SHORTEST_LINE:
+    if path.stat().st_size < H * S * SHORTEST_LINE or not _ends_with_a_line(path):
         return None
-    found = _Collected(np.full((H, S), -1, dtype=np.int32), A)
-    look: dict[str, dict[str, Any]] = {
-        "step": {str(h + 1): h for h in range(H)},
-        "state": {str(x): i for i, x in enumerate(states)},
-        "action": {str(x): i for i, x in enumerate(actions)},
-        "probability": _Numbers(),
-    }
+    found = _read_columns(path, begin, columns, {"step": range(1, H + 1), "state": states, "action": actions})
+    if found is None or len(found["p"]) != rows:
+        return None
+    place = (found["step"].astype(np.int64) if "step" in columns else 0) * S + found["state"]
+    return _decisions(np.full((H, S), -1, dtype=np.int32), A, place, found["action"], found["p"])
+
+
+def _read_columns(
+    path: Path, begin: int, columns: Sequence[str], names: dict[str, Sequence[Any]]
+) -> dict[str, NDArray[Any]] | None:
+    """Where the names of every line stand in their lists, and "p", its probability; None if a line has others.
+
+    DuckDB reads a copy without the head, because it takes [ and * in a path for patterns, and quotes in the head for
+    the beginning of a cell.
+    """
+    import duckdb
+
+    types = ", ".join(f"'{column}': 'VARCHAR'" for column in columns)
+    known = [column for column in columns if column != "probability"]
+    listed = ", ".join(f"{column}s.i AS {column}" for column in known)
+    joins = " ".join(f"LEFT JOIN {column}s ON file.{column} = {column}s.name" for column in known)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(islice(file, before, None), skipinitialspace=True, strict=True)
-            while block := [cells for cells in islice(reader, TOGETHER) if cells]:
-                by_column = dict(zip(columns, zip(*block, strict=True), strict=True))
-                by_column.setdefault("step", ("1",) * len(block))
-                h, s, a, p = (
-                    np.fromiter(map(table.__getitem__, by_column[key]), float if key == "probability" else np.int64)
-                    for key, table in look.items()
-                )
-                found.add(h * S + s, a, p)
-    except (KeyError, ValueError, csv.Error, OSError):
+        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder, duckdb.connect(":memory:") as connection:
+            copy = Path(folder, "body.csv")
+            with open(path, "rb") as file:
+                file.seek(begin)
+                body = file.read()
+            if b",\n" in body or b",\r" in body:  # an empty cell at the end of a line would be passed over
+                return None
+            copy.write_bytes(body)
+            for column in known:
+                texts = np.array([*map(str, names[column]), None], dtype=object)[:-1]
+                connection.register(f"{column}s", {"name": texts, "i": np.arange(len(texts), dtype=np.int32)})
+            found: dict[str, NDArray[Any]] = connection.execute(
+                f"SELECT {listed}, CASE WHEN regexp_full_match(probability, '{PROBABILITY}') "
+                f"THEN TRY_CAST(probability AS DOUBLE) END AS p FROM read_csv('{copy}', header = false, "
+                f"auto_detect = false, delim = ',', quote = '\"', escape = '\"', columns = {{{types}}}) AS file {joins}"
+            ).fetchnumpy()
+    except (OSError, duckdb.Error):
         return None
-    if rows != found.lines or not _ends_with_a_line(path):
+    return None if any(np.ma.is_masked(x) for x in found.values()) else found
+
+
+def _decisions(
+    choice: NDArray[np.int32], A: int, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]
+) -> Decisions | None:
+    """The policy of lines with their places h * S + s, actions and probabilities; it is written into ``choice`` [H, S].
+
+    None unless every place has exactly one distribution.
+    """
+    flat, sure = choice.reshape(-1), p == 1.0
+    flat[place[sure]] = a[sure]
+    taken = int((flat >= 0).sum())
+    place, a, p = place[~sure], a[~sure], p[~sure]
+    drawn, row = np.unique(place, return_inverse=True)
+    table = np.zeros((len(drawn), A))
+    table[row, a] = p
+    twice = len(np.unique(row * np.int64(A) + a)) < len(p)
+    if twice or taken != sure.sum() or (flat[drawn] >= 0).any() or taken + len(drawn) != len(flat):
         return None
-    return found.decisions()
-
-
-class _Numbers(dict[str, float]):
-    """Texts and the numbers they stand for; KeyError for what is not a probability."""
-
-    def __missing__(self, text: str) -> float:
-        x = csv_text.number(text)
-        if isinstance(x, str) or not 0 <= x <= 1:
-            raise KeyError(text)
-        self[text] = x
-        return x
-
-
-class _Collected:
-    """What was read so far: single actions in `choice`, all others as they came."""
-
-    def __init__(self, choice: NDArray[np.int32], A: int) -> None:
-        self.choice, self.A = choice, A
-        self.lines = self.single = 0
-        self.others: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
-
-    def add(self, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]) -> None:
-        """Keep lines with their places h * S + s, actions and probabilities."""
-        sure = p == 1.0
-        self.choice.reshape(-1)[place[sure]] = a[sure]
-        self.lines += len(p)
-        self.single += int(sure.sum())
-        self.others.append((place[~sure], a[~sure], p[~sure]))
-
-    def decisions(self) -> Decisions | None:
-        """The policy; None unless every place has exactly one distribution."""
-        flat = self.choice.reshape(-1)
-        place, a, p = (np.concatenate(x) for x in zip(*self.others, strict=True)) if self.others else (np.zeros(0),) * 3
-        drawn, row = np.unique(place.astype(np.int64), return_inverse=True)
-        table = np.zeros((len(drawn), self.A))
-        table[row, a.astype(np.int64)] = p
-        twice = len(np.unique(row * np.int64(self.A) + a.astype(np.int64))) < len(p)
-        taken = int((flat >= 0).sum())
-        if twice or taken != self.single or (flat[drawn] >= 0).any() or taken + len(drawn) != len(flat):
-            return None
-        if (np.abs(table.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).any():
-            return None
-        flat[drawn] = 0
-        return of_rows(self.choice, np.stack(np.divmod(drawn, self.choice.shape[1]), axis=1), table)
+    if (p > 1).any() or (np.abs(table.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).any():
+        return None
+    flat[drawn] = 0
+    return of_rows(choice, np.stack(np.divmod(drawn, choice.shape[1]), axis=1), table)
 
 
 def _ends_with_a_line(path: Path) -> bool:

@@ -167,7 +167,9 @@ class Fields:
             return range(1, self.whole(key, 1, MAX_NAMES) + 1)
         if not isinstance(value, list) or not value:
             self.fail(f"{quoted(key)} is {quoted(value)}, expected a list of names or how many there are", key)
-        listed = [self._name(key, f"{quoted(key)} entry {i}", x) for i, x in enumerate(value, 1)]
+        listed = value
+        if not all(type(x) is str and x.strip() for x in value):  # millions of texts need no closer look
+            listed = [self._name(key, f"{quoted(key)} entry {i}", x) for i, x in enumerate(value, 1)]
         with self.locating(key):
             return names_of(key, listed, len(listed))
 

@@ -230,7 +230,7 @@ class FixedPolicy:
 
 
 @compiled
-def _settle(raw, affine, signals, sums, states, actions, t, S):  # type: ignore[no-untyped-def]
+def _settle(raw, affine, signals, sums, states, actions, t, S):
     """Fill signals [H, 1+N], states and actions after t steps; return the index of a value out of its range, or -1."""
     H, width = raw.shape
     for h in range(H):
