@@ -64,9 +64,7 @@ def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
 
 
 @njit(cache=True, nogil=True)
-def _blend(  # type: ignore[no-untyped-def]  # pragma: no cover
-    indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out
-):
+def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out):
     """Fill the arrays from `choice` on, and return the number of decisions that draw."""
     C, H, S = choices.shape
     T = (len(indptr) - 1) // (S * A)

@@ -252,7 +252,7 @@ def _null_vector(effects: FloatArray) -> FloatArray | None:
 
 
 @njit(cache=True, nogil=True)
-def _carry(indptr, successors, prob, choice, h, A, flow, then):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _carry(indptr, successors, prob, choice, h, A, flow, then):
     """Add to `then` where flow [rows, S] goes when every state takes its choice."""
     rows, S = flow.shape
     T = (len(indptr) - 1) // (S * A)
