@@ -150,7 +150,10 @@ def test_the_policy_of_rover_reaches_its_class_from_every_state():
 
 
 def test_discounts_near_one_come_near_the_average():
-    for name in ("machine-two", "machine", "power-queue", "service-level", "rover:slip=0.1", "flow-queue"):
+    """On every problem whose reachable part is one end component and whose optimum is attained."""
+    small = ("machine-two", "machine", "power-queue", "service-level", "flow-queue", "two-state", "cycle-3")
+    boards = ("rover", "rover:slip=0.1", "rover:board=large,pits=0.1", "rover:board=large,pits=0.1,slip=0.1", "box")
+    for name in (*small, *boards):
         average = ck.load(name)
         found = ck.solve(average)
         near = ck.solve(average.with_criterion(discount=1 - 1e-6))
@@ -162,7 +165,7 @@ def test_discounts_near_one_come_near_the_average():
 def test_many_steps_are_worth_no_more_than_as_many_averages_and_the_span_of_the_bias():
     cmdp = ck.load("machine")
     found = ck.solve(cmdp)
-    H = 500
+    H = 2_000
     long = ck.solve(cmdp.with_criterion(horizon=H))
     span = np.ptp(found.bias[0] + found.shadow_prices @ found.bias[1:])
     assert long.value <= H * found.value + span + 1e-6

@@ -53,6 +53,8 @@ def factor_work(P: Any) -> float:
 def closed_classes(P: Any) -> list[IntArray]:
     """The recurrent classes of a chain: strongly connected sets of states that no transition leaves."""
     count, label = connected_components(P, directed=True, connection="strong")
+    if count == 1:
+        return [np.arange(P.shape[0])]
     entries = P.tocoo()
     left = np.zeros(count, dtype=bool)
     left[label[entries.coords[0]][label[entries.coords[0]] != label[entries.coords[1]]]] = True
@@ -149,6 +151,11 @@ class Chain:
         return refined
 
 
+def within(P: Any, members: IntArray) -> Any:
+    """The transitions [members, members] between some states of a chain."""
+    return P if len(members) == P.shape[0] else P[members][:, members]
+
+
 def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntArray, float]]]:
     """Share of time [S] that the chain spends in each state when it starts from mu, and (class, probability) pairs.
 
@@ -171,7 +178,7 @@ def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntA
         mass = float(entered[members].sum())
         if mass <= 0:
             continue
-        inside = P[members][:, members]
+        inside = within(P, members)
         shares[members] = mass * np.maximum(Chain(inside).flow(np.zeros(len(members)), 1.0), 0.0)
         found.append((members, mass))
     return shares, found

@@ -17,7 +17,7 @@ some sweeps h <- o + gamma P h (modified policy iteration), whichever suits the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,15 +130,14 @@ class Recurrent(_Improver):
 
     def _evaluate(self, o: FloatArray) -> None:
         """h becomes the relative value of the choice, which is first made to have one recurrent class."""
-        pivot = 0
+        P, pivot = self.rows.P[self.choice], 0
         if self.gamma == 1:
-            pivot = self._connect(o)
-        _, h = Chain(self.rows.P[self.choice], self.gamma, pivot=pivot, work=0.0).values(o[self.choice][:, None])
+            P, pivot = self._connect(P, o)
+        _, h = Chain(P, self.gamma, pivot=pivot, work=0.0).values(o[self.choice][:, None])
         self.h = h[:, 0] - h[0, 0]
 
-    def _connect(self, o: FloatArray) -> int:
-        """Let all states walk to the best recurrent class of the choice; a state of that class."""
-        P = self.rows.P[self.choice]
+    def _connect(self, P: Any, o: FloatArray) -> tuple[Any, int]:
+        """Let all states walk to the best class of the choice, whose chain is P; its new chain and a state of it."""
         classes = closed_classes(P)
         if len(classes) > 1:
             gains = [Chain(P[c][:, c]).flow(np.zeros(len(c)), 1.0) @ o[self.choice[c]] for c in classes]
@@ -149,8 +148,8 @@ class Recurrent(_Improver):
             chosen = Rows(P, np.arange(self.rows.S), self.choice)
             astray = lost | (walk_to(chosen, lost) >= 0)  # may end in another class
             self.choice = np.where(astray, walk_to(self.rows, target), self.choice)
-            return int(np.flatnonzero(target)[0])
-        return int(classes[0][0])
+            return self.rows.P[self.choice], int(np.flatnonzero(target)[0])
+        return P, int(classes[0][0])
 
     def _sweep(self, o: FloatArray) -> None:
         """Some sweeps of the choice, until the span of their change has fallen tenfold."""

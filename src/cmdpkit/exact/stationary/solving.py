@@ -89,7 +89,7 @@ class Stationary:
     def _answered(self, best: Optimum, rho: FloatArray, bridge: float) -> Answer:
         if isinstance(self.source, Multichain):
             return self._several(self.source, best)
-        found = vertex(self._flows(), best.parts, self.source.X[1:], best.rho)
+        found = vertex(self._flows(), best.parts, self.source.X[1:], best.rho, best.lam)
         if len(found.classes) > 1 or found.kept < 1 - APART:
             return self._bridged(best, rho, bridge)
         return self._answer(best, self._spread(found))

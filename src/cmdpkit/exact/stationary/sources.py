@@ -13,7 +13,7 @@ import numpy as np
 
 from cmdpkit.exact.stationary.components import Rows
 from cmdpkit.exact.stationary.pricing import Recurrent, Transient
-from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -52,7 +52,7 @@ def class_columns(
     """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first."""
     columns = []
     for members in closed_classes(P):
-        chain = Chain(P[members][:, members], work=work)
+        chain = Chain(within(P, members), work=work)
         q = np.maximum(chain.flow(np.zeros(len(members)), 1.0), 0.0)
         columns.append(_column(X, choice[members], q / q.sum(), weights))
     columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))

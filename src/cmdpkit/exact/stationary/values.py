@@ -14,7 +14,7 @@ import numpy as np
 from cmdpkit.exact.stationary.components import Rows
 from cmdpkit.exact.stationary.pricing import EPS
 from cmdpkit.exact.stationary.problem import Problem
-from cmdpkit.model.chains import Chain, long_run_shares
+from cmdpkit.model.chains import Chain, long_run_shares, within
 from cmdpkit.model.transitions import FloatArray
 
 
@@ -64,7 +64,7 @@ def _average(P: Any, x: FloatArray, mu: FloatArray) -> Certified:
     _, classes = long_run_shares(P, mu)
     middle, low = np.zeros(x.shape[1]), 0.0
     for members, mass in classes:
-        inside = P[members][:, members]
+        inside = within(P, members)
         _, h = Chain(inside).values(x[members])
         down, up = _ends(inside, x[members], h, 1.0)
         middle += mass * (down + up) / 2

@@ -101,8 +101,12 @@ class Vertex(NamedTuple):
     kept: float
 
 
-def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: FloatArray) -> Vertex:
-    """An extreme point as good as the mixture `parts`, which meets the scaled thresholds rho for utilities g [N, R]."""
+def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: FloatArray, lam: FloatArray) -> Vertex:
+    """An extreme point as good as the mixture `parts`, which meets the scaled thresholds rho for utilities g [N, R].
+
+    lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says: where a state is left
+    once in a million steps, utilities are only known to a few digits less than usual.
+    """
     q = np.zeros(len(flows.rows.owner))
     p = np.zeros(len(q))
     for weight, column in sorted(parts, key=lambda part: part[0]):
@@ -122,7 +126,7 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
         p = np.where(visited[flows.rows.owner], p, 0.0)
         by_class = [flows.occupancy(p, c) for c in classes]
         q = np.sum(by_class, axis=0)
-        binding = g @ q - rho <= TIGHT
+        binding = (g @ q - rho <= TIGHT) | (lam > TIGHT)
         directions = _directions(flows, p, q, classes, by_class, int(binding.sum()) + 1)
         if not len(directions):
             break
