@@ -139,7 +139,7 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
 
 def safe_quantile(task: Task, samples: Samples) -> float:
     """Standard errors of its utilities by which the policy handed over must clear the bounds."""
-    utilities = _row_means(task.spec, samples)[..., 1:].reshape(-1, task.spec.N)
+    utilities = means(samples.rows, 1 + task.spec.N)[:, 1:]
     return error_quantile(task.params.delta / 8, different_columns(utilities))
 
 
