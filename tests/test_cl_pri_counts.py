@@ -6,7 +6,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counts.estimate import best_plan, evidence, model_of, plan_errors
+from cmdpkit.learners._counts.estimate import Evidence, Model, best_plan, evidence, model_of, plan_errors
 from cmdpkit.learners._counts.homogeneity import contradictions
 from cmdpkit.learners._counts.memory import (
     count_episode,
@@ -19,8 +19,8 @@ from cmdpkit.learners._counts.memory import (
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.deviations import _rarity
-from cmdpkit.learners.cl_pri.counts.plans import expected_gain
-from cmdpkit.learners.cl_pri.counts.play import block_of
+from cmdpkit.learners.cl_pri.counts.plans import expected_gain, worth_trying
+from cmdpkit.learners.cl_pri.counts.play import act, block_of
 from cmdpkit.learners.cl_pri.counts.steer import control, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
@@ -131,11 +131,47 @@ def test_rare_states_get_more_deviations_and_all_together_at_most_twice_as_many(
 
 
 def test_a_block_deviates_with_the_chance_of_each_state_and_only_where_there_is_something_to_try():
-    pi = np.array([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]])
-    explore = np.array([[[False, True, True], [False, False, False]]])
-    block = block_of(pi, explore, np.array([[0.4, 0.3]]))
-    np.testing.assert_allclose(block.pi, [[0.6, 0.2, 0.2], [0.5, 0.5, 0.0]])
+    """Of 20,000 actions that are drawn, shares are within 5 standard errors of what the weights say."""
+    pi = np.array([[[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]])
+    explore = np.array([[[False, True, False, True], [False, False, False, False]]])
+    weights = np.array([[[9.0, 3.0, 9.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
+    block = block_of(pi, explore, np.array([[0.4, 0.3]]), weights)
+    np.testing.assert_allclose(block.pi, [[0.6, 0.3, 0.0, 0.1], [0.5, 0.5, 0.0, 0.0]])
     assert block.coin.tolist() == [0.4, 0.0]
+    rng = stream(3)
+    for s in (0, 1):
+        drawn = np.bincount([act(block, 0, s, 2, rng) for _ in range(20_000)], minlength=4) / 20_000
+        np.testing.assert_allclose(drawn, block.pi[s], atol=5 * np.sqrt(0.25 / 20_000))
+        assert not drawn[block.pi[s] == 0].any()
+
+
+def long_search(reach, advantage, error, seen, left=10**6):
+    """What is worth trying in one step, if all that is known of the actions [S, A] is this."""
+    S, A = advantage.shape
+    cmdp = CMDP(np.full((1, S, A, S), 1 / S), np.zeros((1, S, A)), np.zeros((0, 1, S, A)), [])
+    model = Model(cmdp, None, np.ones((1, S, A), bool), np.ones((1, S), bool), np.zeros(0, bool))
+    found = Evidence(advantage[None], error[None], reach[None], np.zeros((0, 1, S, A)))
+    return worth_trying(model, found, seen[None], reach[None], left, noise=1.0, z=4.0)
+
+
+def test_in_a_long_run_cheap_and_open_actions_cost_least_and_rare_states_are_searched_at_a_bounded_price():
+    """With 1e6 episodes left: in the state reached once in 1e6 every action is tried, in the usual one only open ones.
+
+    All tries in rare states together cost at most a fifth of the noise of the episodes left, sqrt(1e6).
+    """
+    reach = np.array([1 - 1e-6, 1e-6])
+    advantage = np.array([[0.0, -0.004, -0.004, -0.8], [0.0, -0.5, -0.5, -0.5]])
+    error = np.array([[0.001, 0.004, 0.0004, 0.1], [0.2, 0.2, 0.2, 0.2]])
+    seen = np.array([[1e5, 1e4, 1e6, 50.0], [3.0, 2.0, 1.0, 0.0]])
+    chosen = long_search(reach, advantage, error, seen)
+    assert chosen.worth[0, 0].tolist() == [True, True, False, False] and chosen.worth[0, 1].all()
+    assert chosen.rare[0].tolist() == [[False] * 4, [True] * 4]
+    assert (
+        chosen.loss[0, 0, 1] < 0.01 < chosen.loss[0, 0, 2]
+    )  # equally good, but of the second nothing is left to learn
+    tries = np.random.default_rng(1).dirichlet(np.full(50, 0.05))
+    everywhere = long_search(tries, np.full((50, 2), -0.3), np.full((50, 2), 0.3), np.full((50, 2), 4.0))
+    assert 0 < (everywhere.rare[0, :, 1] * tries * 0.3 * 1e6).sum() <= 0.2 * 1e3
 
 
 def test_steering_changes_the_utilities_by_what_is_wanted_and_stays_a_policy():

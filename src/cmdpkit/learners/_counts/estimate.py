@@ -39,15 +39,16 @@ class Plan(NamedTuple):
     prices: FloatArray  # [N]: of the bounds it was made for; 0 where it could not meet them
     utilities: FloatArray  # [N]: predicted
     feasible: bool
+    value: float = -np.inf  # predicted; minus infinity where the bounds could not be met
 
 
-def model_of(spec: Spec, memory: Memory, T: int, least: int) -> Model:
-    """The estimated model; an action counts as tried after `least` observations of its outcome."""
+def model_of(spec: Spec, memory: Memory, T: int, least: int | IntArray) -> Model:
+    """The estimated model; an action counts as tried after `least` observations, perhaps by state [H, S, 1]."""
     H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
     means = signal_means(memory, M).reshape(T, S, A, M)
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
     tried = spec.allowed & (moves >= least)
-    tried[-1] = spec.allowed[-1] & (visits[-1] >= least)
+    tried[-1] = spec.allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
     known = np.asarray(tried.any(axis=-1))
     allowed = np.where(known[..., None], tried, spec.allowed)
     mu = memory.starts / max(int(memory.starts.sum()), 1)
@@ -75,7 +76,7 @@ def best_plan(model: Model, target: FloatArray) -> Plan:
         found = solve_fully(cmdp)
     except Infeasible as error:
         return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
-    return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True)
+    return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
 
 
 class Evidence(NamedTuple):

@@ -30,12 +30,17 @@ from cmdpkit.learners._certificate import Intervals, margin_for_certificate, sim
 from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
 from cmdpkit.learners._counts.hand_over import covering_plan
 from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
 from cmdpkit.learners.cl_pri.counts.certify import stage_delta
 from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
-from cmdpkit.learners.cl_pri.counts.deviations import choose_deviations, deviation_chance, length_of
+from cmdpkit.learners.cl_pri.counts.deviations import (
+    choose_deviations,
+    deviation_chance,
+    least_observations,
+    length_of,
+)
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
 from cmdpkit.learners.cl_pri.counts.exploration import (
     MAX_PRICE,
@@ -44,7 +49,7 @@ from cmdpkit.learners.cl_pri.counts.exploration import (
     resume_exploration,
 )
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
-from cmdpkit.learners.cl_pri.counts.plans import margin_error, repaying_plan
+from cmdpkit.learners.cl_pri.counts.plans import FULL_ERROR_EPISODES, margin_error, repaying_plan
 from cmdpkit.learners.cl_pri.counts.play import (
     Block,
     act,
@@ -62,7 +67,6 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
 STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
-HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
 
 
 class WithCounts(ClosedLoopPRI):
@@ -87,8 +91,9 @@ class WithCounts(ClosedLoopPRI):
         self.effect = np.zeros((spec.N, H, S, A))
         self.prices, self.predicted, self.final_utilities = np.zeros(spec.N), np.zeros(spec.N), np.zeros(spec.N)
         self.sd = np.full(M, H / 4)  # of an episode's totals
-        self.loss = np.array([H / 4])
-        self.rarity = np.ones((H, S))  # by how much deviations are more frequent in states that are rarely reached
+        self.urge = np.ones((H, S))  # by how much deviations are more frequent where they are cheap, or states rare
+        self.weights = np.ones((H, S, A))  # how often each action is tried, beside the others of its state
+        self.most = np.zeros((H, S))  # the largest chance of a deviation at a step
         self.chance = np.zeros((H, S))  # of a deviation, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
@@ -211,7 +216,7 @@ class WithCounts(ClosedLoopPRI):
     def _running(self) -> Block:
         """What the running block plays, as the compiled code wants it."""
         if self._block is None:
-            self._block = block_of(self.playing, self.explore, self.chance)
+            self._block = block_of(self.playing, self.explore, self.chance, self.weights)
         return self._block
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -239,7 +244,7 @@ class WithCounts(ClosedLoopPRI):
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
         """A plan in the estimated model; late in the run it uses no action that was hardly ever tried, if it can."""
         if self.clock.episode >= self.table.freeze:
-            model = model_of(self.spec, self.memory, self.T, HAND_OVER_LEAST)
+            model = model_of(self.spec, self.memory, self.T, least_observations(self))
             plan = make(model)
             if plan.feasible:
                 return model, plan
@@ -279,8 +284,9 @@ class WithCounts(ClosedLoopPRI):
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
         if not self.spec.N:
             return best_plan(model, self.spec.rho)
-        z = error_quantile(margin_error(self.params.delta, self.table.K), self.spec.N)
-        found = covering_plan(model, self.spec.rho, z, self._certificate_width())
+        delta, different = self.params.delta, different_columns(self.memory.moments[:, 1 : 1 + self.spec.N])
+        z, least = (error_quantile(margin_error(delta, k), different) for k in (self.table.K, FULL_ERROR_EPISODES))
+        found = covering_plan(model, self.spec.rho, z, self._certificate_width(), least)
         self.margin[...], self.uncovered[...] = found.margin, found.uncovered
         return found.plan
 

@@ -10,15 +10,18 @@ import numpy as np
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
 
 LOOKS = 60  # times that every action is tested in a run of known length, for the error budget of the tests
 MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
-MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance
-MAX_RARITY = 50.0  # by how much deviations are more frequent in states that are hardly ever reached
+MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance, in short runs
+MAX_CHANCE = 0.25  # of a deviation in a state, in long runs
+ALWAYS = 1e9  # makes a deviation as frequent as it may be
+HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
+MAX_RARITY = 1000.0  # by how much deviations are more frequent in states that are hardly ever reached
 
 
 def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> None:
@@ -30,18 +33,55 @@ def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> Non
     z = error_quantile(learner.params.delta, learner.cells * _looks(learner))
     chosen = worth_trying(model, found, seen, _visit_share(learner), _to_come(learner), _noise(learner), z)
     learner.explore[...] = chosen.worth & spec.allowed & (learner.pi == 0)
-    learner.loss[0] = chosen.loss
-    learner.rarity[...] = _rarity(found.reach, T) if length_of(learner) > 0 else 1.0
+    worth = np.maximum(_noise(learner) / np.maximum(chosen.loss, 1e-9), 1.0)
+    if length_of(learner) > 0:
+        _choose_frequencies(learner, chosen.rare & learner.explore, worth, _rarity(found.reach, T), seen)
+    else:
+        learner.weights[...] = 1.0
+        learner.urge[...] = np.minimum(worth[..., 0], MAX_NOISE_TO_LOSS)
+        learner.most[...] = MAX_DEVIATIONS / spec.H
+
+
+def _choose_frequencies(
+    learner: WithCounts, rare: BoolArray, worth: FloatArray, rarity: FloatArray, seen: FloatArray
+) -> None:
+    """How often each action is tried in a long run: the more often, the less a try costs.
+
+    Every state then costs about the same per visit. In states that are hardly ever reached (`rare` [H, S, A]) all
+    actions are taken equally often, and first of all those that were observed too rarely to be handed over.
+    """
+    explore = learner.explore
+    fewest = np.where(rare, seen, np.inf).min(axis=-1, keepdims=True)
+    missing = rare & (seen < HAND_OVER_LEAST) & (seen == fewest)
+    options = np.maximum(explore.sum(axis=-1), 1)
+    learner.weights[...] = np.where(missing.any(axis=-1, keepdims=True), missing, worth)
+    learner.urge[...] = np.where(rare.any(axis=-1), ALWAYS, rarity * (worth * explore).sum(axis=-1) / options)
+    equally = np.where(rare.any(axis=-1), options / (options + 1), MAX_CHANCE)
+    learner.most[...] = np.where(missing.any(axis=-1), 1.0, equally)
+
+
+def least_observations(learner: WithCounts) -> IntArray:
+    """[H, S, 1]: observations without which the policy handed over does not use an action.
+
+    In a long run it may use one that was observed half as often as the most frequent one of its state: in states that
+    are hardly ever reached, none is known better.
+    """
+    spec, T = learner.spec, learner.T
+    least = np.full((spec.H, spec.S, 1), HAND_OVER_LEAST)
+    if learner.table.K <= SHORT:
+        return least
+    most = learner.memory.visits.reshape(T, spec.S, spec.A).max(axis=-1, keepdims=True)
+    half: IntArray = np.minimum(least, np.maximum((most + 1) // 2, 1))
+    return half
 
 
 def deviation_chance(learner: WithCounts) -> FloatArray:
     """[H, S]: chance of a deviation: more while losses are small beside the noise, less and less in time."""
     k = learner.clock.episode
     if k >= learner.table.freeze or not learner.explore.any():
-        return np.zeros_like(learner.rarity)
-    worth = min(max(_noise(learner) / max(float(learner.loss[0]), 1e-9), 1.0), MAX_NOISE_TO_LOSS)
-    per_episode = learner.params.deviations * worth * np.sqrt(learner.cells / max(k, 1))
-    chance: FloatArray = np.minimum(MAX_DEVIATIONS, per_episode * learner.rarity) / learner.spec.H
+        return np.zeros_like(learner.urge)
+    per_episode = learner.params.deviations * learner.urge * np.sqrt(learner.cells / max(k, 1))
+    chance: FloatArray = np.minimum(learner.most, per_episode / learner.spec.H)
     return chance
 
 

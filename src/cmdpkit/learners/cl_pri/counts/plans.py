@@ -17,6 +17,9 @@ WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be
 FEW = 3  # observations below which nothing is ruled out
 SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
 FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
+RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
+TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
+DOUBTED = 10.0  # tries with which the error of an action's value is still larger by a factor of sqrt(2) than they say
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
 
@@ -61,7 +64,8 @@ class Deviations(NamedTuple):
     """Actions that are worth trying beside a plan."""
 
     worth: BoolArray  # [H, S, A]
-    loss: float  # what one of them costs on average
+    rare: BoolArray  # [H, S, A]: those of them that cost next to nothing, because their states are hardly ever reached
+    loss: FloatArray  # [H, S, A]: what a try costs; in a short run their average
 
 
 def worth_trying(
@@ -71,17 +75,45 @@ def worth_trying(
 
     seen [H, S, A] are observations of each action, came [H, S] how often an episode came there; `noise` is the spread
     of an episode's total at the present prices, and an advantage z standard errors below 0 rules an action out.
+
+    In a long run, a few tries are doubted more, and an action is also worth trying in states so rare that to try it
+    whenever an episode gets there costs next to nothing.
     """
     reach = np.maximum(found.reach, 0.2 * came)
     if model.cmdp.kernel.T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
-    worse = (seen >= FEW) & (found.advantage + z * found.error < 0)
+    long = left > SHORT
+    error = found.error * np.sqrt(1 + DOUBTED / np.maximum(seen, 1)) if long else found.error
+    worse = (seen >= FEW) & (found.advantage + z * error < 0)
     likely = np.maximum(found.advantage + 2 * found.error, 0.0)
-    if left > SHORT:
-        likely = np.maximum(likely, expected_gain(found.advantage, found.error))
+    if long:
+        likely = np.maximum(likely, expected_gain(found.advantage, error))
     potential = np.where(seen >= ENOUGH, likely, noise)
     cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * noise), UNKNOWN_LOSS * noise)
-    worth = ~worse & (reach[..., None] * potential * left > WORTH_TRYING * cost) & model.known[..., None]
+    open_ = ~worse & model.known[..., None]
+    worth = open_ & (reach[..., None] * potential * left > WORTH_TRYING * cost)
+    if long:
+        rare = open_ & (reach[..., None] * left * cost < _allowance(model, noise, left))
+        return Deviations(worth | rare, rare, _weighted_loss(found.advantage, error, seen, noise))
     weight = found.reach[..., None] * worth
     loss = max(float((weight * cost).sum()) / max(float(weight.sum()), 1e-12), MILD_LOSS * noise)
-    return Deviations(worth, loss)
+    return Deviations(worth, np.zeros_like(worth), np.full(worth.shape, loss))
+
+
+def _allowance(model: Model, noise: float, left: int) -> float:
+    """What tries in one state may cost in all episodes left: an equal part, so that all states cost a known share."""
+    T, S, _ = model.cmdp.kernel.shape
+    return RARE_SHARE * noise * math.sqrt(left) / (T * S)
+
+
+def _weighted_loss(advantage: FloatArray, error: FloatArray, seen: FloatArray, noise: float) -> FloatArray:
+    """[H, S, A]: what one try of an action costs on average, times the square of loss over error where that is above 1.
+
+    There is little left to learn of an action whose error is small beside its loss. An action that is as good as the
+    plan at the present prices seems to cost nothing, but it shifts the utilities, which takes control to make up for.
+    """
+    loss = np.where(seen > 0, expected_gain(-advantage, error), UNKNOWN_LOSS * noise)
+    loss = np.maximum(loss, TIED_LOSS * noise)
+    known = np.where(seen > 0, loss / np.maximum(error, 1e-12), 1.0)
+    weighted: FloatArray = loss * np.clip(known, 1.0, 1e6) ** 2
+    return weighted

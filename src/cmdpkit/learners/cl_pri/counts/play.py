@@ -25,6 +25,7 @@ class Block(NamedTuple):
     cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy itself
     sure: IntArray  # [H*S]: its action where it has only one, else -1
     options: IntArray  # [H*S, A]: the actions to deviate to come first
+    upto: FloatArray  # [H*S, A]: their cumulative weights, which add up to their number
     choices: IntArray  # [H*S]: how many those are
     coin: FloatArray  # [H*S]: chance of a deviation
     deviates: bool  # whether there is any such chance
@@ -53,19 +54,28 @@ def with_sample_room(ledger: Ledger, episodes: int) -> Ledger:
     return ledger._replace(sample=np.concatenate((ledger.sample, np.zeros((extra, ledger.sample.shape[1])))))
 
 
-def block_of(pi: FloatArray, explore: BoolArray, chance: FloatArray) -> Block:
-    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A] with chance [H, S], where there is any."""
+def block_of(pi: FloatArray, explore: BoolArray, chance: FloatArray, weights: FloatArray) -> Block:
+    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A] with chance [H, S], where there is any.
+
+    Of the actions that may be tried in a state, each is as frequent as its share of their weights [H, S, A].
+    """
     A = pi.shape[-1]
     flat, options = pi.reshape(-1, A), explore.reshape(-1, A)
     choices = options.sum(axis=-1)
     cdf = np.cumsum(flat, axis=-1)
     coin = np.where(choices > 0, chance.ravel(), 0.0)
-    deviating = options / np.maximum(choices, 1)[:, None]
+    weight = options * weights.reshape(-1, A)
+    total = np.where(choices > 0, weight.sum(axis=-1), 1.0)[:, None]
+    order = np.argsort(~options, axis=-1, kind="stable")
+    upto = np.cumsum(np.take_along_axis(weight, order, -1), axis=-1) * (choices[:, None] / total)
+    upto[np.arange(A) >= choices[:, None] - 1] = np.inf
+    deviating = weight / total
     return Block(
         pi=(1 - coin)[:, None] * flat + coin[:, None] * deviating,
         cdf=cdf / cdf[:, -1:],
         sure=np.where(flat.max(axis=-1) == 1.0, flat.argmax(axis=-1), -1),
-        options=np.argsort(~options, axis=-1, kind="stable"),
+        options=order,
+        upto=upto,
         choices=choices,
         coin=coin,
         deviates=bool(chance.any()),
@@ -103,7 +113,11 @@ def act(block, h, s, S, rng):
     """The action to take."""
     i = h * S + s
     if block.deviates and uniform(rng) < block.coin[i]:
-        return block.options[i, np.int64(uniform(rng) * block.choices[i])]
+        x = uniform(rng) * block.choices[i]
+        j = 0
+        while x >= block.upto[i, j]:
+            j += 1
+        return block.options[i, j]
     if block.sure[i] >= 0:
         return block.sure[i]
     u = uniform(rng)

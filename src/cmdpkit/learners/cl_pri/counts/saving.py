@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
 
 ARRAYS = (  # attributes that change, beside the memory, the optimism, the ledger and the clock
-    *("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "loss"),
-    *("rarity", "chance", "margin", "uncovered", "swept"),
+    *("pi", "final", "playing", "explore", "effect", "prices", "predicted", "final_utilities", "sd", "urge"),
+    *("weights", "most", "chance", "margin", "uncovered", "swept"),
 )
 LISTS = ("link", "state", "times")  # arrays of the memory that grow
 GROWING = (*(f"memory.{name}" for name in LISTS), "ledger.sample")  # their names in a state, and the sample's

@@ -58,8 +58,7 @@ class WithoutCounts(ClosedLoopPRI):
         p = self.params
         table = timetable(spec, p)
         pairs = int(spec.allowed.sum())
-        z_safe = error_quantile(p.delta / 8, spec.N)
-        self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)), z_safe)
+        self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)))
         self.warm = WarmUp(spec, table.warm, table.cells)
         self.progress, self.samples = new_progress(spec, table), new_samples(spec, table)
         self.notes = _notes(spec, table.warm, pairs)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.cl_pri.model_free.improve import undecided
+from cmdpkit.learners.cl_pri.model_free.improve import safe_quantile, undecided
 from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE, means
 from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.learners.cl_pri.model_free.progress import History, Progress, Task, extra_actions
@@ -32,7 +32,7 @@ def account(task: Task, progress: Progress, samples: Samples) -> dict[str, Any]:
             "delta": task.params.delta,
             "tests": int(spec.allowed.sum()) * len(task.table.ends),
             "standard errors to rule an action out": round(task.z_out, 3),
-            "standard errors between policy and bounds": round(task.z_safe, 3),
+            "standard errors between policy and bounds": round(safe_quantile(task, samples), 3),
         },
         "multipliers": [float(x) for x in progress.lam],
         "changes of the support": progress.support_changes,

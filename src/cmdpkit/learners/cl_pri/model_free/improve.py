@@ -11,6 +11,7 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._certificate import margin_for_certificate
+from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
 from cmdpkit.learners.cl_pri.model_free.moments import (
     Evidence,
@@ -121,7 +122,7 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
     The margin of a bound that is missed is halved, and given up in the end. If the bound itself is out of reach, it may
     be missed by as much as its error: only a shortfall beyond that is significant and bought at any price.
     """
-    spec, error = task.spec, task.z_safe * progress.sd / np.sqrt(samples.start[0])
+    spec, error = task.spec, safe_quantile(task, samples) * progress.sd / np.sqrt(samples.start[0])
     margin = error + _certificate_width(task, progress)
     part, high = np.ones(spec.N), _ceiling(task, progress, progress.lam)
     while True:
@@ -134,6 +135,12 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
         high = np.where(part >= 0, high, task.params.lam_max)
     progress.uncovered[...] = np.maximum(spec.rho + margin - target, 0.0)
     return answer
+
+
+def safe_quantile(task: Task, samples: Samples) -> float:
+    """Standard errors of its utilities by which the policy handed over must clear the bounds."""
+    utilities = means(samples.rows, 1 + task.spec.N)[:, 1:]
+    return error_quantile(task.params.delta / 8, different_columns(utilities))
 
 
 def _smaller(part: FloatArray) -> FloatArray:

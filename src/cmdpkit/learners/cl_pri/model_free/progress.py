@@ -22,7 +22,6 @@ class Task(NamedTuple):
     params: ModelFreeParams
     table: Timetable
     z_out: float  # an action is ruled out when its advantage is this many standard errors below 0
-    z_safe: float  # standard errors of its utilities by which the policy handed over must clear the bounds
 
 
 @dataclass

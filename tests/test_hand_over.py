@@ -1,0 +1,86 @@
+"""The policy to hand over: its margin, and whether the margin moves it away from the support of the best plan."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from cmdpkit import CMDP, envs
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._counts.estimate import best_plan, model_of, plan_errors
+from cmdpkit.learners._counts.hand_over import HALVINGS, covering_plan
+from cmdpkit.learners._quantiles import different_columns
+from cmdpkit.learners.cl_pri.counts import WithCounts
+from cmdpkit.model.evaluate import flow
+from cmdpkit.simulate.random import stream
+
+pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+
+LEAST, FULL = 1.5, 4.0  # standard errors
+
+
+def watched(cmdp, episodes, seed=1):
+    """A learner that has seen so many episodes of the uniform policy, and the model that they suggest."""
+    learner = WithCounts(Spec.of(cmdp, 10**6))
+    learner.clock.explored, learner.clock.block_end, learner.clock.plan_end = 0, 10**6, 10**6
+    learner.run(Source.of(cmdp), stream(seed), episodes)
+    return learner, model_of(learner.spec, learner.memory, learner.T, 1)
+
+
+def used(model, pi):
+    return flow(model.cmdp, pi, np.zeros(pi.shape[:2]), model.cmdp.mu) > 0
+
+
+def widest(model, rho, errors, support):
+    """The largest z for which flows inside the support clear the bounds by z errors: a linear program of SciPy's."""
+    cmdp = model.cmdp
+    H, S, A = support.shape
+    P, g = np.broadcast_to(cmdp.P, (H, S, A, S)), np.broadcast_to(cmdp.g, (cmdp.N, H, S, A))
+    flows, right = np.zeros((H * S, H * S * A + 1)), np.zeros(H * S)
+    right[:S] = cmdp.mu
+    for h in range(H):
+        for s in range(S):
+            flows[h * S + s, (h * S + s) * A : (h * S + s + 1) * A] = 1
+            if h:
+                flows[h * S + s, (h - 1) * S * A : h * S * A] = -P[h - 1, :, :, s].ravel()
+    bounds = np.column_stack((-g.reshape(cmdp.N, -1), errors))
+    limits = [(0, None if x else 0) for x in support.ravel()] + [(None, None)]
+    goal = np.append(np.zeros(H * S * A), -1.0)
+    found = linprog(goal, bounds, -rho, flows, right, limits)
+    return float(found.x[-1])
+
+
+def test_the_support_is_kept_where_the_least_margin_allows_it_and_the_margin_is_then_the_widest_there_is():
+    """Forty random problems with one constraint; what the support allows is computed by another linear program."""
+    kept = given_up = same = 0
+    for seed in range(40):
+        learner, model = watched(envs.build("random", S=4, A=3, H=3, N=1, conflict=0.5, seed=seed), 400)
+        rho, none = learner.spec.rho, np.zeros(1)
+        base, free = best_plan(model, rho), covering_plan(model, rho, FULL, np.zeros(1))
+        found = covering_plan(model, rho, FULL, none, LEAST)
+        if not base.feasible or np.array_equal(used(model, free.plan.pi), used(model, base.pi)):
+            same += 1
+            np.testing.assert_array_equal(found.plan.pi, free.plan.pi)
+            continue
+        if np.array_equal(used(model, found.plan.pi), used(model, base.pi)):
+            kept += 1
+            assert np.all(found.plan.utilities >= rho + LEAST * plan_errors(model, found.plan.pi) / 1.02)
+            allowed = widest(model, rho, found.margin, used(model, base.pi))
+            step = (FULL - LEAST) / 2 ** (HALVINGS - 1)  # how finely the width of the margin is searched for
+            full = np.all(found.margin >= (FULL - step) * plan_errors(model, base.pi))
+            assert allowed >= 1 - 1e-6 and (full or allowed <= 1 + step / LEAST)
+            assert found.plan.value >= free.plan.value and not found.uncovered.any()
+        else:
+            given_up += 1
+            np.testing.assert_array_equal(found.plan.pi, free.plan.pi)
+            allowed = widest(model, rho, plan_errors(model, base.pi), used(model, base.pi))
+            assert allowed <= LEAST * 1.1  # the errors of other weights may be a little larger
+    assert kept >= 3 and given_up >= 3 and same >= 3
+
+
+def test_copies_of_one_utility_count_once_and_others_do_not():
+    one = envs.build("random", S=4, A=3, H=3, N=1, conflict=0.5, seed=1)
+    three = envs.build("random", S=4, A=3, H=3, N=3, seed=1)
+    copies = CMDP(one.P, one.r, np.repeat(one.g, 3, axis=0), np.array([0.5, 0.5, 0.6]), one.mu)
+    for cmdp, expected in ((one, 1), (copies, 1), (three, 3)):
+        learner, _ = watched(cmdp, 50)
+        assert different_columns(learner.memory.moments[:, 1 : 1 + cmdp.N]) == expected
