@@ -23,6 +23,7 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
@@ -75,8 +76,8 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
     >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
     (0.0, (True,), 0.5)
     """
-    if not isinstance(policies, Mapping):
-        raise CmdpkitError(f"policies is a {type(policies).__name__}, expected a mapping: {{'my rule': policy}}")
+    if not isinstance(policies, Mapping) or not policies:
+        raise CmdpkitError(f"policies is {_kind(policies)}, expected a mapping: {{'my rule': policy}}")
     for name, policy in policies.items():
         if not isinstance(policy, (Policy, Mixture)):
             raise CmdpkitError(
@@ -95,6 +96,10 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
             single = policy if isinstance(policy, Policy) else markov(cmdp, policy)
             differences += _differences(found, name, single)
     return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
+
+
+def _kind(policies: object) -> str:
+    return "empty" if isinstance(policies, Mapping) else f"a {type(policies).__name__}"
 
 
 def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]:
@@ -188,6 +193,7 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     >>> sorted((x.action, abs(round(x.loses, 6))) for x in explain(cmdp, state=1, step=2).options)
     [(1, 0.0), (2, 0.0)]
     """
+    check_model(cmdp)
     h, s = _place(cmdp, step), cmdp.state_index(state)
     found = solve_fully(cmdp)
     if not isinstance(found.policy, Policy):

@@ -17,7 +17,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import check_seed, index_of, is_int
+from cmdpkit.model.validate import check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.lengths import run_length
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes as play
@@ -65,6 +65,9 @@ class Simulation:
 
     def quantiles(self, name: str = "reward", at: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> list[float]:
         """Totals that these shares of the episodes do not exceed."""
+        shares = numbers("at", at)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise CmdpkitError(f"at is {quoted(at)}, expected shares of the episodes from 0 to 1, such as (0.05, 0.95)")
         return [float(x) for x in np.quantile(self._of(name), at)]
 
     def above(self, name: str, limit: float) -> Share:
@@ -145,6 +148,8 @@ class Distribution(NamedTuple):
 
 def _rounding(limit: float) -> float:
     """Totals may miss a number that they should be equal to by this much."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.number)) or limit != limit:
+        raise CmdpkitError(f"limit is {quoted(limit)}, expected a number, in the units of the total")
     return ON_GRID * max(1.0, abs(limit))
 
 
