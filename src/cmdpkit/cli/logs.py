@@ -64,9 +64,12 @@ def estimate(
 
     Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
     """
+    from rich.console import Group
+
     import cmdpkit as ck
     from cmdpkit.results.log_tables import estimate_data, promise_table
     from cmdpkit.results.text import logs as show
+    from cmdpkit.results.text.layout import EMPTY_LINE
 
     for path in (out, save_policy):
         vacant(path, force)
@@ -97,7 +100,7 @@ def estimate(
         if table is not None:
             say_tables([promise_table(answer)], table)
         else:
-            say(show.promise(answer))
+            say(Group(EMPTY_LINE, show.promise(answer)))
     if isinstance(answer, CmdpkitError):
         raise answer
 

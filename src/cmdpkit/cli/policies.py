@@ -76,11 +76,11 @@ def simulate(
         save(played.plot(), plot)
     if as_json:
         asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
-        say_json({**asked, "totals": spread_table(played, plan).data()})
+        say_json({**asked, "totals": spread_table(played).data()})
     elif table is not None:
-        say_tables([spread_table(played, plan)], table)
+        say_tables([spread_table(played)], table)
     else:
-        say(show.simulation(model, played, plan))
+        say(show.simulation(model, played))
 
 
 @app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))

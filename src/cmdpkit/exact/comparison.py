@@ -26,6 +26,7 @@ from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
 
@@ -57,7 +58,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyComparison:
+class PolicyComparison(Shown):
     """Several policies beside the optimum."""
 
     optimum: Solution
@@ -159,7 +160,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Shown):
     """Why a policy does what it does in a state, at a step where there is a horizon."""
 
     cmdp: CMDP

@@ -16,6 +16,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.lengths import run_length
@@ -41,13 +42,14 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Simulation:
+class Simulation(Shown):
     """Totals of many episodes, in the user's units and by the model's criterion.
 
     Without a horizon an episode is a run of ``steps`` steps: its discounted total, its mean per step, or its total.
     """
 
     cmdp: CMDP
+    policy: Policy  # that was played
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
     steps: int  # of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
@@ -128,7 +130,7 @@ def simulate_policy(
     for n, c in enumerate(cmdp.constraints):
         utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], weights) / per
         totals[c.name if c.name not in totals else f"{c.name} (constraint)"] = c.sign * utility + 0.0
-    return Simulation(cmdp, totals, length, left_out)
+    return Simulation(cmdp, policy, totals, length, left_out)
 
 
 class Distribution(NamedTuple):

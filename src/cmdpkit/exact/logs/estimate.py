@@ -15,6 +15,7 @@ from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.logs.promise import Promise, Range, promised, range_of, usual_actions
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import IntArray
 
 
@@ -29,7 +30,7 @@ class OffPolicyEvaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Shown):
     """What a log of past decisions says; made by `from_log`."""
 
     log: Log

@@ -41,5 +41,5 @@ def promise(found: Promise) -> RenderableType:
     )
     chosen, tested = found.episodes
     how = f"Chosen on {counted(chosen, 'episode')}, tested on {tested:,} others; {found.tested} policies were tested."
-    return Group(EMPTY_LINE, Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
+    return Group(Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
                  Text(how, style=QUIET))  # fmt: skip
