@@ -25,6 +25,7 @@ from cmdpkit.errors import CmdpkitError
     epilog=examples(
         'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
         'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
+        'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
         "estimate log.parquet --average --column state=stock --column action=order",
     )
 )
@@ -43,6 +44,10 @@ def estimate(
     ] = None,
     stationary: Annotated[
         bool | None, typer.Option("--stationary/--by-step", help="Do all steps behave alike and share their counts?")
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say too what this policy would have brought (.csv, .json or .npz)."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability with which the policy meets the bounds.")] = 0.95,
     out: Annotated[
@@ -67,7 +72,7 @@ def estimate(
     from rich.console import Group
 
     import cmdpkit as ck
-    from cmdpkit.results.log_tables import estimate_data, promise_table
+    from cmdpkit.results.log_tables import estimate_data, evaluation_data, promise_table
     from cmdpkit.results.text import logs as show
     from cmdpkit.results.text.layout import EMPTY_LINE
 
@@ -84,8 +89,13 @@ def estimate(
     )
     if out is not None:
         ck.write_model(found.cmdp, out, overwrite=force)
+    given = None if policy is None else found.evaluate(policy, confidence)
     if not as_json and table is None:
         say(show.coverage(str(log), found))
+        if given is not None:
+            say(Group(EMPTY_LINE, show.evaluation(given)))
+    elif table is not None and given is not None:
+        say_tables([promise_table(given)], table)
     answer: ck.Promise | ck.NoPromise
     try:
         with busy("choosing and testing policies"):
@@ -95,7 +105,7 @@ def estimate(
     if isinstance(answer, ck.Promise) and save_policy is not None:
         ck.write_policy(answer.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(estimate_data(str(log), found, answer))
+        say_json({**estimate_data(str(log), found, answer), "policy": evaluation_data(given)})
     elif isinstance(answer, ck.Promise):
         if table is not None:
             say_tables([promise_table(answer)], table)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
-from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
 from cmdpkit.exact.logs.promise import Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
@@ -21,7 +21,7 @@ from cmdpkit.records.record import RunRecord
 from cmdpkit.results.study import Study
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table
 from cmdpkit.results.text.learning import learned
-from cmdpkit.results.text.logs import coverage, promise
+from cmdpkit.results.text.logs import coverage, evaluation, promise
 from cmdpkit.results.text.policies import comparison, explanation, simulation
 from cmdpkit.results.text.policy import MOST_ROWS, heading, runs_of_equal
 from cmdpkit.results.text.simplified import simplified
@@ -118,6 +118,11 @@ def _(estimate: Estimate) -> RenderableType:
 @renderable.register
 def _(found: Promise) -> RenderableType:
     return Group(promise(found), EMPTY_LINE, renderable(found.policy))
+
+
+@renderable.register
+def _(found: OffPolicyEvaluation) -> RenderableType:
+    return evaluation(found)
 
 
 @renderable.register

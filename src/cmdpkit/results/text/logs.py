@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.logs.coverage import FEW
-from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
 from cmdpkit.exact.logs.promise import Promise
+from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.log_tables import promise_table, thin_table, untried_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, label, percent
@@ -30,6 +31,18 @@ def coverage(name: str, estimate: Estimate) -> RenderableType:
         parts += [EMPTY_LINE, TerminalTable(untried_table(found.untried[:MOST_ROWS]))]
     if found.thin:
         parts += [EMPTY_LINE, TerminalTable(thin_table(found.thin[:MOST_ROWS]))]
+    return Group(*parts)
+
+
+def evaluation(found: OffPolicyEvaluation) -> RenderableType:
+    """What a given policy would have brought."""
+    headline = (
+        f"What the given policy would have brought; each range holds with {percent(found.confidence)} confidence."
+    )
+    parts: list[RenderableType] = [Text(headline), EMPTY_LINE, TerminalTable(promise_table(found))]
+    if found.unknown > NEGLIGIBLE:
+        note = f"In {percent(found.unknown)} of the episodes it does what the log has never seen; there, the worst and "
+        parts += [EMPTY_LINE, Text(f"{note}the best of the log are assumed.", style=QUIET)]
     return Group(*parts)
 
 
