@@ -130,6 +130,12 @@ def test_what_verbs_and_logs_find_prints_as_on_the_command_line(tmp_path, monkey
     assert "With 95 % confidence, the policy meets the bounds" in str(estimate.solve())
 
 
+@pytest.mark.parametrize("command", [["simulate", "queue"], ["tradeoff", "queue", "energy"]], ids=" ".join)
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_done(command):
+    told = CliRunner().invoke(app, [*command, "--plot", "x.txt"])
+    assert told.exit_code == 2 and "must end in .png, .pdf or .svg" in told.stderr
+
+
 def test_totals_that_are_counted_have_a_bar_each():
     """Twelve bars of equal width from 0 to 10 would leave one empty, although every total occurs."""
     cmdp = ck.CMDP(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], horizon=11, mu=[1.0, 0.0])

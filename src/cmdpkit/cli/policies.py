@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, vacant
+from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, figure_file, vacant
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -49,7 +49,10 @@ def simulate(
     steps: Annotated[
         int | None, typer.Option(min=1, help="How long an episode is, for a model without a horizon.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw histograms too (.png, .pdf or .svg).")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf or .svg)."),
+    ] = None,
     force: Force = False,
     table: Tables = None,
     as_json: Json = False,
