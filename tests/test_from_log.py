@@ -235,6 +235,34 @@ def test_what_the_log_does_not_know_is_taken_at_its_worst_and_at_its_best():
     assert told.unknown == 1.0 and told.value.low <= 0.0 and told.value.high >= 6.0
 
 
+def test_any_rule_can_be_evaluated_also_with_actions_that_were_never_tried(tmp_path):
+    found = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND)
+    (tmp_path / "rule.csv").write_text("state;action\na;stay\nb;stay\n", encoding="utf-8")
+    pi = ck.Policy([[[0, 1], [0, 1]]] * 2, ("a", "b"), ("go", "stay"))
+    told = found.evaluate(pi)
+    for rule in (lambda s: "stay", {"a": "stay", "b": "stay"}, [1, 1], tmp_path / "rule.csv"):
+        again = found.evaluate(rule)
+        assert (again.value, again.utilities, again.unknown) == (told.value, told.utilities, 1.0)
+    with pytest.raises(ck.CmdpkitError, match=r"rule\('a'\) is 'rest', expected the name of an action"):
+        found.evaluate(lambda s: "rest")
+
+
+def test_the_command_says_what_a_rule_would_have_brought(tmp_path):
+    log, rule = tmp_path / "log.csv", tmp_path / "rule.csv"
+    table = table_of(small(), behaviour(small()), 200, np.random.default_rng(5))
+    log.write_text("\n".join(";".join(map(str, row)) for row in [table, *zip(*table.values(), strict=True)]) + "\n")
+    rule.write_text("state,action\n1,1\n2,2\n3,1\n")
+    arguments = ["estimate", str(log), "--horizon", "4", "--constraint", "cost<=2.5", "--policy", str(rule)]
+    told = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["policy"]
+    direct = ck.from_log(log, horizon=4, constraints=[ck.at_most("cost", 2.5)]).evaluate({1: 1, 2: 2, 3: 1})
+    assert [x["estimate"] for x in told["totals"]] == [direct.value.estimate, direct.utilities[0].estimate]
+    true = ck.evaluate(small(), ck.Policy.of(small(), {1: 1, 2: 2, 3: 1}))
+    assert told["totals"][0]["low"] < true.v < told["totals"][0]["high"]
+    assert told["totals"][1]["low"] < true.w[0] < told["totals"][1]["high"]
+    assert "What the given policy would have brought" in CliRunner().invoke(app, arguments).stdout
+    assert "totals of the given policy" in CliRunner().invoke(app, [*arguments, "--table", "markdown"]).stdout
+
+
 # -- do steps behave alike? --------------------------------------------------------------------------------------------
 
 

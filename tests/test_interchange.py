@@ -42,9 +42,19 @@ def read(folder: Path, **changed: str) -> ck.CMDP:
     return ck.read_explicit(path, rewards=rewards, reward="money", constraints=bound, horizon=4)
 
 
+@pytest.mark.parametrize("states", [[7, 3], ["a b", "c"], [(0, 1), (1, 0)], [-1, 0]], ids=str)
+def test_names_come_back_from_the_files_of_prism(states, tmp_path):
+    """They were in brackets in PRISM's files, so that a policy for the model did not fit what was read back."""
+    cmdp = ck.CMDP(np.full((2, 1, 2), 0.5), np.ones((2, 1)), horizon=3, states=states)
+    ck.write_explicit(cmdp, tmp_path / "m.tra")
+    again = ck.read_explicit(tmp_path / "m.tra", reward="reward", horizon=3)
+    assert list(map(str, again.states)) == list(map(str, states))
+    assert ck.evaluate(again, ck.Policy.uniform(cmdp)).v == pytest.approx(3.0)
+
+
 def test_prism_files_written_by_hand_give_the_model_they_describe(tmp_path):
     cmdp = read(tmp_path)
-    assert list(cmdp.states) == ["(good)", "(broken)"] and list(cmdp.action_names) == ["keep", "repair"]
+    assert list(cmdp.states) == ["good", "broken"] and list(cmdp.action_names) == ["keep", "repair"]
     assert cmdp.actions[0].tolist() == [[True, False], [True, True]]
     assert cmdp.P[0, 0, 0].tolist() == [0.75, 0.25] and cmdp.P[0, 1, 1].tolist() == [1.0, 0.0]
     assert cmdp.r[0].tolist() == [[1.75, 0.0], [0.0, 0.0]]  # 1 for the state, and 1 with probability 0.75

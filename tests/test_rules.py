@@ -128,7 +128,9 @@ def test_a_csv_of_states_and_actions_is_enough(tmp_path):
     path.write_text("state,action\n\"('box', 2)\",sell\n\"('box', 1)\",sell\n")
     with pytest.raises(ck.CmdpkitError, match=r"rule.csv: .*there is no decision in state \"\('box', 0\)\""):
         ck.Policy.of(SHOP, path)
-    with pytest.raises(ck.CmdpkitError, match=r"rule.csv: head: 'states' is missing"):
+    with pytest.raises(
+        ck.CmdpkitError, match=r"rule.csv: head: there are no lines '# states = ...' above the data; give the model too"
+    ):
         ck.read_policy(path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -100,3 +102,45 @@ def test_the_trade_off_is_drawn_to_a_file_that_is_not_replaced(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 1 and "exists already; --force replaces it" in again.stderr
+
+
+def test_what_verbs_and_logs_find_prints_as_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # so that names are short, and no line is broken
+    cmdp = chain()
+    model = str(ck.write_model(cmdp, "m.toml"))
+    rule = ck.Policy.of(cmdp, {"day": "work", "night": "rest"})
+    plan = str(ck.write_policy(rule, "rule.csv"))
+    log = Path("log.csv")
+    rows = [f"{k},{h},day,{a},{int(a == 'work')},{int(a == 'work')},day" for k in range(200) for h in (1, 2)
+            for a in ["work" if (k + h) % 3 else "rest"]]  # fmt: skip
+    log.write_text("\n".join(["episode,step,state,action,reward,wear,next_state", *rows]) + "\n", encoding="utf-8")
+    estimate = ck.from_log(log, horizon=2, constraints=[ck.at_most("wear", 1.8)])
+    things = {
+        ("compare", model, plan): ck.compare_policies(cmdp, {"rule": rule}),
+        ("explain", model, "day", "--step", "2"): ck.explain(cmdp, "day", 2),
+        ("simulate", model, "--policy", plan, "--episodes", "500"): ck.simulate_policy(cmdp, rule, 500),
+        ("estimate", str(log), "--horizon", "2", "--constraint", "wear<=1.8"): estimate,
+    }
+    for command, thing in things.items():
+        told = CliRunner().invoke(app, list(command), env={"COLUMNS": "100"}).stdout.splitlines()
+        first = command[0] in ("simulate", "estimate")  # whose first line begins with the name of the model or log
+        printed = str(thing).splitlines()[first:]
+        assert len(printed) > 1 and [line.rstrip() for line in told][first : first + len(printed)] == printed
+        assert thing._repr_html_().startswith("<pre")
+    assert "With 95 % confidence, the policy meets the bounds" in str(estimate.solve())
+
+
+@pytest.mark.parametrize("command", [["simulate", "queue"], ["tradeoff", "queue", "energy"]], ids=" ".join)
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_done(command):
+    told = CliRunner().invoke(app, [*command, "--plot", "x.txt"])
+    assert told.exit_code == 2 and "must end in .png, .pdf or .svg" in told.stderr
+
+
+def test_totals_that_are_counted_have_a_bar_each():
+    """Twelve bars of equal width from 0 to 10 would leave one empty, although every total occurs."""
+    cmdp = ck.CMDP(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], horizon=11, mu=[1.0, 0.0])
+    lines = str(ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 20_000)).splitlines()
+    first = lines.index("reward") + 1
+    exact = ck.exact_distribution(cmdp, ck.Policy.uniform(cmdp))
+    for line, total, p in zip(lines[first:], exact.totals.tolist(), exact.probabilities.tolist(), strict=False):
+        assert line.split()[0] == f"{total:g}" and float(line.split()[-2]) == pytest.approx(100 * p, abs=2.0)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.results.figures.style import save
 
 pytestmark = pytest.mark.compiled
 
@@ -96,7 +97,75 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("attempt", "words"), MISTAKES.values(), ids=MISTAKES)
+SOLUTION = ck.solve(MODEL)
+PLAYED = ck.simulate_policy(MODEL, SOLUTION.policy, 10)
+RNG = np.random.default_rng(0)
+
+
+def policy_file(text):
+    Path("rule.csv").write_text(text, encoding="utf-8")
+    return ck.read_policy("rule.csv", MODEL)
+
+
+def log_file(text):
+    Path("log.csv").write_text(text, encoding="utf-8")
+    return ck.from_log("log.csv", horizon=2)
+
+
+def illegal_action():
+    env = ck.gym.to_gym(ck.load("queue"))
+    env.reset(seed=0)
+    env.step(5)
+
+
+MORE = {
+    "evaluating a function": (lambda: ck.evaluate(MODEL, lambda s: "run"), ["the policy is a function", "expected a Policy", "Policy.of(cmdp, rule)"]),
+    "evaluating a solution": (lambda: ck.evaluate(MODEL, SOLUTION), ["the policy is a Solution", "expected a Policy", "in the attribute policy"]),
+    "explaining a mapping": (lambda: ck.explain(MODEL, "cold", 1, {"cold": "run"}), ["the policy is a dict", "expected a Policy", "Policy.of(cmdp, rule)"]),
+    "simulating a mixture": (lambda: ck.simulate_policy(MODEL, SOLUTION.mixture, 10), ["the policy is a Mixture", "expected a Policy", "cmdpkit.markov"]),
+    "solving a name": (lambda: ck.solve("queue"), ["the model is 'queue'", "expected a CMDP", "cmdpkit.load('queue')"]),
+    "diagnosing an estimate": (lambda: ck.diagnose(log()), ["the model is Estimate", "expected a CMDP", "in the attribute cmdp"]),
+    "the trade-off of a file": (lambda: ck.tradeoff("m.toml", "heat"), ["the model is 'm.toml'", "expected a CMDP", "cmdpkit.load"]),
+    "explaining a name": (lambda: ck.explain("queue", "empty", 1), ["the model is 'queue'", "expected a CMDP", "cmdpkit.load"]),
+    "half a point": (lambda: ck.tradeoff(MODEL, "heat", 2.5), ["n is 2.5", "expected a whole number of points, at least 1"]),
+    "an unknown bound": (lambda: MODEL.with_bounds(haet=1.0), ["unknown constraint 'haet'", "did you mean 'heat'"]),
+    "name and bound exchanged": (lambda: ck.at_most(2.0, "heat", HEAT), ["a constraint's name", "got 2.0", "non-empty string", "at_most(name, bound, signal)"]),
+    "the same next state twice": (lambda: made(step=lambda s, a: {min(s + 1, 3): 0.5, min(s + 2, 3): 0.5}), ["step(2, 'serve')", "sum to 0.5", "expected 1", "{3: 0.5}", "add their probabilities up"]),
+    "more steps than states": (lambda: SOLUTION.policy.act_many([1, 2, 3], ["cold"] * 2, RNG), ["3 steps for 2 states", "expected one step, or one for each state"]),
+    "one state for many": (lambda: SOLUTION.policy.act_many(1, "cold", RNG), ["states is 'cold'", "expected a list or array"]),
+    "an action without a generator": (lambda: SOLUTION.policy.act(1, "cold"), ["rng is missing", "rng=np.random.default_rng(seed)"]),
+    "quantiles in percent": (lambda: PLAYED.quantiles("heat", (5, 95)), ["at is (5, 95)", "from 0 to 1", "such as (0.05, 0.95)"]),
+    "a limit as text": (lambda: PLAYED.above("heat", "2"), ["limit is '2'", "expected a number", "units of the total"]),
+    "the quantiles of an unknown total": (lambda: PLAYED.quantiles("haet"), ["unknown total 'haet'", "did you mean 'heat'"]),
+    "nothing to compare": (lambda: ck.compare_policies(MODEL, {}), ["policies is empty", "expected a mapping", "{'my rule': policy}"]),
+    "simplifying a model": (lambda: ck.simplify(MODEL), ["solution is a CMDP", "expected what cmdpkit.solve(model) returns"]),
+    "simplifying by a percentage": (lambda: ck.simplify(SOLUTION, 5), ["within is 5", "expected a share", "0.01 for 1 %"]),
+    "a rule with two actions in a state": (lambda: policy_file("state,action\ncold,run\ncold,cool\nhot,run\n"), ["rule.csv:3", "'cold'", "in line 2 already", "leave one of them out"]),
+    "a rule without a state": (lambda: policy_file("state,action\ncold,run\n"), ["rule.csv", "no decision in state 'hot'", "add one for every state"]),
+    "a rule with a misspelt action": (lambda: policy_file("state;action\ncold;run\nhot;coll\n"), ["rule.csv:3", "unknown action 'coll'", "did you mean 'cool'"]),
+    "a rule with other columns": (lambda: policy_file("State,action\ncold,run\n"), ["rule.csv:1", "unknown key 'State'", "did you mean 'state'"]),
+    "a folder that is not there": (lambda: ck.write_policy(SOLUTION, "plans/best.csv"), ["cannot write plans/best.csv", "No such file", "make the folder plans first"]),
+    "a policy for a word processor": (lambda: ck.write_policy(SOLUTION, "best.docx"), ["best.docx", "unknown suffix '.docx'", "expected one of .json"]),
+    "a figure as text": (lambda: save(SOLUTION.plot(), Path("best.txt")), ["best.txt", "unknown suffix '.txt'", "expected one of .png"]),
+    "an empty log": (lambda: log_file(""), ["log.csv is empty", "expected a line with the names of the columns"]),
+    "a log with a short row": (lambda: log_file("episode,state,action,reward,next_state\n1,a,go,1\n"), ["log.csv:2", "has 4 cells", "expected 5", "episode, state"]),
+    "a log with a decimal comma in a frame": (lambda: log([(1, 1, "a", "go", "1,5", 0.5, "b")]), ["row 1: reward", "'1,5'", "expected a number with a decimal point", "correct it"]),
+    "a log with a row twice": (lambda: log([*ROWS, ROWS[0]]), ["row 4", "is the same row as row 1", "leave one of them out"]),
+    "a constraint as text": (lambda: log(constraints=["cost<=1"]), ["'cost<=1'", "at_least(...) or at_most(...)"]),
+    "a model without a start": (lambda: csv_without_head(), ["plain.csv", "'start' is missing", "# start = ..."]),
+    "an action that does not exist": (illegal_action, ["step 1, state 'empty'", "no action 'refuse fast'", "info['action_mask']"]),
+}  # fmt: skip
+
+
+def csv_without_head():
+    Path("plain.csv").write_text("state,action,next_state,probability,reward\non,run,on,1,1\n", encoding="utf-8")
+    return ck.read_model("plain.csv")
+
+
+ALL = {**MISTAKES, **MORE}
+
+
+@pytest.mark.parametrize(("attempt", "words"), ALL.values(), ids=ALL)
 def test_a_mistake_is_answered_with_place_value_rule_and_next_step(attempt, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ck.CmdpkitError, ck.RunFailed)) as error:
@@ -105,5 +174,5 @@ def test_a_mistake_is_answered_with_place_value_rule_and_next_step(attempt, word
         assert word in str(error.value)
 
 
-def test_there_are_thirty_of_them():
-    assert len(MISTAKES) >= 30
+def test_there_are_thirty_of_them_and_thirty_more():
+    assert len(MISTAKES) >= 30 and len(MORE) >= 30

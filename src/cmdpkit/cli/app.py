@@ -147,6 +147,13 @@ def policy_file(path: Path | None) -> Path | None:
     return path
 
 
+def figure_file(path: Path | None) -> Path | None:
+    """Refuse a suffix that is no format of figures, before any work is done."""
+    if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise typer.BadParameter(f"{str(path)!r} must end in .png, .pdf or .svg")
+    return path
+
+
 def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():

@@ -25,6 +25,7 @@ from cmdpkit.cli.app import (
     bounds_of,
     constraints_of,
     examples,
+    figure_file,
     policy_file,
     refuse_existing,
     share_of,
@@ -197,7 +198,8 @@ def tradeoff(
     discount: Discount = None,
     average: Average = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw value and price too (.png, .pdf or .svg).")
+        Path | None,
+        typer.Option(metavar="FILE", callback=figure_file, help="Draw value and price too (.png, .pdf or .svg)."),
     ] = None,
     force: Force = False,
     threads: Threads = None,

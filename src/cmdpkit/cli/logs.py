@@ -16,6 +16,7 @@ from cmdpkit.errors import CmdpkitError
     epilog=examples(
         'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
         'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
+        'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
         "estimate log.parquet --average --column state=stock --column action=order",
     )
 )
@@ -35,6 +36,10 @@ def estimate(
     stationary: Annotated[
         bool | None, typer.Option("--stationary/--by-step", help="Do all steps behave alike and share their counts?")
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say too what this policy would have brought (.csv, .json or .npz)."),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Probability with which the policy meets the bounds.")] = 0.95,
     out: Annotated[
         Path | None,
@@ -52,10 +57,13 @@ def estimate(
 
     Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
     """
+    from rich.console import Group
+
     import cmdpkit as ck
     from cmdpkit.results import json as data
     from cmdpkit.results.log_tables import promise_table
     from cmdpkit.results.text import logs as show
+    from cmdpkit.results.text.layout import EMPTY_LINE
 
     for path in (out, save_policy):
         refuse_existing(path, force)
@@ -70,8 +78,13 @@ def estimate(
     )
     if out is not None:
         ck.write_model(found.cmdp, out, overwrite=force)
+    given = None if policy is None else found.evaluate(policy, confidence)
     if not as_json and table is None:
         say(show.coverage(str(log), found))
+        if given is not None:
+            say(Group(EMPTY_LINE, show.evaluation(given)))
+    elif table is not None and given is not None:
+        say_tables([promise_table(given)], table)
     answer: ck.Promise | ck.NoPromise
     try:
         with busy("choosing and testing policies"):
@@ -81,12 +94,12 @@ def estimate(
     if isinstance(answer, ck.Promise) and save_policy is not None:
         ck.write_policy(answer.policy, save_policy, overwrite=force)
     if as_json:
-        say_json(data.estimated(str(log), found, answer))
+        say_json({**data.estimated(str(log), found, answer), "policy": data.off_policy(given)})
     elif isinstance(answer, ck.Promise):
         if table is not None:
             say_tables([promise_table(answer)], table)
         else:
-            say(show.promise(answer))
+            say(Group(EMPTY_LINE, show.promise(answer)))
     if isinstance(answer, CmdpkitError):
         raise answer
 

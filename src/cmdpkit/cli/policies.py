@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, refuse_existing
+from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, figure_file, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -50,7 +50,10 @@ def simulate(
     steps: Annotated[
         int | None, typer.Option(min=1, help="How long an episode is, for a model without a horizon.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw histograms too (.png, .pdf or .svg).")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf or .svg)."),
+    ] = None,
     force: Force = False,
     table: Tables = None,
     as_json: Json = False,
@@ -77,11 +80,11 @@ def simulate(
         save(played.plot(), plot)
     if as_json:
         asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
-        say_json({**asked, "totals": spread_table(played, plan).data()})
+        say_json({**asked, "totals": spread_table(played).data()})
     elif table is not None:
-        say_tables([spread_table(played, plan)], table)
+        say_tables([spread_table(played)], table)
     else:
-        say(show.simulation(model, played, plan))
+        say(show.simulation(model, played))
 
 
 @app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))

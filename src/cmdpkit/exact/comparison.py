@@ -23,8 +23,10 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
 
@@ -56,7 +58,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyComparison:
+class PolicyComparison(Shown):
     """Several policies beside the optimum."""
 
     optimum: Solution
@@ -75,8 +77,8 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
     >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
     (0.0, (True,), 0.5)
     """
-    if not isinstance(policies, Mapping):
-        raise CmdpkitError(f"policies is a {type(policies).__name__}, expected a mapping: {{'my rule': policy}}")
+    if not isinstance(policies, Mapping) or not policies:
+        raise CmdpkitError(f"policies is {_kind(policies)}, expected a mapping: {{'my rule': policy}}")
     for name, policy in policies.items():
         if not isinstance(policy, (Policy, Mixture)):
             raise CmdpkitError(
@@ -95,6 +97,10 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
             single = policy if isinstance(policy, Policy) else markov(cmdp, policy)
             differences += _differences(found, name, single)
     return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
+
+
+def _kind(policies: object) -> str:
+    return "empty" if isinstance(policies, Mapping) else f"a {type(policies).__name__}"
 
 
 def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]:
@@ -154,7 +160,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Shown):
     """Why a policy does what it does in a state, at a step where there is a horizon."""
 
     cmdp: CMDP
@@ -188,6 +194,7 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     >>> sorted((x.action, abs(round(x.loses, 6))) for x in explain(cmdp, state=1, step=2).options)
     [(1, 0.0), (2, 0.0)]
     """
+    check_model(cmdp)
     h, s = _place(cmdp, step), cmdp.state_index(state)
     found = solve_fully(cmdp)
     if not isinstance(found.policy, Policy):

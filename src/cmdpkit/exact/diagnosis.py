@@ -14,6 +14,7 @@ from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
 from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
@@ -74,6 +75,7 @@ def diagnose(cmdp: CMDP, *, separation: bool = True, threads: Threads = None) ->
     >>> round(diagnose(cmdp).slater_slack, 6), diagnose(cmdp).binding
     (0.5, ('utility',))
     """
+    check_model(cmdp)
     if cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.diagnosis import diagnose_stationary
 

@@ -25,6 +25,7 @@ from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy, reach
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture, decompose
 from cmdpkit.model.policy import NEGLIGIBLE, Decision, Policy
 from cmdpkit.model.showing import Shown
@@ -132,11 +133,11 @@ def solve(
     >>> print(f"{sol.value:.6f} {sol.utilities[0]:.6f} {sol.shadow_prices[0]:.6f}")
     0.500000 1.500000 1.000000
     """
+    _check(cmdp, method)
     watch = Watch(gap, progress)
     if cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.solution import solve_stationary
 
-        _check_method(method)
         if method == "lp":
             raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
         need_horizon(cmdp, threads=threads, gap=gap, progress=progress or None)
@@ -160,14 +161,15 @@ def need_horizon(cmdp: CMDP, **options: object) -> None:
 
 def solve_fully(cmdp: CMDP, method: str = "auto", *, threads: Threads = None, watch: Watch | None = None) -> Solution:
     """The same as `solve` for callers that need the optimum: Ctrl-C is not caught unless there is a ``watch``."""
-    _check_method(method)
+    _check(cmdp, method)
     if cmdp.criterion.stationary:
         return solve(cmdp, method)
     watch_ = Watch() if watch is None else watch
     return solve_in(Pool(cmdp, threads=threads), cmdp, method, watch_, interruptible=watch is not None)
 
 
-def _check_method(method: str) -> None:
+def _check(cmdp: CMDP, method: str) -> None:
+    check_model(cmdp)
     if method not in METHODS:
         raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
 

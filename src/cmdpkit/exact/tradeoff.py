@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
@@ -17,7 +17,9 @@ from cmdpkit.exact.solver import Solution, need_horizon, solve_in
 from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import is_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,9 +97,10 @@ def tradeoff(
     >>> [(round(row["bound"], 6), round(row["value"], 6)) for row in tradeoff(cmdp, "utility", 3).rows()]
     [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
     """
+    check_model(cmdp)
     k = cmdp.constraint_index(name)
-    if n < 1:
-        raise CmdpkitError(f"n is {n}, expected at least one point")
+    if not is_int(n) or n < 1:
+        raise CmdpkitError(f"n is {quoted(n)}, expected a whole number of points, at least 1")
     for what, end in (("low", low), ("high", high)):
         if end is not None and not np.isfinite(end):
             raise CmdpkitError(f"{what} is {end}, expected a finite number")

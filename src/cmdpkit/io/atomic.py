@@ -38,7 +38,8 @@ def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterato
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
-        raise CmdpkitError(f"cannot write {path}: {error.strerror or error}") from None
+        missing = "" if target.parent.exists() else f"; make the folder {Path(path).parent} first"
+        raise CmdpkitError(f"cannot write {path}: {error.strerror or error}{missing}") from None
     finally:
         with suppress(OSError):  # it has its final name by now, or was never made
             temporary.unlink()

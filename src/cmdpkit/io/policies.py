@@ -190,6 +190,11 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
         new = {**step, "state": row["state"], "probabilities": Table((), row.line)}
         decision = decisions.setdefault((row.get("step", "").strip(), row["state"]), Table(new, row.line))
         table = decision["probabilities"]
+        if "probability" not in sheet.columns and table:
+            Fields(path, "row", row).fail(
+                f"{quoted(row['state'])} has an action in line {decision.line} already; leave one of them out, or add "
+                "a column probability if the policy draws"
+            )
         if row["action"] in table:
             same = "step, state and action" if timed else "state and action"
             Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
@@ -229,7 +234,10 @@ def _policy_of(path: Path, document: Table, cmdp: CMDP | None = None) -> Policy:
             rows.setdefault((h, s), {int(only[h % len(only), s]): 1.0})
     if len(rows) < H * len(states):
         h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
-        fields.fail(f"there is no decision{f' at step {h + 1}' * timed} in state {quoted(states[s])}")
+        fields.fail(
+            f"there is no decision{f' at step {h + 1}' * timed} in state {quoted(states[s])}; add one for every "
+            "state that has more than one action"
+        )
     pi = np.zeros((H, len(states), len(actions)))
     tolerance = np.zeros((H, len(states)))
     for place, given in rows.items():

@@ -42,7 +42,10 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise CmdpkitError(f"a constraint's name must be a non-empty string, got {quoted(self.name)}")
+            raise CmdpkitError(
+                f"a constraint's name must be a non-empty string, got {quoted(self.name)}; "
+                "write at_most(name, bound, signal)"
+            )
         if not isinstance(self.sense, str) or self.sense not in SENSES:
             raise CmdpkitError(
                 f"constraint {quoted(self.name)}: sense is {quoted(self.sense)}, expected 'at_least' or 'at_most', "

@@ -13,6 +13,7 @@ import numpy as np
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.decisions import rows_at
+from cmdpkit.model.fits import check_mixture
 from cmdpkit.model.passes import backward, forward
 from cmdpkit.model.policy import Policy, check_fits
 from cmdpkit.model.transitions import FloatArray
@@ -39,7 +40,8 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
     >>> evaluate(cmdp, Policy.uniform(cmdp))
     Values(v=1.125, w=array([1.]))
     """
-    if not isinstance(policy, Policy):  # a mixture
+    if not isinstance(policy, Policy):
+        check_mixture(policy)
         parts = [evaluate(cmdp, p) for p in policy.policies]
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
@@ -66,7 +68,8 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.stationary`."""
-    if not isinstance(policy, Policy):  # a mixture
+    if not isinstance(policy, Policy):
+        check_mixture(policy)
         total = np.zeros((cmdp.steps, cmdp.S, cmdp.A))
         for weight, part in zip(policy.weights, policy.policies, strict=True):
             total += weight * occupancy(cmdp, part)
@@ -81,7 +84,8 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
 
 def reach(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """The sums over a of the occupancy, [H, S] or [1, S]; it takes a fraction of the memory."""
-    if not isinstance(policy, Policy):  # a mixture
+    if not isinstance(policy, Policy):
+        check_mixture(policy)
         total = np.zeros((cmdp.steps, cmdp.S))
         for weight, part in zip(policy.weights, policy.policies, strict=True):
             total += weight * reach(cmdp, part)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, renumbered
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -48,8 +49,40 @@ def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray:
     return found if (np.sort(found) == as_they_stand).all() else as_they_stand
 
 
+def _no_policy(given: Any) -> str:
+    """What to do with something that is no policy."""
+    if hasattr(given, "policies"):
+        step = "cmdpkit.markov(cmdp, mixture) is one with the same totals, and mixture.policies are its parts"
+    elif hasattr(given, "policy"):
+        step = "it is in the attribute policy of what you gave"
+    else:
+        step = "Policy.of(cmdp, rule) makes one of a function, a mapping, an array or a file"
+    return f"the policy is a {type(given).__name__}, expected a Policy; {step}"
+
+
+def check_mixture(given: Any) -> None:
+    """Raise CmdpkitError if something that is no policy is no mixture either."""
+    if not hasattr(given, "policies"):
+        raise CmdpkitError(_no_policy(given))
+
+
+def check_model(cmdp: Any) -> None:
+    """Raise CmdpkitError unless this is a model."""
+    if isinstance(cmdp, CMDP):
+        return
+    step = "CMDP(...) and CMDP.from_function(...) make one"
+    if isinstance(cmdp, (str, os.PathLike)):
+        step = f"cmdpkit.load({str(cmdp)!r}) makes one of an environment or a file"
+    elif hasattr(cmdp, "cmdp"):
+        step = "it is in the attribute cmdp of what you gave"
+    raise CmdpkitError(f"the model is {quoted(cmdp)}, expected a CMDP; {step}")
+
+
 def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
     """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
+    check_model(cmdp)
+    if not isinstance(policy, np.ndarray) and not hasattr(policy, "decisions"):
+        raise CmdpkitError(_no_policy(policy))
     if not isinstance(policy, np.ndarray) and policy.is_stationary != cmdp.criterion.stationary:
         has, needs = ("stationary", "one for every step: policy.repeated(H)")
         if cmdp.criterion.stationary:

@@ -320,7 +320,12 @@ class Policy(Shown):
         if rng is None:
             raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
         s = self._state.many(states)
-        h = np.broadcast_to(self._positions(steps), s.shape)
+        h = self._positions(steps)
+        if h.shape not in ((), s.shape):
+            raise CmdpkitError(
+                f"there are {h.size} steps for {len(s)} states, expected one step, or one for each state"
+            )
+        h = np.broadcast_to(h, s.shape)
         names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng)]
         return names
 
@@ -330,7 +335,7 @@ class Policy(Shown):
             self._position(None if steps is None else int(np.asarray(steps).flat[0]))
             return np.zeros((), dtype=np.int64)
         given = np.asarray(steps)
-        if given.dtype.kind not in "iu":
+        if given.dtype.kind not in "iu" and given.size:
             raise CmdpkitError(f"steps hold {given.dtype}, expected whole numbers from 1 to {self.horizon}")
         outside = given[(given < 1) | (given > self.horizon)]
         if len(outside):

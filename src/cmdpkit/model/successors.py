@@ -66,7 +66,7 @@ class Successors:
             came = quoted({x: p for p, x in pairs} if is_mapping else pairs)
             raise CmdpkitError(
                 f"probabilities of {self._place(*place)} sum to {total:.12g}, expected 1 within {tolerance:g}; it "
-                f"returned {came}{_hint(pairs, is_mapping)}"
+                f"returned {came}{_hint(pairs, is_mapping) or _lost(is_mapping, total)}"
             )
         if miss > ROW_SUM_TOLERANCE:
             self.correction = max(self.correction, miss)
@@ -115,6 +115,13 @@ def _hint(pairs: Pairs, is_mapping: bool) -> str:
     if not is_mapping:
         given, wanted = "(next state, probability)", "(probability, next state)"
     return f"; this looks like {given}, expected is {wanted}"
+
+
+def _lost(is_mapping: bool, total: float) -> str:
+    """The end of an error message about a sum that is not 1, where nothing looks exchanged."""
+    if is_mapping and total < 1:
+        return "; if it wrote the same next state twice, a mapping kept only the last: add their probabilities up"
+    return "; correct them, or give renormalise=True to have them divided by their sum"
 
 
 def hashable(what: str, x: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
-from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
 from cmdpkit.exact.logs.promise import NoPromise, Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
@@ -167,6 +167,13 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
         "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
         "runs": [record.to_dict() for record in records],
     }
+
+
+def off_policy(given: OffPolicyEvaluation | None) -> dict[str, Any] | None:
+    """What a log says of a policy that was given, or None if none was."""
+    if given is None:
+        return None
+    return {"confidence": given.confidence, "totals": promise_table(given).data(), "unknown": given.unknown}
 
 
 def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cmdpkit.exact.logs.coverage import Thin, Untried
+from cmdpkit.exact.logs.estimate import OffPolicyEvaluation
 from cmdpkit.exact.logs.promise import Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import written_name
@@ -20,7 +21,7 @@ class Promised(NamedTuple):
     range: Range  # its estimate and the ends of its range
 
 
-def promise_table(promise: Promise) -> Table[Promised]:
+def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
     """One row for the reward and for each constraint: estimate, range and bound."""
     rows = [Promised("value", None, promise.value)]
     for c, found in zip(promise.cmdp.constraints, promise.utilities, strict=True):
@@ -30,11 +31,12 @@ def promise_table(promise: Promise) -> Table[Promised]:
         Column("estimate", "estimate", "The estimated total.", lambda x: x.range.estimate, in_line, "right"),
         Column("low", "from", "The lower end of its range.", lambda x: x.range.low, in_line, "right"),
         Column("high", "to", "The upper end of its range.", lambda x: x.range.high, in_line, "right"),
-        Column("bound", "bound", "What is promised.", lambda x: x.constraint,
+        Column("bound", "bound", "What is asked for.", lambda x: x.constraint,
                each(lambda c: f"{c.symbol} {number(c.bound)}"),
                data=lambda key, c: {"sense": None, key: None} if c is None else {"sense": c.sense, key: c.bound}),
     ]  # fmt: skip
-    return Table("totals of the promised policy", tuple(columns), tuple(rows))
+    title = "totals of the promised policy" if isinstance(promise, Promise) else "totals of the given policy"
+    return Table(title, tuple(columns), tuple(rows))
 
 
 def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:

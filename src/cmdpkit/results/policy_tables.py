@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, PolicyComparison
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name, written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
 from cmdpkit.results.wording import label, number, percent
@@ -99,10 +98,10 @@ class Spread(NamedTuple):
     exact: float | None  # the same without chance, where totals are counted in units
 
 
-def spread_table(played: Simulation, policy: Policy) -> Table[Spread]:
+def spread_table(played: Simulation) -> Table[Spread]:
     """One row per total: mean, quantiles, and how often an episode misses the bound."""
     constraints = (None, *played.cmdp.constraints)
-    rows = [_spread(played, policy, name, c) for name, c in zip(played.totals, constraints, strict=True)]
+    rows = [_spread(played, name, c) for name, c in zip(played.totals, constraints, strict=True)]
     at = ("5 %", "25 %", "50 %", "75 %", "95 %")
     columns: list[Column[Spread]] = [
         Column("name", "total", "The reward or the constraint.", lambda x: x.name),
@@ -122,11 +121,11 @@ def _quantile(i: int, heading: str) -> Column[Any]:
     return Column(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i], in_line, "right")
 
 
-def _spread(played: Simulation, policy: Policy, name: str, c: Constraint | None) -> Spread:
+def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
     if c is None:
         return Spread(name, mean, quantiles, None, None, None)
-    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, policy, c.name)
+    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, c.name)
     if c.sense == "at_most":
         exact = None if counted is None else counted.above(c.bound)
         return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)

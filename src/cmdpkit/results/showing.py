@@ -1,4 +1,4 @@
-"""Models, policies, solutions, records and studies as text and as HTML: what the command line shows of them."""
+"""Models, policies, solutions, comparisons, logs and studies as text and HTML: what the command line shows of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.exact.comparison import Explanation, PolicyComparison
+from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
+from cmdpkit.exact.logs.promise import Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP
@@ -18,10 +21,13 @@ from cmdpkit.records.record import RunRecord
 from cmdpkit.results.study import Study
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table
 from cmdpkit.results.text.learning import learned
+from cmdpkit.results.text.logs import coverage, evaluation, promise
+from cmdpkit.results.text.policies import comparison, explanation, simulation
 from cmdpkit.results.text.policy import MOST_ROWS, heading, runs_of_equal
 from cmdpkit.results.text.simplified import simplified
 from cmdpkit.results.text.solution import solution
 from cmdpkit.results.wording import counted, label, odds, percent, sizes
+from cmdpkit.simulate.distribution import Simulation
 
 WIDTH = 100  # characters of a line
 BRIEF = (  # the columns of a study that fit on a terminal; the report has all of them
@@ -99,6 +105,36 @@ def _(found: Solution) -> RenderableType:
 @renderable.register
 def _(found: Simplified) -> RenderableType:
     return simplified("Simple policy", found, WIDTH)
+
+
+@renderable.register
+def _(estimate: Estimate) -> RenderableType:
+    return coverage("Log", estimate)
+
+
+@renderable.register
+def _(found: Promise) -> RenderableType:
+    return Group(promise(found), EMPTY_LINE, renderable(found.policy))
+
+
+@renderable.register
+def _(found: OffPolicyEvaluation) -> RenderableType:
+    return evaluation(found)
+
+
+@renderable.register
+def _(found: PolicyComparison) -> RenderableType:
+    return comparison(found)
+
+
+@renderable.register
+def _(found: Explanation) -> RenderableType:
+    return explanation(found)
+
+
+@renderable.register
+def _(played: Simulation) -> RenderableType:
+    return simulation("Simulation", played)
 
 
 @renderable.register

@@ -19,6 +19,9 @@ RANDOM_FLIPS = 20_000  # beyond that, so many random ones
 
 Method = Literal["t", "bootstrap"]
 
+MOST_UNITS = 100_000  # between the smallest and the largest value of a histogram
+OFF_UNIT = 1e-3  # units by which a value may miss a multiple
+
 
 @dataclass(frozen=True)
 class SeedMean:
@@ -121,3 +124,22 @@ def t_p(differences: FloatArray) -> float:
     if spread == 0:
         return 1.0 if d[0] == 0 else 0.0
     return 1 - t_central(float(d.mean() / spread * math.sqrt(len(d))), len(d) - 1)
+
+
+def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:
+    """Edges of at most so many bars of a histogram, and the unit of which the values are multiples, 0 if there is none.
+
+    Where values are counted in units, every bar holds the same number of possible values, and edges lie between them.
+
+    >>> bars_of(np.array([0.0, 1.0, 3.0]), 12)
+    (array([-0.5,  0.5,  1.5,  2.5,  3.5]), 1.0)
+    """
+    values = np.unique(np.round(x, 9))
+    unit = float(np.diff(values).min()) if len(values) > 1 else 0.0
+    count = round((values[-1] - values[0]) / unit) + 1 if unit else 1
+    places = (values - values[0]) / unit if unit else values
+    if not unit or count > MOST_UNITS or np.abs(places - np.rint(places)).max() > OFF_UNIT:
+        return np.asarray(np.histogram_bin_edges(x, most)), 0.0
+    together = math.ceil(count / most)
+    edges = values[0] - unit / 2 + unit * together * np.arange(math.ceil(count / together) + 1)
+    return np.asarray(edges), unit

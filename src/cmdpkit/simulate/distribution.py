@@ -16,9 +16,10 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import check_seed, index_of, is_int
+from cmdpkit.model.validate import check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes as play
 from cmdpkit.simulate.simulator import Noise, Simulator
@@ -44,13 +45,14 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Simulation:
+class Simulation(Shown):
     """Totals of many episodes, in the user's units and by the model's criterion.
 
     Without a horizon an episode is a run of ``steps`` steps: its discounted total, its mean per step, or its total.
     """
 
     cmdp: CMDP  # the model in which they were played
+    policy: Policy  # that was played
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
     steps: int  # number of steps of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
@@ -68,6 +70,9 @@ class Simulation:
 
     def quantiles(self, name: str = "reward", at: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> list[float]:
         """Totals that these shares of the episodes do not exceed."""
+        shares = numbers("at", at)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise CmdpkitError(f"at is {quoted(at)}, expected shares of the episodes from 0 to 1, such as (0.05, 0.95)")
         return [float(x) for x in np.quantile(self._of(name), at)]
 
     def above(self, name: str, limit: float) -> Share:
@@ -128,7 +133,7 @@ def simulate_policy(
     for n, c in enumerate(cmdp.constraints):
         utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], weights) / per
         totals[c.name if c.name not in totals else f"{c.name} (constraint)"] = c.sign * utility + 0.0
-    return Simulation(cmdp, totals, length, left_out)
+    return Simulation(cmdp, policy, totals, length, left_out)
 
 
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
@@ -181,6 +186,8 @@ class Distribution(NamedTuple):
 
 def _rounding(limit: float) -> float:
     """Totals may miss a number that they should be equal to by this much."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.number)) or limit != limit:
+        raise CmdpkitError(f"limit is {quoted(limit)}, expected a number, in the units of the total")
     return ON_GRID * max(1.0, abs(limit))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +15,16 @@ from cmdpkit.exact.logs.homogeneity import homogeneity
 from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.logs.promise import Promise, Range, promised, range_of, usual_actions
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class OffPolicyEvaluation:
+class OffPolicyEvaluation(Shown):
     """The totals that a policy would have had, as far as the log can tell."""
 
+    cmdp: CMDP  # the plug-in model of the log
     confidence: float
     value: Range
     utilities: tuple[Range, ...]
@@ -29,7 +32,7 @@ class OffPolicyEvaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Shown):
     """What a log of past decisions says; made by `from_log`."""
 
     log: Log
@@ -69,16 +72,17 @@ class Estimate:
         """What was never tried, and where the best policy of the plug-in model rests on few visits."""
         return coverage(self.log, self.T, self.cmdp)
 
-    def evaluate(self, policy: Policy, confidence: float = 0.95) -> OffPolicyEvaluation:
+    def evaluate(self, policy: Any, confidence: float = 0.95) -> OffPolicyEvaluation:
         """The totals that a policy would have had, each with an interval of this confidence.
 
-        The policy may be any that was fixed without looking at this log, also one that the log never followed.
+        The policy may be any that was fixed without looking at this log, also one that the log never followed. It is a
+        `Policy`, or whatever `Policy.of` makes one of: a function, a mapping, an array or a file.
         """
         _check(confidence)
-        check_fits(self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool)), policy)
-        totals, unknown = Fitted(self.log, self.T).totals(policy.pi)
+        everything = self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool))
+        totals, unknown = Fitted(self.log, self.T).totals(Policy.of(everything, policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
-        return OffPolicyEvaluation(confidence, ranges[0], tuple(ranges[1:]), unknown)
+        return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown)
 
     def solve(self, confidence: float = 0.95) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.

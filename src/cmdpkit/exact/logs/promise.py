@@ -38,6 +38,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
@@ -68,7 +69,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Promise:
+class Promise(Shown):
     """A policy whose true totals meet the bounds with probability ``confidence``."""
 
     cmdp: CMDP  # the plug-in model of the whole log

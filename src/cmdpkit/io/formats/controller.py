@@ -92,7 +92,7 @@ _TIMED = {
     phase = bisect.bisect(_FIRST, step) - 1
 """,
     "phases": """    steps = np.asarray(steps)
-    if steps.dtype.kind not in "iu" or ((steps < 1) | (steps > HORIZON)).any():
+    if (steps.size and steps.dtype.kind not in "iu") or ((steps < 1) | (steps > HORIZON)).any():
         raise ValueError(f"steps are {steps!r}, expected whole numbers from 1 to {HORIZON}")
     phase = np.searchsorted(_FIRST, steps, side="right") - 1
 """,
@@ -195,6 +195,8 @@ def act_many(${steps}states, rng):
 
     choice, places, cdf, names = _tables()
 ${phases}    s = _positions(states)
+    if np.shape(phase) not in ((), s.shape):
+        raise ValueError(f"there are {np.size(phase)} steps for {len(s)} states, expected one, or one for each state")
     place = np.broadcast_to(phase * len(STATES), s.shape) + s
     a = choice[place]
     drawn = np.flatnonzero(a == len(ACTIONS))
@@ -211,6 +213,8 @@ def _positions(states):
         given = np.asarray(states)
         if given.dtype.kind in "iu" and given.size and 1 <= given.min() and given.max() <= len(STATES):
             return given.astype(np.int64) - 1
+    if isinstance(states, str) or not hasattr(states, "__len__"):
+        raise ValueError(f"states are {states!r}, expected a list or an array of states; act decides for one")
     listed = states.tolist() if hasattr(states, "tolist") else list(states)
     try:
         return np.fromiter(map(_POSITION.__getitem__, listed), dtype=np.int64, count=len(listed))

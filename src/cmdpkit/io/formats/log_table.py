@@ -71,9 +71,11 @@ class LogTable:
         for i, value in enumerate(column):
             number = self._number(value)
             if number is None:
+                comma = isinstance(value, str) and "," in value
+                how = " with a decimal point, without separators between thousands" if comma else ""
                 mistakes.add(
-                    f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number; correct it, or leave its "
-                    "episode out"
+                    f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number{how}; correct it, or leave "
+                    "its episode out"
                 )
             found.append(0.0 if number is None else number)
         return found
@@ -182,7 +184,7 @@ def _asked_for(table: LogTable, renamed: Mapping[str, str], needed: Sequence[str
         if theirs in there:
             chosen[name] = there[theirs]
         elif name in needed or name in renamed:
-            hint = f"; columns={{{name!r}: ...}} says which column it is"
+            hint = f"; columns={{{name!r}: ...}} says which column it is (--column {name}=... on the command line)"
             raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
     if not len(next(iter(chosen.values()))):
         raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")
@@ -220,17 +222,22 @@ def _from_file(path: Path) -> LogTable:
             if names is None:
                 names = [x.strip() for x in cells]
             elif len(cells) != len(names):
-                mistakes.add(f"{path}:{reader.line_num}: has {len(cells)} cells, expected {len(names)}")
+                listed = ", ".join(map(shown, names))
+                mistakes.add(f"{path}:{reader.line_num}: has {len(cells)} cells, expected {len(names)}: {listed}")
             else:
                 rows.append(cells)
                 lines.append(reader.line_num)
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
     mistakes.check()
-    for name in names or ():
-        if (names or []).count(name) > 1:
+    if names is None:
+        raise CmdpkitError(
+            f"{path} is empty, expected a line with the names of the columns, and one for each transition"
+        )
+    for name in names:
+        if names.count(name) > 1:
             raise CmdpkitError(f"{path}: column {quoted(name)} is given twice")
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names or ())}
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
     return LogTable(str(path), columns, lambda i: f"{path}:{lines[i]}", text=True, decimal_comma=delimiter != ",")
 
 

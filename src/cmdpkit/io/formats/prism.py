@@ -72,14 +72,20 @@ def _check_sizes(path: Path, sizes: list[str], choices: Mapping[tuple[int, int],
 
 
 def _states(path: Path, S: int) -> Sequence[Name]:
-    """Names of the states from a .sta file: the values of their variables; without a file, their numbers."""
+    """Names of the states from a .sta file: the values of their variables; without a file, their numbers.
+
+    Where there is one variable, its value is the name, without the brackets around it.
+    """
     if not path.exists():
         return list(range(S))
     names: list[Name] = list(range(S))
-    for line, text in enumerate(read_text(path).splitlines(), 1):
+    lines = read_text(path).splitlines()
+    single = bool(lines) and re.fullmatch(r"\(\w+\)", lines[0].strip()) is not None
+    for line, text in enumerate(lines, 1):
         found = _STATE.fullmatch(text.strip())
         if found and int(found[1]) < S:
-            names[int(found[1])] = found[2]
+            value = found[2][1:-1] if single and found[2].startswith("(") and found[2].endswith(")") else found[2]
+            names[int(found[1])] = int(value) if single and re.fullmatch(r"-?\d{1,18}", value) else value
         elif found or (line > 1 and text.strip()):
             raise CmdpkitError(f"{path}:{line}: {quoted(text)}, expected a number below {S}, a colon and values")
     return names

@@ -119,7 +119,8 @@ class Fields:
                 self.fail(f"unknown key {quoted(key)}{nearest(key, (*required, *optional))}", key)
         for key in required:
             if key not in self.table:
-                self.fail(f"{quoted(key)} is missing")
+                head = self.path.suffix.lower() == ".csv" and self.what in ("model", "head", "policy")
+                self.fail(f"{quoted(key)} is missing{f'; add a line # {key} = ... above the columns' * head}")
 
     def number(self, key: str) -> float:
         """A finite number."""

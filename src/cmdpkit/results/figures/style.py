@@ -7,7 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import writing
 from cmdpkit.results.wording import compact
 
@@ -20,6 +20,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 LINES = ("-", "--", "-.", ":")
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
 CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
+
+FORMATS = ("png", "pdf", "svg")  # of files
 
 Options = ParamSpec("Options")
 
@@ -62,8 +64,12 @@ def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure to a file, in the format of its suffix; a file of that name is replaced."""
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        known = ", ".join(f".{x}" for x in FORMATS)
+        raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {known}")
     with writing(path, overwrite=True) as file:
-        figure.savefig(file, format=path.suffix.removeprefix("."))
+        figure.savefig(file, format=form)
     return path
 
 

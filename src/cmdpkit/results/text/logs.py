@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.logs.coverage import FEW
-from cmdpkit.exact.logs.estimate import Estimate
+from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
 from cmdpkit.exact.logs.promise import Promise
+from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.log_tables import promise_table, thin_table, untried_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, label, percent
@@ -33,6 +34,18 @@ def coverage(name: str, estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
+def evaluation(found: OffPolicyEvaluation) -> RenderableType:
+    """What a given policy would have brought."""
+    headline = (
+        f"What the given policy would have brought; each range holds with {percent(found.confidence)} confidence."
+    )
+    parts: list[RenderableType] = [Text(headline), EMPTY_LINE, TerminalTable(promise_table(found))]
+    if found.unknown > NEGLIGIBLE:
+        note = f"In {percent(found.unknown)} of the episodes it does what the log has never seen; there, the worst and "
+        parts += [EMPTY_LINE, Text(f"{note}the best of the log are assumed.", style=QUIET)]
+    return Group(*parts)
+
+
 def promise(found: Promise) -> RenderableType:
     """The promised policy: its totals with their ranges."""
     bounds = "meets the bounds" if found.cmdp.N else "has no bounds to meet"
@@ -41,5 +54,5 @@ def promise(found: Promise) -> RenderableType:
     )
     chosen, tested = found.episodes
     how = f"Chosen on {counted(chosen, 'episode')}, tested on {tested:,} others; {found.tested} policies were tested."
-    return Group(EMPTY_LINE, Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
+    return Group(Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
                  Text(how, style=QUIET))  # fmt: skip

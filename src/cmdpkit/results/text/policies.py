@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
-from cmdpkit.model.policy import Policy
 from cmdpkit.results.policy_tables import difference_table, judged_table, option_table, spread_table
+from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.wording import counted, label, number, percent, titled
 from cmdpkit.simulate.distribution import Simulation
@@ -52,11 +52,11 @@ def _reached(found: Explanation) -> str:
     return f"{percent(found.reach)} of the time is spent there"
 
 
-def simulation(name: str, played: Simulation, policy: Policy) -> RenderableType:
+def simulation(name: str, played: Simulation) -> RenderableType:
     """How totals spread over episodes, as a table and as bars."""
     headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
     bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
-    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played, policy)), *bars)
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played)), *bars)
 
 
 def _played(played: Simulation) -> str:
@@ -77,8 +77,11 @@ def _histogram(name: str, totals: np.ndarray) -> Text:
     lines = [label(name)]
     if np.ptp(totals) <= 1e-9 * max(1.0, float(np.abs(totals).max())):
         return Text(f"{lines[0]}: {number(float(totals[0]))} in every episode")
-    counts, edges = np.histogram(totals, BINS)
+    edges, unit = bars_of(totals, BINS)
+    counts, _ = np.histogram(totals, edges)
     for i, n in enumerate(counts):
         bar = "█" * round(BAR_WIDTH * n / counts.max())
-        lines.append(f"{edges[i]:>12.4g} to {edges[i + 1]:<10.4g} {bar} {percent(n / len(totals))}")
+        first, last = edges[i] + unit / 2, edges[i + 1] - unit / 2  # where totals are counted, the smallest and largest
+        place = f"{first:.4g}".rjust(12) + ("" if last - first < unit / 2 else f" to {last:.4g}")
+        lines.append(f"{place:<26} {bar} {percent(n / len(totals))}")
     return Text("\n".join(lines))

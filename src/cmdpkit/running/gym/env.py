@@ -78,7 +78,10 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         known = action in self.action_space
         if not known or not self._mask()[int(action)]:
             shown = repr(cmdp.action_names[int(action)]) if known else f"index {action!r}"
-            raise CmdpkitError(f"step {h + 1}, state {cmdp.states[s]!r}: there is no action {shown}")
+            raise CmdpkitError(
+                f"step {h + 1}, state {cmdp.states[s]!r}: there is no action {shown}; those that exist have a 1 in "
+                "info['action_mask']"
+            )
         a = int(action)
         reward, cost = self._signals(h, s, a)
         row = ((h % cmdp.kernel.T) * cmdp.S + s) * cmdp.A + a
