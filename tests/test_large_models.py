@@ -177,6 +177,15 @@ def test_a_parquet_file_may_have_steps_and_numbers_for_names(tmp_path):
     assert ck.solve(found).value == 11  # 10 -> 10 earns 5, then 6
 
 
+def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path):
+    """DuckDB would read a[1].parquet as the pattern of a1.parquet, which is another model here."""
+    lines = "(1, 10, 0, 10, 1.0, {})"
+    columns = "step, state, action, next_state, probability, reward"
+    other = parquet(tmp_path / "a1.parquet", columns, lines.format(3))
+    path = parquet(tmp_path / "plain.parquet", columns, lines.format(5)).rename(tmp_path / "a[1].parquet")
+    assert [ck.solve(ck.read_model(x, horizon=1, start=10)).value for x in (path, other)] == [5, 3]
+
+
 @pytest.mark.parametrize(
     ("names", "select", "message"),
     [

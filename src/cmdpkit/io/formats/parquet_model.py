@@ -6,6 +6,7 @@ constraint, and perhaps ``step``, counted from 1. A Parquet file has no head, so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class _Source:
 
         self.path, self.db = path, duckdb.connect()
         try:
-            self.db.execute("CREATE VIEW lines AS SELECT * FROM read_parquet(" + _quoted(str(path), "'") + ")")
+            self.db.execute(f"CREATE VIEW lines AS SELECT * FROM read_parquet({literal(path)})")
         except duckdb.Error as error:
             raise CmdpkitError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
         self.types = {name: kind for name, kind, *_ in self.db.execute("DESCRIBE lines").fetchall()}
@@ -140,6 +141,11 @@ class _Source:
 
 def _is_number(kind: str) -> bool:
     return kind in (*WHOLE, "FLOAT", "DOUBLE", "HUGEINT", "UBIGINT") or kind.startswith("DECIMAL")
+
+
+def literal(path: Path) -> str:
+    """A path in SQL. DuckDB takes *, ? and [ in it for patterns; each of them in brackets stands for itself."""
+    return _quoted(re.sub(r"([*?\[])", r"[\1]", str(path)), "'")
 
 
 def _quoted(text: str, mark: str) -> str:
