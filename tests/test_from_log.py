@@ -407,5 +407,7 @@ def test_the_command_tells_coverage_and_promise_and_writes_model_and_policy(tmp_
     value, cost = told["promise"]["totals"]
     model, policy = ck.read_model(tmp_path / "m.npz"), ck.read_policy(tmp_path / "p.csv")
     assert value["low"] < ck.evaluate(model, policy).v < value["high"] and cost["bound"] == 1.6
+    wrong = CliRunner().invoke(app, ["estimate", "nowhere.csv", "--horizon", "4", "--confidence", "95"])
+    assert wrong.exit_code == 1 and "confidence is 95" in wrong.output  # before anything is read
     tight = CliRunner().invoke(app, [*asked[:5], "cost<=0.3", "--json"])
     assert tight.exit_code == 3 and json.loads(tight.stdout)["declined"]["constraint"] == "cost"

@@ -60,11 +60,13 @@ def estimate(
     from rich.console import Group
 
     import cmdpkit as ck
+    from cmdpkit.exact.logs.estimate import check_confidence
     from cmdpkit.results import json as data
     from cmdpkit.results.log_tables import promise_table
     from cmdpkit.results.text import logs as show
     from cmdpkit.results.text.layout import EMPTY_LINE
 
+    check_confidence(confidence)
     for path in (out, save_policy):
         refuse_existing(path, force)
     found = ck.from_log(

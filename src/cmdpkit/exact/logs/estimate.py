@@ -78,7 +78,7 @@ class Estimate(Shown):
         The policy may be any that was fixed without looking at this log, also one that the log never followed. It is a
         `Policy`, or whatever `Policy.of` makes one of: a function, a mapping, an array or a file.
         """
-        _check(confidence)
+        check_confidence(confidence)
         everything = self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool))
         totals, unknown = Fitted(self.log, self.T).totals(Policy.of(everything, policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
@@ -90,7 +90,7 @@ class Estimate(Shown):
         `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It says which bound is the trouble, and
         which data would help most.
         """
-        _check(confidence)
+        check_confidence(confidence)
         return promised(self.log, self.T, self.cmdp, confidence)
 
     def __repr__(self) -> str:
@@ -143,6 +143,7 @@ def _unfinished(log: Log, horizon: int) -> list[str]:
     ]
 
 
-def _check(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Refuse a probability that no promise can be made with."""
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1:
         raise CmdpkitError(f"confidence is {quoted(confidence)}, expected a number from 0.5 to below 1, such as 0.95")
