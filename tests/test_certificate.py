@@ -134,14 +134,14 @@ def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_th
 
 @pytest.mark.no_cover
 def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_handed_over():
-    """80 short runs at 90 %: at a true coverage of 90 % fewer than 63 would have probability below 1e-3.
+    """40 short runs at 90 %: at a true coverage of 90 % fewer than 29 would have probability below 1e-3.
 
     Utilities are "at most" costs in [0, 1] here, with random signals, so scales and noise are exercised too.
     """
     cmdp = envs.build("random", S=4, A=3, H=3, N=2, conflict=0.5, seed=3)
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     hits, widths, policies = 0, [], set()
-    for seed in range(80):
+    for seed in range(40):
         learner = load("cl-pri")(Spec.of(cmdp, 800), delta=0.1)
         learner.run(Source.of(cmdp, noise="bernoulli"), stream(seed), 800)
         found = learner.certificate()
@@ -152,6 +152,6 @@ def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_hand
         hits += all(low <= x <= high for x, (low, high) in zip(truth, found.intervals, strict=True))
         widths += [high - low for low, high in found.intervals]
         policies.add(pi.tobytes())
-    assert hits >= 63
-    assert len(policies) > 40  # it is a different policy nearly every time
+    assert hits >= 29
+    assert len(policies) > 20  # it is a different policy nearly every time
     assert np.mean(widths) < 0.75 * cmdp.H  # not vacuous even with 25 to 50 episodes

@@ -35,14 +35,16 @@ PAIRS = [(p, c) for p in PROBLEMS for c in CHECKS if c not in ALONE or p == "pap
 # Together these call all compiled functions of a learner; the other checks and problems call the same ones again.
 CALL_ALL = (*ALONE, "run_does_what_single_steps_do", "it_continues_from_a_saved_state")
 CALLED_ON = ("paper/synthetic", "paper/grid", "two constraints")
-MARKS = (pytest.mark.compiled, pytest.mark.no_cover)  # the others reach the same lines of Python too
+TRACED_ON = ("paper/synthetic", "no constraints")  # the other problems reach the same lines of Python
+
+
+def marks(problem, check):
+    compiled = [pytest.mark.compiled] if check in CALL_ALL and problem in CALLED_ON else []
+    return compiled + ([] if problem in TRACED_ON else [pytest.mark.no_cover])
 
 
 @every
-@pytest.mark.parametrize(
-    ("problem", "check"),
-    [pytest.param(p, c, marks=MARKS if c in CALL_ALL and p in CALLED_ON else ()) for p, c in PAIRS],
-)
+@pytest.mark.parametrize(("problem", "check"), [pytest.param(p, c, marks=marks(p, c)) for p, c in PAIRS])
 def test_it_keeps_the_promises_of_a_learner(name, problem, check):
     CHECKS[check](Case(load(name), PROBLEMS[problem](), K))
 

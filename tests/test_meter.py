@@ -36,8 +36,14 @@ def by_hand(cmdp, learner, source, rng, n):
     return np.array(values)
 
 
-@pytest.mark.parametrize("preset", ["practical", pytest.param("authors", marks=pytest.mark.long)])
-@pytest.mark.parametrize("cmdp", [envs.build("paper/synthetic"), envs.build("paper/grid"), awkward()], ids=repr)
+@pytest.mark.parametrize(
+    ("cmdp", "preset"),
+    [
+        *((cmdp, "practical") for cmdp in (envs.build("paper/synthetic"), envs.build("paper/grid"), awkward())),
+        pytest.param(envs.build("paper/grid"), "authors", marks=pytest.mark.long),
+    ],
+    ids=repr,
+)
 def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     n, optimum = 300, solve(cmdp).value
     spec = Spec.of(cmdp, n)
