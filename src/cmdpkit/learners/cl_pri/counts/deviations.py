@@ -9,7 +9,7 @@ import numpy as np
 
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
-from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
+from cmdpkit.learners.cl_pri.counts.plans import LONG, SHORT, worth_trying
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 LOOKS = 60  # times that every action is tested in a run of known length, for the error budget of the tests
 MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
-MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance, in short runs
+MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance, in runs that are not long
 MAX_CHANCE = 0.25  # of a deviation in a state, in long runs
 ALWAYS = 1e9  # makes a deviation as frequent as it may be
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
-MAX_RARITY = 1000.0  # by how much deviations are more frequent in states that are hardly ever reached
+MAX_RARITY = 50.0  # by how much deviations are more frequent in states that are hardly ever reached,
+MAX_RARITY_LONG = 1000.0  # and the same in long runs
 
 
 def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> None:
@@ -34,11 +35,12 @@ def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> Non
     chosen = worth_trying(model, found, seen, _visit_share(learner), _to_come(learner), _noise(learner), z)
     learner.explore[...] = chosen.worth & spec.allowed & (learner.pi == 0)
     worth = np.maximum(_noise(learner) / np.maximum(chosen.loss, 1e-9), 1.0)
-    if length_of(learner) > 0:
-        _choose_frequencies(learner, chosen.rare & learner.explore, worth, _rarity(found.reach, T), seen)
+    rarity = _rarity(found.reach, T) if length_of(learner) > 0 else np.ones((spec.H, spec.S))
+    if _to_come(learner) > LONG:
+        _choose_frequencies(learner, chosen.rare & learner.explore, worth, rarity, seen)
     else:
         learner.weights[...] = 1.0
-        learner.urge[...] = np.minimum(worth[..., 0], MAX_NOISE_TO_LOSS)
+        learner.urge[...] = np.minimum(worth[..., 0], MAX_NOISE_TO_LOSS) * np.minimum(rarity, MAX_RARITY)
         learner.most[...] = MAX_DEVIATIONS / spec.H
 
 
@@ -94,7 +96,7 @@ def _rarity(reach: FloatArray, T: int) -> FloatArray:
     if T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.mean(axis=0), reach.shape)
     S = reach.shape[1]
-    factor: FloatArray = 1 / np.sqrt(np.maximum(S * reach, 1 / MAX_RARITY**2))
+    factor: FloatArray = 1 / np.sqrt(np.maximum(S * reach, 1 / MAX_RARITY_LONG**2))
     return np.maximum(factor, 1.0)
 
 

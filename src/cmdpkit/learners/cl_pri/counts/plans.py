@@ -16,6 +16,7 @@ UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never trie
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
 SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
+LONG = 200_000  # episodes: while more are to come, nearly equal actions and rare states are worth a search of their own
 FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
 TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
@@ -65,7 +66,7 @@ class Deviations(NamedTuple):
 
     worth: BoolArray  # [H, S, A]
     rare: BoolArray  # [H, S, A]: those of them that cost next to nothing, because their states are hardly ever reached
-    loss: FloatArray  # [H, S, A]: what a try costs; in a short run their average
+    loss: FloatArray  # [H, S, A]: what a try costs; in a run that is not long, their average
 
 
 def worth_trying(
@@ -82,11 +83,11 @@ def worth_trying(
     reach = np.maximum(found.reach, 0.2 * came)
     if model.cmdp.kernel.T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
-    long = left > SHORT
+    long = left > LONG
     error = found.error * np.sqrt(1 + DOUBTED / np.maximum(seen, 1)) if long else found.error
     worse = (seen >= FEW) & (found.advantage + z * error < 0)
     likely = np.maximum(found.advantage + 2 * found.error, 0.0)
-    if long:
+    if left > SHORT:
         likely = np.maximum(likely, expected_gain(found.advantage, error))
     potential = np.where(seen >= ENOUGH, likely, noise)
     cost = np.where(seen > 0, np.maximum(-found.advantage, MILD_LOSS * noise), UNKNOWN_LOSS * noise)
