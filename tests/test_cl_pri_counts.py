@@ -151,7 +151,7 @@ def long_search(reach, advantage, error, seen, left=10**6):
     cmdp = CMDP(np.full((1, S, A, S), 1 / S), np.zeros((1, S, A)), np.zeros((0, 1, S, A)), [])
     model = Model(cmdp, None, np.ones((1, S, A), bool), np.ones((1, S), bool), np.zeros(0, bool))
     found = Evidence(advantage[None], error[None], reach[None], np.zeros((0, 1, S, A)))
-    return worth_trying(model, found, seen[None], reach[None], left, noise=1.0, z=4.0)
+    return worth_trying(model, found, seen[None], reach[None], left, noise=1.0, z=4.0, long=True)
 
 
 def test_in_a_long_run_cheap_and_open_actions_cost_least_and_rare_states_are_searched_at_a_bounded_price():

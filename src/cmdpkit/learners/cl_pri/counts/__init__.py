@@ -276,9 +276,11 @@ class WithCounts(ClosedLoopPRI):
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
-        spec = self.spec
-        repay = np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * spec.H)
-        return repaying_plan(model, spec.rho, repay, self.params.repay_price)
+        return repaying_plan(model, self.spec.rho, self.repay(), self.params.repay_price)
+
+    def repay(self) -> FloatArray:
+        """[N]: by how much a plan is asked to exceed the bounds, to repay what is owed."""
+        return np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * self.spec.H)
 
     def _hand_over_plan(self, model: Model) -> Plan:
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""

@@ -16,7 +16,6 @@ UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never trie
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
 SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
-LONG = 200_000  # episodes: while more are to come, nearly equal actions and rare states are worth a search of their own
 FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
 TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
@@ -70,20 +69,19 @@ class Deviations(NamedTuple):
 
 
 def worth_trying(
-    model: Model, found: Evidence, seen: FloatArray, came: FloatArray, left: int, noise: float, z: float
+    model: Model, found: Evidence, seen: FloatArray, came: FloatArray, left: int, noise: float, z: float, *, long: bool
 ) -> Deviations:
     """Actions whose knowledge could gain more in the episodes left than trying them costs.
 
     seen [H, S, A] are observations of each action, came [H, S] how often an episode came there; `noise` is the spread
     of an episode's total at the present prices, and an advantage z standard errors below 0 rules an action out.
 
-    In a long run, a few tries are doubted more, and an action is also worth trying in states so rare that to try it
+    In a `long` run, a few tries are doubted more, and an action is also worth trying in states so rare that to try it
     whenever an episode gets there costs next to nothing.
     """
     reach = np.maximum(found.reach, 0.2 * came)
     if model.cmdp.kernel.T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
-    long = left > LONG
     error = found.error * np.sqrt(1 + DOUBTED / np.maximum(seen, 1)) if long else found.error
     worse = (seen >= FEW) & (found.advantage + z * error < 0)
     likely = np.maximum(found.advantage + 2 * found.error, 0.0)
