@@ -274,12 +274,12 @@ def test_a_long_run_is_small_at_its_beginning():
     assert sum(x.nbytes for x in learner.state().values()) < 100_000
 
 
-def test_a_block_that_is_cut_goes_on_with_the_same_chance_of_a_deviation():
+@pytest.mark.parametrize("episodes", [20_000, 400_000])  # long runs try actions by other rules
+def test_a_block_that_is_cut_goes_on_with_the_same_chance_of_a_deviation(episodes):
     cmdp = envs.build("random", S=12, A=4, H=5, concentration=1.0, seed=2)
-    cut = WithCounts(Spec.of(cmdp, 20_000), deviations=0.01)
+    cut = WithCounts(Spec.of(cmdp, episodes), deviations=0.01)
     cut.run(Source.of(cmdp), stream(5), 4990)
-    assert 0 < cut.chance.max() <= 0.1 and cut.clock.block_end > 4990 and not cut.clock.fresh
-    np.testing.assert_array_equal(cut.chance > 0, cut.explore.any(axis=-1))
-    new = WithCounts(Spec.of(cmdp, 20_000), deviations=0.01)
+    assert 0 < cut.chance.max() < 0.5 and cut.clock.block_end > 4990 and not cut.clock.fresh
+    new = WithCounts(Spec.of(cmdp, episodes), deviations=0.01)
     new.restore(cut.state())
     assert new.behaviour().tobytes() == cut.behaviour().tobytes()
