@@ -1,12 +1,19 @@
-"""Learning in worlds without episodes: six instances, five seeds, one run of a million steps each.
+"""Learning in worlds without episodes: six algorithms, six instances, five seeds, runs of a million steps.
 
-For every algorithm and instance: regret and violation realised, what the policy handed over lacks, and by how much it
-misses a bound, all with signals scaled to [0, 1]; then how many runs ended within their bounds.
+    python -m bench continuing                        # everything; several hours of processor time, on two processes
+    python -m bench.continuing 1e5                    # shorter runs
+    python -m bench.continuing 1e6 cl-pri c-ucrl      # some of the algorithms
+
+Every run is printed as it ends: regret and violation realised, gaps paid, what the policy handed over lacks, and by how
+much it misses a bound, all with signals scaled to [0, 1]. Then follows the table of docs/algorithms/average.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from statistics import median
 
 import numpy as np
 
@@ -48,20 +55,42 @@ def slope(run: RunRecord) -> float:
     return float(np.polyfit(np.log(steps[tail]), np.log(paid[tail]), 1)[0]) if tail.sum() > 2 else 0.0
 
 
-def measure(algo: str, name: str, seeds: Iterable[int] = SEEDS, steps: int = STEPS) -> list[dict[str, float]]:
-    """The figures of all seeds on one instance, printed as they come."""
+def measure(job: tuple[str, str, int, int]) -> dict[str, float]:
+    """The figures of one run: algorithm, instance, number of steps, seed."""
+    algo, name, steps, seed = job
     cmdp = INSTANCES[name]()
-    found = []
-    for seed in seeds:
-        found.append(scaled(cmdp, ck.learn(cmdp, algo, steps=steps, seed=seed)))
-        told = ", ".join(f"{key} {value:.4g}" for key, value in found[-1].items())
-        print(f"{algo:10} {name:20} {steps:>9,} steps, seed {seed}: {told}", flush=True)
+    found = scaled(cmdp, ck.learn(cmdp, algo, steps=steps, seed=seed))
+    told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
+    print(f"{algo:13} {name:20} {steps:>9,} steps, seed {seed}: {told}", flush=True)
     return found
 
 
-def main() -> None:
-    """Print every run, and for each algorithm how many ended within their bounds."""
-    for algo in ALGOS:
-        runs = [run for name in INSTANCES for run in measure(algo, name)]
-        within = sum(run["violation"] <= 0 for run in runs)
-        print(f"{algo}: {within} of {len(runs)} runs ended within their bounds", flush=True)
+def row(algo: str, name: str, runs: list[dict[str, float]]) -> str:
+    """One line of the table: all seeds of an algorithm on an instance."""
+    of = {key: [run[key] for run in runs] for key in runs[0]}
+    within = sum(violation <= 0 for violation in of["violation"])
+    regret, paid = (f"{min(of[key]):,.0f} to {max(of[key]):,.0f}" for key in ("regret", "gaps paid"))
+    lacks, misses = max(of["policy lacks"]), max(of["policy misses"])
+    ends = f"{within} of {len(runs)} | {max(of['violation']):,.0f} | {regret} | {paid} | {max(of['slope']):.2f}"
+    policy = f"{lacks:.4f} | {f'{misses:.4f}' if misses > 0 else 'met'}"
+    return f"| `{algo}` | {name} | {ends} | {policy} | {median(of['seconds']):.0f} |"
+
+
+def main(steps: str = str(STEPS), *algos: str) -> None:
+    """Print every run, then the table, and for each algorithm how many runs ended within their bounds."""
+    T = int(float(steps))
+    cells = [(algo, name) for algo in algos or ALGOS for name in INSTANCES]
+    with ProcessPoolExecutor(2) as pool:
+        found = list(pool.map(measure, [(algo, name, T, seed) for algo, name in cells for seed in SEEDS]))
+    runs = {cell: found[i * len(SEEDS) : (i + 1) * len(SEEDS)] for i, cell in enumerate(cells)}
+    print("\n| | instance | within their bounds | largest violation | regret | gaps paid | largest slope", end=" ")
+    print("| policy lacks at most | policy misses at most | seconds |\n|---|---|---|---|---|---|---|---|---|---|")
+    for (algo, name), of_cell in runs.items():
+        print(row(algo, name, of_cell))
+    for algo in algos or ALGOS:
+        ends = [run["violation"] for name in INSTANCES for run in runs[algo, name]]
+        print(f"{algo}: {sum(x <= 0 for x in ends)} of {len(ends)} runs ended within their bounds", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
