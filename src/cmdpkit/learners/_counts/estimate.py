@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
@@ -79,6 +80,16 @@ def best_plan(model: Model, target: FloatArray) -> Plan:
     return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
 
 
+def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
+    """[N]: by how much the best policy of the estimated model at given prices exceeds the bounds."""
+    induction = Induction(model.cmdp, threads=1)
+    signals = model.cmdp.compact
+    objective = signals.r + np.tensordot(prices, signals.g, 1)
+    totals = induction.best(objective, induction.choices())
+    surplus: FloatArray = totals[2:] - rho
+    return surplus
+
+
 class Evidence(NamedTuple):
     """What the memory says of every action at given prices, beside a policy."""
 
@@ -86,6 +97,9 @@ class Evidence(NamedTuple):
     error: FloatArray  # [H, S, A]: its standard error
     reach: FloatArray  # [H, S]: of the policy, in the estimated model
     effect: FloatArray  # [N, H, S, A]: what one episode's utility gains per unit of flow moved to the action
+    surprise: (
+        FloatArray  # [H, 1, 1]: what a next state that was never seen after an action may be worth beside the others
+    )
 
 
 def evidence(model: Model, pi: FloatArray, prices: FloatArray, caution: float = 1.0) -> Evidence:
@@ -100,7 +114,17 @@ def evidence(model: Model, pi: FloatArray, prices: FloatArray, caution: float = 
     V = sum(weight * v for weight, (_, v) in zip(c, found, strict=True))
     reach = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1)
     gains = np.array([q - v[:-1, :, None] for q, v in found[1:]]).reshape(len(prices), *pi.shape)
-    return Evidence(Q - V[:-1, :, None], np.sqrt(_squared_errors(model, V, c, caution * PSEUDO_VISITS)), reach, gains)
+    errors = np.sqrt(_squared_errors(model, V, c, caution * PSEUDO_VISITS))
+    return Evidence(Q - V[:-1, :, None], errors, reach, gains, _surprise(model, V))
+
+
+def _surprise(model: Model, V: FloatArray) -> FloatArray:
+    """[H, 1, 1]: the largest minus the smallest value of a known state at the next step."""
+    after = V[1:-1]
+    highest = np.where(model.known[1:], after, -np.inf).max(axis=1)
+    lowest = np.where(model.known[1:], after, np.inf).min(axis=1)
+    spread: FloatArray = np.append(np.maximum(highest - lowest, 0.0), 0.0)
+    return spread[:, None, None]
 
 
 def _squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:

@@ -66,6 +66,7 @@ from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
+CONTROLLED = 1e-9  # effects of all stochastic decisions together below this are none
 STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
 
 
@@ -97,6 +98,7 @@ class WithCounts(ClosedLoopPRI):
         self.chance = np.zeros((H, S))  # of a deviation, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
+        self.repayable = np.inf  # how many times what is owed the episodes left could repay, by the last plan
         self._block: Block | None = None
         self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
         self._step = 0
@@ -225,12 +227,12 @@ class WithCounts(ClosedLoopPRI):
         """A new plan from everything seen so far, and what is still worth trying beside it."""
         clock, k = self.clock, self.clock.episode
         self._measure()
-        model, plan = self._planned(self._next_plan)
-        if k == self.table.hand:
+        if k == self.table.hand:  # before the next plan, which counts on what this policy brings
             fixed, last = self._planned(self._hand_over_plan)
             self.final[...] = self._completed(fixed, last)
             self.final_utilities[...] = last.utilities
             clock.handed, self.ledger.size[0] = clock.stage, 0
+        model, plan = self._planned(self._next_plan)
         clock.plans += 1
         clock.infeasible_last = int(not plan.feasible)
         clock.infeasible += clock.infeasible_last
@@ -272,11 +274,23 @@ class WithCounts(ClosedLoopPRI):
         """[N]: what is short by now, with a margin for what the last blocks may bring."""
         k, K = self.clock.episode, self.table.K
         short = k * self.spec.rho - self.ledger.totals[1:]
-        return owed(short, self.sd[1:], control(self.playing, self.effect), K - k, min(1.0, 4 * k / K))
+        return owed(short, self.sd[1:], self._gain(k), K - k, min(1.0, 4 * k / K))
+
+    def _gain(self, k: int) -> FloatArray:
+        """[N]: by how much episodes exceed the bounds on average under full control; 0 where nothing is controlled."""
+        shift = control(self.pi, self.effect)
+        above = self.predicted + shift - self.spec.rho
+        if k >= self.table.hand:  # every other block plays the policy that is handed over
+            above = (above + self.final_utilities - self.spec.rho) / 2
+        gain: FloatArray = np.where(shift > CONTROLLED, np.maximum(above, 0.0), 0.0)
+        return gain
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
-        return repaying_plan(model, self.spec.rho, self.repay(), self.params.repay_price)
+        late = self.clock.episode >= self.table.freeze
+        found = repaying_plan(model, self.spec.rho, self.repay(), self.params.repay_price, late=late)
+        self.repayable = found.part
+        return found.plan
 
     def repay(self) -> FloatArray:
         """[N]: by how much a plan is asked to exceed the bounds, to repay what is owed."""

@@ -10,13 +10,13 @@ import numpy as np
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
-from cmdpkit.learners.cl_pri.counts.steer import control
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
 
 LONG = 200_000  # episodes: while more are to come, nearly equal actions and rare states are worth a search of their own
+EASILY = 4.0  # times what is owed: what the episodes to come must be able to repay for a search in full
 LOOKS = 60  # times that every action is tested in a run of known length, for the error budget of the tests
 MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
 MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance, in runs that are not long
@@ -28,14 +28,17 @@ MAX_RARITY_LONG = 1000.0  # and the same in long runs
 
 
 def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> None:
-    """Which actions are worth trying beside the plan in the episodes to come, and what one of them costs."""
+    """Which actions are worth trying beside the plan in the episodes to come, and what one of them costs.
+
+    Every try may add to what is short of the bounds. A long search is made only where that can be repaid easily.
+    """
     spec, memory, T = learner.spec, learner.memory, learner.T
     shape = (spec.H, spec.S, spec.A)
     seen = np.broadcast_to(memory.moves.reshape(T, spec.S, spec.A), shape).astype(float)
     seen[-1] = np.broadcast_to(memory.visits.reshape(T, spec.S, spec.A), shape)[-1]
     z = error_quantile(learner.params.delta, learner.cells * _looks(learner))
     left = _to_come(learner)
-    long = left > LONG and _repayable(learner)
+    long = left > LONG and learner.repayable >= EASILY
     chosen = worth_trying(model, found, seen, _visit_share(learner), left, _noise(learner), z, long=long)
     learner.explore[...] = chosen.worth & spec.allowed & (learner.pi == 0)
     worth = np.maximum(_noise(learner) / np.maximum(chosen.loss, 1e-9), 1.0)
@@ -46,15 +49,6 @@ def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> Non
         learner.weights[...] = 1.0
         learner.urge[...] = np.minimum(worth[..., 0], MAX_NOISE_TO_LOSS) * np.minimum(rarity, MAX_RARITY)
         learner.most[...] = MAX_DEVIATIONS / spec.H
-
-
-def _repayable(learner: WithCounts) -> bool:
-    """Whether what is short by now can be repaid in the episodes left, by the plan and by steering it.
-
-    Where it cannot, because the plan has hardly any slack and more is too dear, every try adds to what is short.
-    """
-    most = learner.predicted + control(learner.pi, learner.effect)
-    return bool((most >= learner.spec.rho + learner.repay()).all())
 
 
 def _choose_frequencies(

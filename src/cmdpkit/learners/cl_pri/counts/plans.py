@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan
+from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan, surplus_at
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as this
@@ -20,24 +20,39 @@ FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full 
 RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
 TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
 DOUBTED = 10.0  # tries with which the error of an action's value is still larger by a factor of sqrt(2) than they say
+REACHED = 0.9  # of what can be repaid at prices that are allowed: a plan is asked for no more, because estimates err
 ENOUGH = 5  # observations from which an action's own error says what it may still be worth
 
 
-def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float) -> Plan:
+class Repaying(NamedTuple):
+    """A plan that repays what is owed, as far as that is not dear."""
+
+    plan: Plan
+    part: float  # how many times what was asked for can be had at prices that are allowed; infinite if nothing was
+
+
+def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float, *, late: bool) -> Repaying:
     """The best plan that meets the bounds and exceeds them by `repay` [N], or by part of it where that is dear.
 
     A target that is almost out of reach has prices that multiply all noise, so what raises the prices to more than
-    twice those of the bounds themselves is halved, and given up in the end. At prices above `most` nothing is repaid.
+    twice those of the bounds themselves is halved, and given up in the end. When it is too `late` to try anything new,
+    prices multiply nothing. At prices above `most` nothing is repaid at all.
     """
     plan = best_plan(model, rho)
     if not plan.feasible or not repay.any():
-        return plan
-    for part in (1.0, 0.5, 0.25, 0.125):
-        other = best_plan(model, rho + part * repay)
-        dear = (other.prices > 2 * plan.prices + 0.05) | ((other.prices > most) & (repay > 0))
-        if other.feasible and not dear.any():
-            return other
-    return plan
+        return Repaying(plan, math.inf)
+    asked = repay > 0
+    allowed = np.where(asked, most, np.inf)
+    if not late:
+        allowed = np.minimum(2 * plan.prices + 0.05, allowed)
+    surplus = surplus_at(model, rho, np.where(asked, allowed, plan.prices))
+    part = float((surplus[asked] / repay[asked]).min())
+    first = min(1.0, REACHED * part) if part > 0 else 1.0
+    for share in (first, first / 2, first / 4, first / 8):
+        other = best_plan(model, rho + share * repay)
+        if other.feasible and (other.prices <= allowed).all():
+            return Repaying(other, part)
+    return Repaying(plan, part)
 
 
 def margin_error(delta: float, K: int) -> float:
@@ -82,7 +97,7 @@ def worth_trying(
     reach = np.maximum(found.reach, 0.2 * came)
     if model.cmdp.kernel.T == 1:  # what is learned at one step serves all of them
         reach = np.broadcast_to(reach.sum(axis=0, keepdims=True), reach.shape)
-    error = found.error * np.sqrt(1 + DOUBTED / np.maximum(seen, 1)) if long else found.error
+    error = _doubted_error(found, seen) if long else found.error
     worse = (seen >= FEW) & (found.advantage + z * error < 0)
     likely = np.maximum(found.advantage + 2 * found.error, 0.0)
     if left > SHORT:
@@ -97,6 +112,17 @@ def worth_trying(
     weight = found.reach[..., None] * worth
     loss = max(float((weight * cost).sum()) / max(float(weight.sum()), 1e-12), MILD_LOSS * noise)
     return Deviations(worth, np.zeros_like(worth), np.full(worth.shape, loss))
+
+
+def _doubted_error(found: Evidence, seen: FloatArray) -> FloatArray:
+    """[H, S, A]: standard errors for a long run, in which an action that is wrongly ruled out costs most.
+
+    After n tries, an outcome with a probability of about 1 / n may be one that was never seen, however much those that
+    were seen are alike.
+    """
+    tries = np.maximum(seen, 1)
+    squared: FloatArray = found.error**2 * (1 + DOUBTED / tries) + (found.surprise / tries) ** 2
+    return np.sqrt(squared)
 
 
 def _allowance(model: Model, noise: float, left: int) -> float:
