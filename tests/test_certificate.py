@@ -32,13 +32,31 @@ def excluded(x, m, anchor, planned, wanted):
     return False
 
 
-@pytest.mark.parametrize("planned", [60, 45, 100])
-def test_betting_intervals_are_those_of_a_search_over_all_candidates(planned):
-    """2,000 candidates, each bet against as the end of its cell says: none outside of the interval is kept."""
-    x = np.random.default_rng(1).beta(2, 5, 60)
+def beta(rng):
+    return rng.beta(2, 5, 60)
+
+
+def coins(rng):
+    return (rng.random(60) < 0.3).astype(float)
+
+
+def rising(rng):
+    return np.sort(rng.random(60))
+
+
+def falling(rng):
+    return rising(rng)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "planned"), [(beta, 60), (beta, 45), (beta, 100), (coins, 60), (rising, 45), (falling, 60)]
+)
+def test_betting_intervals_are_those_of_a_search_over_all_candidates(sample, planned):
+    """2,000 candidates and the ends of cells, each bet against as the end of its cell says: none outside is kept."""
+    x = sample(np.random.default_rng(1))
     low, high = betting_interval(x, 0.05, planned)
     cells = math.ceil(20 * math.sqrt(planned))
-    candidates = np.linspace(0.0005, 0.9995, 2000)
+    candidates = np.append(np.linspace(0.0005, 0.9995, 2000), np.arange(1, cells) / cells - 1e-9)
 
     def kept(y, ms):
         return [m for m in ms if not excluded(y, m, math.ceil(m * cells) / cells, planned, 2 / 0.05)]

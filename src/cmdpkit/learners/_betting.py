@@ -11,10 +11,10 @@ How much is bet follows Voracek and Orabona (arXiv 2505.22422): what is still mi
 candidate, and how many returns are left to win it. A gambler who is ahead of this plan bets less from then on, and one
 who is behind bets more.
 
-Such bets depend on the candidate, so a capital need not fall steadily from candidate to candidate, and a search by
-halving could miss one that is not excluded. Therefore [0, 1] is divided into cells, and all candidates of a cell are
-bet against in the same way, namely as against the end of the cell that is hardest to exclude. Within a cell the capital
-does change steadily, and all cells outside of the interval are looked at.
+[0, 1] is divided into cells, and all candidates of a cell are bet against in the same way, namely as against the end of
+the cell that is hardest to exclude. Within a cell the capital then falls steadily from candidate to candidate. From
+cell to cell the bets differ, but below a cell that is excluded all others are excluded as well (the proof is in
+docs/theory/cl-pri.md). So halving finds first the cell and then the candidate at which the interval begins.
 """
 
 from __future__ import annotations
@@ -57,10 +57,15 @@ def variances_before(x: FloatArray) -> FloatArray:
 @compiled
 def _low_end(x, spread, bets, planned, wanted, cells):
     """The largest candidate below which all are excluded by the gambler who bets on "above"."""
-    for cell in range(1, cells + 1):
-        if not bet_against(x, spread, bets, cell / cells, planned, wanted):
-            break
-    outside, inside = (cell - 1) / cells, cell / cells
+    excluded, kept = 0, cells  # the last cell is always kept, because no x is above 1
+    while kept - excluded > 1:
+        cell = (excluded + kept) // 2
+        if bet_against(x, spread, bets, cell / cells, planned, wanted):
+            excluded = cell
+        else:
+            kept = cell
+    bet_against(x, spread, bets, kept / cells, planned, wanted)
+    outside, inside = excluded / cells, kept / cells
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         if _gets_rich(x, bets, middle, wanted):
