@@ -8,7 +8,7 @@ from bench.certificate import bernstein_width, drawn, measured, problems, return
 
 from cmdpkit import envs, evaluate
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._betting import betting_interval
+from cmdpkit.learners._betting import _gets_rich, betting_interval
 from cmdpkit.learners._certificate import half_width, simultaneous
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts, schedule
 from cmdpkit.model.policy import Policy
@@ -63,6 +63,16 @@ def test_betting_intervals_are_those_of_a_search_over_all_candidates(sample, pla
 
     assert abs(low - min(kept(x, candidates))) < 6e-4
     assert abs(high - (1 - min(kept(1 - x, candidates)))) < 6e-4
+
+
+def test_a_capital_that_no_number_is_small_enough_for_can_grow_again():
+    """400 bets leave a tenth each, which makes 1e-400. With 1.9 per bet, 1 is reached again after 1,435 more."""
+    x = np.append(np.zeros(400), np.ones(1500))
+    bets = np.full(len(x), 1.8)
+    wanted = math.log(40)
+    needed = 400 + math.ceil((400 * math.log(10) + wanted) / math.log(1.9))
+    assert _gets_rich(x[:needed], bets, 0.5, wanted)
+    assert not _gets_rich(x[: needed - 1], bets, 0.5, wanted)
 
 
 def test_with_more_episodes_an_interval_only_shrinks_so_that_it_holds_at_whatever_time_one_stops():
