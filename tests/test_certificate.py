@@ -8,7 +8,7 @@ from bench.certificate import bernstein_width, drawn, measured, problems, return
 
 from cmdpkit import envs, evaluate
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._betting import betting_interval
+from cmdpkit.learners._betting import _gets_rich, betting_interval
 from cmdpkit.learners._certificate import half_width, simultaneous
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts, schedule
 from cmdpkit.model.policy import Policy
@@ -32,19 +32,47 @@ def excluded(x, m, anchor, planned, wanted):
     return False
 
 
-@pytest.mark.parametrize("planned", [60, 45, 100])
-def test_betting_intervals_are_those_of_a_search_over_all_candidates(planned):
-    """2,000 candidates, each bet against as the end of its cell says: none outside of the interval is kept."""
-    x = np.random.default_rng(1).beta(2, 5, 60)
+def beta(rng):
+    return rng.beta(2, 5, 60)
+
+
+def coins(rng):
+    return (rng.random(60) < 0.3).astype(float)
+
+
+def rising(rng):
+    return np.sort(rng.random(60))
+
+
+def falling(rng):
+    return rising(rng)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "planned"), [(beta, 60), (beta, 45), (beta, 100), (coins, 60), (rising, 45), (falling, 60)]
+)
+def test_betting_intervals_are_those_of_a_search_over_all_candidates(sample, planned):
+    """2,000 candidates and the ends of cells, each bet against as the end of its cell says: none outside is kept."""
+    x = sample(np.random.default_rng(1))
     low, high = betting_interval(x, 0.05, planned)
     cells = math.ceil(20 * math.sqrt(planned))
-    candidates = np.linspace(0.0005, 0.9995, 2000)
+    candidates = np.append(np.linspace(0.0005, 0.9995, 2000), np.arange(1, cells) / cells - 1e-9)
 
     def kept(y, ms):
         return [m for m in ms if not excluded(y, m, math.ceil(m * cells) / cells, planned, 2 / 0.05)]
 
     assert abs(low - min(kept(x, candidates))) < 6e-4
     assert abs(high - (1 - min(kept(1 - x, candidates)))) < 6e-4
+
+
+def test_a_capital_that_no_number_is_small_enough_for_can_grow_again():
+    """400 bets leave a tenth each, which makes 1e-400. With 1.9 per bet, 1 is reached again after 1,435 more."""
+    x = np.append(np.zeros(400), np.ones(1500))
+    bets = np.full(len(x), 1.8)
+    wanted = math.log(40)
+    needed = 400 + math.ceil((400 * math.log(10) + wanted) / math.log(1.9))
+    assert _gets_rich(x[:needed], bets, 0.5, wanted)
+    assert not _gets_rich(x[: needed - 1], bets, 0.5, wanted)
 
 
 def test_with_more_episodes_an_interval_only_shrinks_so_that_it_holds_at_whatever_time_one_stops():

@@ -20,8 +20,8 @@ from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.deviations import _rarity
 from cmdpkit.learners.cl_pri.counts.plans import expected_gain, worth_trying
-from cmdpkit.learners.cl_pri.counts.play import act, block_of
-from cmdpkit.learners.cl_pri.counts.steer import control, steered
+from cmdpkit.learners.cl_pri.counts.play import act, block_of, tries_of
+from cmdpkit.learners.cl_pri.counts.steer import control, controls_of, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
 
@@ -135,7 +135,7 @@ def test_a_block_deviates_with_the_chance_of_each_state_and_only_where_there_is_
     pi = np.array([[[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]])
     explore = np.array([[[False, True, False, True], [False, False, False, False]]])
     weights = np.array([[[9.0, 3.0, 9.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
-    block = block_of(pi, explore, np.array([[0.4, 0.3]]), weights)
+    block = block_of(pi, tries_of(explore, weights), np.array([[0.4, 0.3]]))
     np.testing.assert_allclose(block.pi, [[0.6, 0.3, 0.0, 0.1], [0.5, 0.5, 0.0, 0.0]])
     assert block.coin.tolist() == [0.4, 0.0]
     rng = stream(3)
@@ -185,7 +185,7 @@ def test_steering_changes_the_utilities_by_what_is_wanted_and_stays_a_policy():
         pytest.fail("the plan of this problem draws somewhere; choose another seed")
     active = plan.prices > 1e-6
     wanted = np.where(active, 0.1 * control(plan.pi, effect), 0.0)
-    changed = steered(plan.pi, effect, plan.prices, wanted)
+    changed = steered(plan.pi, controls_of(plan.pi, effect, plan.prices), wanted)
     np.testing.assert_allclose(changed.sum(axis=-1), 1.0, atol=1e-12)
     assert changed.min() >= 0 and not (changed > 0)[plan.pi == 0].any()
     first_order = (effect * (changed - plan.pi)).sum(axis=(1, 2, 3))

@@ -11,10 +11,10 @@ How much is bet follows Voracek and Orabona (arXiv 2505.22422): what is still mi
 candidate, and how many returns are left to win it. A gambler who is ahead of this plan bets less from then on, and one
 who is behind bets more.
 
-Such bets depend on the candidate, so a capital need not fall steadily from candidate to candidate, and a search by
-halving could miss one that is not excluded. Therefore [0, 1] is divided into cells, and all candidates of a cell are
-bet against in the same way, namely as against the end of the cell that is hardest to exclude. Within a cell the capital
-does change steadily, and all cells outside of the interval are looked at.
+[0, 1] is divided into cells, and all candidates of a cell are bet against in the same way, namely as against the end of
+the cell that is hardest to exclude. Within a cell the capital then falls steadily from candidate to candidate. From
+cell to cell the bets differ, but below a cell that is excluded all others are excluded as well (the proof is in
+docs/theory/cl-pri.md). So halving finds first the cell and then the candidate at which the interval begins.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from cmdpkit.model.transitions import FloatArray
 CELLS = 20  # times the square root of the planned number: into so many cells [0, 1] is divided
 HALVINGS = 30  # of the search within a cell
 KEPT = 0.1  # share of the capital that a bet could lose which is never risked
+ROUNDING = 1e-14  # relative error of a capital per bet, at most
+SMALLEST = 1e-250  # a capital below this loses digits
 LEAST_BET_LIMIT = 1 - KEPT  # the largest bet that is allowed against every candidate
 
 
@@ -57,10 +59,17 @@ def variances_before(x: FloatArray) -> FloatArray:
 @compiled
 def _low_end(x, spread, bets, planned, wanted, cells):
     """The largest candidate below which all are excluded by the gambler who bets on "above"."""
-    for cell in range(1, cells + 1):
-        if not bet_against(x, spread, bets, cell / cells, planned, wanted):
-            break
-    outside, inside = (cell - 1) / cells, cell / cells
+    excluded, kept = 0, cells  # the last cell is always kept, because no x is above 1
+    cell, reach = max(int(x.sum() / max(len(x), 1) * cells), 1), 1  # what is looked for is near the mean
+    while kept - excluded > 1:
+        if bet_against(x, spread, bets, cell / cells, planned, wanted):
+            excluded = cell
+        else:
+            kept = cell
+        cell = max((excluded + kept) // 2, kept - reach)
+        reach *= 2
+    bet_against(x, spread, bets, kept / cells, planned, wanted)
+    outside, inside = excluded / cells, kept / cells
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         if _gets_rich(x, bets, middle, wanted):
@@ -92,8 +101,23 @@ def bet_against(x, spread, bets, m, planned, wanted):
 def _gets_rich(x, bets, m, wanted):
     """Whether these bets ever bring the wanted capital against m.
 
-    The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks.
+    The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks. The capital
+    is multiplied up, which is quicker than adding logarithms. They decide where its rounding errors could matter.
     """
+    capital, most, enough, close = 1.0, 0.0, np.exp(wanted), ROUNDING * len(x)
+    for t in range(len(x)):
+        capital *= 1.0 + bets[t] * (x[t] - m)
+        most = max(most, capital)
+        if most > enough * (1.0 + close):
+            return True
+        if capital < SMALLEST:
+            return _gets_rich_by_logarithms(x, bets, m, wanted)
+    return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
+
+
+@compiled
+def _gets_rich_by_logarithms(x, bets, m, wanted):
+    """The same, slowly."""
     log_capital = 0.0
     for t in range(len(x)):
         log_capital += np.log1p(bets[t] * (x[t] - m))

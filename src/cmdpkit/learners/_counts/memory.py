@@ -92,7 +92,8 @@ def count_episode(memory, episode, A):
     new = 0
     memory.starts[episode.states[0]] += 1
     for h in range(H):
-        cell = ((h % T) * S + episode.states[h]) * A + episode.actions[h]
+        t = 0 if T == 1 else h
+        cell = (t * S + episode.states[h]) * A + episode.actions[h]
         new += memory.visits[cell] == 0
         memory.visits[cell] += 1
         i = M
@@ -108,7 +109,7 @@ def count_episode(memory, episode, A):
     return new
 
 
-@compiled
+@inlined
 def count_move(memory, cell, s_next):
     """The cell led to s_next."""
     memory.moves[cell] += 1

@@ -57,11 +57,12 @@ from cmdpkit.learners.cl_pri.counts.play import (
     finish,
     new_ledger,
     play_episodes,
+    tries_of,
     with_sample_room,
 )
 from cmdpkit.learners.cl_pri.counts.saving import Clock, restore, state_of
 from cmdpkit.learners.cl_pri.counts.schedule import Timetable
-from cmdpkit.learners.cl_pri.counts.steer import control, steered
+from cmdpkit.learners.cl_pri.counts.steer import control, controls_of, steered
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
@@ -102,6 +103,7 @@ class WithCounts(ClosedLoopPRI):
         self._block: Block | None = None
         self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
         self._step = 0
+        self._prepare_blocks()
         self._read_timetable()
         self.notes = notes_of(self)
         self.clock.check = self.table.next_check(0)
@@ -218,7 +220,7 @@ class WithCounts(ClosedLoopPRI):
     def _running(self) -> Block:
         """What the running block plays, as the compiled code wants it."""
         if self._block is None:
-            self._block = block_of(self.playing, self.explore, self.chance, self.weights)
+            self._block = block_of(self.playing, self._tries, self.chance)
         return self._block
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -242,6 +244,12 @@ class WithCounts(ClosedLoopPRI):
         self.effect[...] = found.reach[None, :, :, None] * found.effect
         choose_deviations(self, model, found)
         clock.plan_end = self.table.next_plan(k)
+        self._prepare_blocks()
+
+    def _prepare_blocks(self) -> None:
+        """What all blocks of a plan have in common."""
+        self._tries = tries_of(self.explore, self.weights)
+        self._controls = controls_of(self.pi, self.effect, self.prices)
 
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
         """A plan in the estimated model; late in the run it uses no action that was hardly ever tried, if it can."""
@@ -330,7 +338,7 @@ class WithCounts(ClosedLoopPRI):
     def _steered(self, k: int) -> FloatArray:
         """The plan, shifted so that what is owed is repaid over the episodes left."""
         rate = affordable(self._rate(k), self.prices, self.params.repay_price)
-        return steered(self.pi, self.effect, self.prices, self.spec.rho + rate - self.predicted)
+        return steered(self.pi, self._controls, self.spec.rho + rate - self.predicted)
 
     def _rate(self, k: int) -> FloatArray:
         """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
@@ -397,5 +405,6 @@ class WithCounts(ClosedLoopPRI):
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
         restore(self, state)
+        self._prepare_blocks()
         self._read_timetable()
         self._block = self._proved = None

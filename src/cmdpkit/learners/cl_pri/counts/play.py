@@ -18,15 +18,24 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
+class Tries(NamedTuple):
+    """The deviations beside a plan, which are the same in all of its blocks."""
+
+    options: IntArray  # [H*S, A]: the actions to deviate to come first
+    upto: FloatArray  # [H*S, A]: their cumulative weights, which add up to their number
+    choices: IntArray  # [H*S]: how many those are
+    share: FloatArray  # [H*S, A]: how likely each action is in a deviation
+
+
 class Block(NamedTuple):
     """What a block of episodes plays."""
 
     pi: FloatArray  # [H*S, A]: the policy with its deviations, for the meter
     cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy itself
     sure: IntArray  # [H*S]: its action where it has only one, else -1
-    options: IntArray  # [H*S, A]: the actions to deviate to come first
-    upto: FloatArray  # [H*S, A]: their cumulative weights, which add up to their number
-    choices: IntArray  # [H*S]: how many those are
+    options: IntArray  # see `Tries`, as the next two
+    upto: FloatArray
+    choices: IntArray
     coin: FloatArray  # [H*S]: chance of a deviation
     deviates: bool  # whether there is any such chance
 
@@ -54,29 +63,34 @@ def with_sample_room(ledger: Ledger, episodes: int) -> Ledger:
     return ledger._replace(sample=np.concatenate((ledger.sample, np.zeros((extra, ledger.sample.shape[1])))))
 
 
-def block_of(pi: FloatArray, explore: BoolArray, chance: FloatArray, weights: FloatArray) -> Block:
-    """A block that plays pi [H, S, A] and deviates to `explore` [H, S, A] with chance [H, S], where there is any.
+def tries_of(explore: BoolArray, weights: FloatArray) -> Tries:
+    """The deviations to `explore` [H, S, A].
 
     Of the actions that may be tried in a state, each is as frequent as its share of their weights [H, S, A].
     """
-    A = pi.shape[-1]
-    flat, options = pi.reshape(-1, A), explore.reshape(-1, A)
+    A = explore.shape[-1]
+    options = explore.reshape(-1, A)
     choices = options.sum(axis=-1)
-    cdf = np.cumsum(flat, axis=-1)
-    coin = np.where(choices > 0, chance.ravel(), 0.0)
     weight = options * weights.reshape(-1, A)
     total = np.where(choices > 0, weight.sum(axis=-1), 1.0)[:, None]
     order = np.argsort(~options, axis=-1, kind="stable")
     upto = np.cumsum(np.take_along_axis(weight, order, -1), axis=-1) * (choices[:, None] / total)
     upto[np.arange(A) >= choices[:, None] - 1] = np.inf
-    deviating = weight / total
+    return Tries(order, upto, choices, weight / total)
+
+
+def block_of(pi: FloatArray, tries: Tries, chance: FloatArray) -> Block:
+    """A block that plays pi [H, S, A] and deviates with chance [H, S] where there is something to try."""
+    flat = pi.reshape(-1, pi.shape[-1])
+    cdf = np.cumsum(flat, axis=-1)
+    coin = np.where(tries.choices > 0, chance.ravel(), 0.0)
     return Block(
-        pi=(1 - coin)[:, None] * flat + coin[:, None] * deviating,
+        pi=(1 - coin)[:, None] * flat + coin[:, None] * tries.share,
         cdf=cdf / cdf[:, -1:],
         sure=np.where(flat.max(axis=-1) == 1.0, flat.argmax(axis=-1), -1),
-        options=order,
-        upto=upto,
-        choices=choices,
+        options=tries.options,
+        upto=tries.upto,
+        choices=tries.choices,
         coin=coin,
         deviates=bool(chance.any()),
     )
@@ -127,7 +141,7 @@ def act(block, h, s, S, rng):
     return a
 
 
-@compiled
+@inlined
 def finish(memory, block, ledger, episode, certify):
     """Learn from an episode that has ended."""
     H, M = episode.signals.shape
