@@ -31,20 +31,20 @@ CHEAP_THEN_DEAR = [(1.0, 0.5), (0.9, 0.6), (0.0, 0.61)]  # more utility costs 1 
 
 
 @pytest.mark.parametrize(
-    ("repay", "most", "late", "utility", "part"),
+    ("repay", "most", "late", "utility", "surplus"),
     [
         (0.05, 100.0, False, 0.50, 0.0),  # with a price of 0 so far, a price of 1 is dear while things are tried
-        (0.05, 100.0, True, 0.55, 2.2),  # and is paid afterwards; at a price of 100 there is 0.11 in all
-        (0.20, 100.0, True, 0.599, 0.55),  # nine tenths of the 0.11
-        (0.20, 50.0, True, 0.59, 0.5),  # at most 50: only 0.1 can be had
+        (0.05, 100.0, True, 0.55, 0.11),  # and is paid afterwards; at a price of 100 there is 0.11 in all
+        (0.20, 100.0, True, 0.599, 0.11),  # nine tenths of the 0.11
+        (0.20, 50.0, True, 0.59, 0.1),  # at most 50: only 0.1 can be had
         (0.05, 0.5, True, 0.50, 0.0),  # a price of 1 is more than is allowed
-        (0.00, 100.0, True, 0.50, math.inf),
+        (0.00, 100.0, True, 0.50, 0.11),
     ],
 )
-def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(repay, most, late, utility, part):
+def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(repay, most, late, utility, surplus):
     model = one_decision(CHEAP_THEN_DEAR, 0.5)
     found = repaying_plan(model, np.array([0.5]), np.array([repay]), most, late=late)
-    assert found.part == pytest.approx(part, abs=1e-9)
+    assert found.surplus[0] == pytest.approx(surplus, abs=1e-9)
     assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-9)
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners import Spec
@@ -81,12 +80,14 @@ def best_plan(model: Model, target: FloatArray) -> Plan:
 
 
 def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
-    """[N]: by how much the best policy of the estimated model at given prices exceeds the bounds."""
-    induction = Induction(model.cmdp, threads=1)
+    """[N]: by how much the bounds can be exceeded while a unit of each utility costs at most its price [N] of reward.
+
+    It is that of the best policy within the bounds when utilities are paid for at these prices.
+    """
     signals = model.cmdp.compact
-    objective = signals.r + np.tensordot(prices, signals.g, 1)
-    totals = induction.best(objective, induction.choices())
-    surplus: FloatArray = totals[2:] - rho
+    paid = signals.r + np.tensordot(prices, signals.g, 1)
+    cmdp = model.cmdp.reformulated(r=paid, g=signals.g, constraints=model.cmdp.constraints)
+    surplus: FloatArray = best_plan(model._replace(cmdp=cmdp), rho).utilities - rho
     return surplus
 
 

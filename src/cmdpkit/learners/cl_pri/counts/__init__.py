@@ -99,7 +99,7 @@ class WithCounts(ClosedLoopPRI):
         self.chance = np.zeros((H, S))  # of a deviation, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
-        self.repayable = np.inf  # how many times what is owed the episodes left could repay, by the last plan
+        self.surplus = np.zeros(spec.N)  # by how much plans could exceed the bounds at prices that are allowed
         self._block: Block | None = None
         self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
         self._step = 0
@@ -297,7 +297,7 @@ class WithCounts(ClosedLoopPRI):
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
         late = self.clock.episode >= self.table.freeze
         found = repaying_plan(model, self.spec.rho, self.repay(), self.params.repay_price, late=late)
-        self.repayable = found.part
+        self.surplus = found.surplus
         return found.plan
 
     def repay(self) -> FloatArray:

@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from cmdpkit.learners.cl_pri.counts import WithCounts
 
 LONG = 200_000  # episodes: while more are to come, nearly equal actions and rare states are worth a search of their own
-EASILY = 4.0  # times what is owed: what the episodes to come must be able to repay for a search in full
 LOOKS = 60  # times that every action is tested in a run of known length, for the error budget of the tests
 MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
 MAX_DEVIATIONS = 0.5  # per episode, if all its states had that chance, in runs that are not long
 MAX_CHANCE = 0.25  # of a deviation in a state, in long runs
 ALWAYS = 1e9  # makes a deviation as frequent as it may be
 HAND_OVER_LEAST = 3  # observations without which the policy handed over does not use an action
+SPENT = 0.5  # of what plans can exceed the bounds by: what tries may cost in a long run, together with what is owed,
+SPENT_IN_DEBT = 0.1  # and what they may cost however much is owed
+LEAST = 0.02  # of the usual tries are made in any case
 MAX_RARITY = 50.0  # by how much deviations are more frequent in states that are hardly ever reached,
 MAX_RARITY_LONG = 1000.0  # and the same in long runs
 
 
 def choose_deviations(learner: WithCounts, model: Model, found: Evidence) -> None:
-    """Which actions are worth trying beside the plan in the episodes to come, and what one of them costs.
-
-    Every try may add to what is short of the bounds. A long search is made only where that can be repaid easily.
-    """
+    """Which actions are worth trying beside the plan in the episodes to come, and what one of them costs."""
     spec, memory, T = learner.spec, learner.memory, learner.T
     shape = (spec.H, spec.S, spec.A)
     seen = np.broadcast_to(memory.moves.reshape(T, spec.S, spec.A), shape).astype(float)
     seen[-1] = np.broadcast_to(memory.visits.reshape(T, spec.S, spec.A), shape)[-1]
     z = error_quantile(learner.params.delta, learner.cells * _looks(learner))
     left = _to_come(learner)
-    long = left > LONG and learner.repayable >= EASILY
+    long = left > LONG
     chosen = worth_trying(model, found, seen, _visit_share(learner), left, _noise(learner), z, long=long)
     learner.explore[...] = chosen.worth & spec.allowed & (learner.pi == 0)
     worth = np.maximum(_noise(learner) / np.maximum(chosen.loss, 1e-9), 1.0)
     rarity = _rarity(found.reach, T) if length_of(learner) > 0 else np.ones((spec.H, spec.S))
     if long:
         _choose_frequencies(learner, chosen.rare & learner.explore, worth, rarity, seen)
+        _restrain(learner)
     else:
         learner.weights[...] = 1.0
         learner.urge[...] = np.minimum(worth[..., 0], MAX_NOISE_TO_LOSS) * np.minimum(rarity, MAX_RARITY)
@@ -67,6 +67,18 @@ def _choose_frequencies(
     learner.urge[...] = np.where(rare.any(axis=-1), ALWAYS, rarity * (worth * explore).sum(axis=-1) / options)
     equally = np.where(rare.any(axis=-1), options / (options + 1), MAX_CHANCE)
     learner.most[...] = np.where(missing.any(axis=-1), 1.0, equally)
+
+
+def _restrain(learner: WithCounts) -> None:
+    """Try less where what tries cost of a utility, together with what is owed by now, could hardly be repaid."""
+    weight = learner.explore * learner.weights
+    share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
+    tried = deviation_chance(learner)[..., None] * share
+    cost = np.maximum(-(learner.effect * tried).sum(axis=(1, 2, 3)), 1e-300)
+    spare = np.maximum(SPENT * learner.surplus - learner.repay(), SPENT_IN_DEBT * learner.surplus)
+    factor = max(float((spare / cost).min(initial=1.0)), LEAST)
+    learner.urge *= factor
+    learner.most *= factor
 
 
 def least_observations(learner: WithCounts) -> IntArray:

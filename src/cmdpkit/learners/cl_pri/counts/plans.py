@@ -28,7 +28,7 @@ class Repaying(NamedTuple):
     """A plan that repays what is owed, as far as that is not dear."""
 
     plan: Plan
-    part: float  # how many times what was asked for can be had at prices that are allowed; infinite if nothing was
+    surplus: FloatArray  # [N]: by how much the bounds can be exceeded at prices that are allowed; infinite if they cannot be met
 
 
 def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float, *, late: bool) -> Repaying:
@@ -39,20 +39,22 @@ def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float,
     prices multiply nothing. At prices above `most` nothing is repaid at all.
     """
     plan = best_plan(model, rho)
-    if not plan.feasible or not repay.any():
-        return Repaying(plan, math.inf)
+    if not plan.feasible or not len(rho):
+        return Repaying(plan, np.full(len(rho), np.inf))
     asked = repay > 0
     allowed = np.where(asked, most, np.inf)
     if not late:
         allowed = np.minimum(2 * plan.prices + 0.05, allowed)
-    surplus = surplus_at(model, rho, np.where(asked, allowed, plan.prices))
+    surplus = surplus_at(model, rho, np.minimum(allowed, most))
+    if not asked.any():
+        return Repaying(plan, surplus)
     part = float((surplus[asked] / repay[asked]).min())
     first = min(1.0, REACHED * part) if part > 0 else 1.0
     for share in (first, first / 2, first / 4, first / 8):
         other = best_plan(model, rho + share * repay)
         if other.feasible and (other.prices <= allowed).all():
-            return Repaying(other, part)
-    return Repaying(plan, part)
+            return Repaying(other, surplus)
+    return Repaying(plan, surplus)
 
 
 def margin_error(delta: float, K: int) -> float:
