@@ -69,7 +69,7 @@ def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mis
     noted = mistakes or Mistakes(path)
     columns, rows = _table(path, lines[start:], start, separator, noted)
     if mistakes is None:
-        noted.tell()
+        noted.check()
     if count in head:
         announced = Fields(path, "head", head)
         if announced.whole(count, 0) != len(rows):

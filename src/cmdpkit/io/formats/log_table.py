@@ -15,34 +15,12 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.source import read_text, suffix_of
+from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
 from cmdpkit.model.validate import is_hashable, nearest
 
-MAX_REPORTED = 20  # mistakes that one message lists
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-
-
-class Mistakes:
-    """Everything that is wrong with a table, raised together."""
-
-    def __init__(self, where: str) -> None:
-        self.where, self.found, self.count = where, [], 0  # type: str, list[str], int
-
-    def add(self, message: str) -> None:
-        """Keep a mistake; only the first `MAX_REPORTED` are shown."""
-        self.count += 1
-        if self.count <= MAX_REPORTED:
-            self.found.append(message)
-
-    def check(self) -> None:
-        """Raise CmdpkitError if there was a mistake."""
-        if not self.count:
-            return
-        more = [f"... and {self.count - MAX_REPORTED:,} more"] if self.count > MAX_REPORTED else []
-        lines = [*self.found, *more]
-        raise CmdpkitError(lines[0] if len(lines) == 1 else f"{self.where}:\n  " + "\n  ".join(lines))
 
 
 @dataclass(frozen=True)
@@ -214,7 +192,7 @@ def _from_file(path: Path) -> LogTable:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     names: list[str] | None = None
     rows, lines = [], []
-    mistakes = Mistakes(str(path))
+    mistakes = Mistakes(path)
     try:
         for cells in reader:
             if not any(x.strip() for x in cells):
