@@ -68,7 +68,10 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
     suffix = suffix_of(path, SUFFIXES)
     model = explicit_of(cmdp)
     if len(model.start) > 1:
-        raise CmdpkitError("the model starts in several states with probabilities, which the format cannot say")
+        raise CmdpkitError(
+            "the model starts in several states with probabilities, which the format cannot say; "
+            "add a first state that leads to them"
+        )
     if suffix == ".umb":
         with writing(path, overwrite=overwrite) as file:
             umb.write(model, Path(file.name))

@@ -38,7 +38,7 @@ class Spec:
     rho: FloatArray  # [N]: the expected total of utility n must be at least rho[n], with utilities in [0, 1] per step
     allowed: BoolArray  # [H, S, A]: whether an action may be used
     stationary: bool = False  # whether the world is declared not to depend on the step
-    anytime: bool = False  # whether nobody knows how long the run will be: it may be stopped and continued at will
+    anytime: bool = False  # whether the length is not known in advance: the run may be stopped and continued at will
     criterion: str = "horizon"  # what is judged: totals over the "horizon", the "average", or "discounted" totals
     restart: float = 0.0  # "discounted": probability 1 - discount that a step is followed by a new start
 

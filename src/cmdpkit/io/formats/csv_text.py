@@ -155,7 +155,7 @@ def _table(path: Path, lines: list[str], before: int, separator: str, mistakes: 
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
     if columns is None:
-        raise CmdpkitError(f"{path}: there is no line of column names")
+        raise CmdpkitError(f"{path}: there is no line of column names, expected one above the rows")
     return columns, rows
 
 

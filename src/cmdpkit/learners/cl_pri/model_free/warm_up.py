@@ -23,7 +23,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
 FIRST_PRICE = 1.0  # of every constraint, in unit scale
-MAX_PRICE = 10.0
+MAX_PRICE = 10.0  # likewise
 RANDOM_ACTIONS = 0.1  # share of random actions at first
 
 
