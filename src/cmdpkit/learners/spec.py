@@ -106,8 +106,12 @@ class Source(NamedTuple):
         """Refuse a learner that was made for another size: compiled code would not notice."""
         sim = self.simulator
         sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
-        if sizes != (spec.H, spec.S, spec.A, spec.N):
-            raise CmdpkitError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+        made_for = (spec.H, spec.S, spec.A, spec.N)
+        if sizes != made_for:
+            raise CmdpkitError(
+                f"the source has (H, S, A, N) = {sizes}, but the learner's spec is for {made_for}; make both from the "
+                "same model"
+            )
 
 
 class Returns(NamedTuple):
@@ -124,5 +128,6 @@ def check_walk(walk: Walk, spec: Spec) -> None:
     if sizes != (spec.S, spec.A, spec.N) or spec.restart != walk.restart or spec.criterion == "horizon":
         raise CmdpkitError(
             f"the world has (S, A, N) = {sizes} and begins anew with probability {walk.restart:g} after each step, the "
-            "learner's spec is for another one"
+            f"learner's spec is for {(spec.S, spec.A, spec.N)} and {spec.restart:g} with criterion {spec.criterion}; "
+            "make both from the same model"
         )
