@@ -24,7 +24,8 @@ class Instance:
         p_hat = rng.multinomial(moved, rng.dirichlet(np.full(S, 0.3), (H, S, A))) / moved[..., None]
         means = Means(np.eye(S)[0], p_hat, np.zeros((1, H, S, A)), np.array([1000]), moved, moved)
         self.H, self.S, self.A, self.N = H, S, A, N
-        self.box = confidence_box(means, kernel_log(S, A, H, 5000, 0.1), H, mu=means.mu)
+        box = confidence_box(means, kernel_log(S, A, H, 5000, 0.1), H)
+        self.box = box._replace(start_lo=means.mu, start_up=means.mu)
         self.r, self.g = rng.random((H, S, A)), rng.random((N, H, S, A))
         self.allowed = np.ones((1, S, A), dtype=bool)
         pool = BoxPool(self.box, self.r, self.g, self.allowed, H)

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 import cmdpkit as ck
+from bench._counts import counts
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
 from cmdpkit.learners.pri.refine import Refinement
 from cmdpkit.model.compiled import compiled
 from cmdpkit.simulate.random import stream, uniform
-from cmdpkit.simulate.rollout import counts
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6, 10**7)
@@ -33,7 +33,7 @@ COLUMNS = ("realised violation", "realised regret", "exact regret")
 def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     """No learning at all."""
     sol = ck.solve(cmdp)
-    played = counts(source.simulator, sol.policy.pi, stream(seed), K)
+    played = counts(cmdp, sol.policy.pi, stream(seed), K)
     source.meter.add(K, np.append(sol.value, cmdp.signs * sol.utilities), np.append(played.reward, played.utilities))
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bench._counts import counts
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import TripleQ
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.rollout import counts
 from cmdpkit.simulate.simulator import Simulator
 
 K = 1_000_000
@@ -227,12 +227,12 @@ def threads(seeds: int = 8) -> dict[str, float]:
 
 def fixed_policy(n: int = 7_000_000) -> None:
     cmdp = envs.build("paper/synthetic")
-    sim, rng = Simulator.of(cmdp), stream(0)
+    rng = stream(0)
     pi = np.full((cmdp.H, cmdp.S, cmdp.A), 1 / cmdp.A)
     seconds = []
     for _ in range(200):
         begin = time.perf_counter()
-        counts(sim, pi, rng, n)
+        counts(cmdp, pi, rng, n)
         seconds.append(time.perf_counter() - begin)
     print(f"{n:,} episodes of a fixed policy by counts: {1e3 * min(seconds):.3f} ms")
 

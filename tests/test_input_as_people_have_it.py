@@ -174,12 +174,12 @@ def test_a_damaged_line_causes_no_second_complaint(tmp_path):
     assert str(caught.value).endswith("model.csv:5: row: 'probability' is 'many', expected a finite number")
 
 
-def test_at_most_twenty_mistakes_are_told(tmp_path):
+def test_at_most_twenty_mistakes_are_told_and_the_others_counted(tmp_path):
     rows = "".join(f"empty,rest {i},empty,0.4,0,0\n" for i in range(50))
     with pytest.raises(ck.CmdpkitError) as caught:
         read(tmp_path, PLAIN + rows)
     first, *rest = str(caught.value).splitlines()
-    assert first.endswith("has 20 mistakes, perhaps more:") and len(rest) == 20
+    assert first.endswith("has 50 mistakes:") and len(rest) == 21 and rest[-1] == "... and 30 more"
 
 
 def test_all_mistakes_of_a_toml_file_are_told_at_once(tmp_path):

@@ -13,7 +13,7 @@ from small_log import BOUND, COLUMNS, ROWS
 def test_every_kind_of_table_says_the_same(tmp_path):
     frame = pd.DataFrame(ROWS, columns=COLUMNS)
     frame.to_csv(tmp_path / "log.csv", index=False)
-    frame.to_parquet(tmp_path / "log.parquet")
+    frame.to_parquet(tmp_path / "log [1].parquet")
     european = [";".join(COLUMNS)] + [
         f"{k};{h};{s};{a};{r};{100 * c} %;{t}".replace(".", ",") for k, h, s, a, r, c, t in ROWS
     ]
@@ -21,7 +21,7 @@ def test_every_kind_of_table_says_the_same(tmp_path):
     renamed = frame.rename(columns={"state": "where"}).sample(frac=1, random_state=1)
     given = {"horizon": 2, "constraints": BOUND}
     expected = ck.from_log(ROWS, columns=COLUMNS, **given).cmdp
-    for log in ("log.csv", "log.parquet", "europe.csv"):
+    for log in ("log.csv", "log [1].parquet", "europe.csv"):
         assert ck.from_log(tmp_path / log, **given).cmdp == expected
     assert ck.from_log(frame, **given).cmdp == expected
     assert ck.from_log(renamed, columns={"state": "where"}, **given).cmdp == expected

@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
-from cmdpkit.learners._planning.evaluation import policy_values, truncated_values
+from cmdpkit.learners._planning.evaluation import policy_values, update_truncated_values
 from cmdpkit.model.evaluate import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled
+
+
+def truncated_values(p, x, pi):
+    H, S, _ = pi.shape
+    Q, V = np.zeros(pi.shape), np.zeros((H + 1, S))
+    update_truncated_values(p, x, pi, Q, V)
+    return Q, V
 
 
 def by_numpy(p, x, pi, *, truncated):

@@ -9,11 +9,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from bench._counts import counts
 from scipy import stats
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.rollout import counts, episodes
+from cmdpkit.simulate.rollout import episodes
 from cmdpkit.simulate.simulator import Simulator
 
 pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
@@ -74,8 +75,8 @@ def paper():
 def counted(noise, n, repetitions):
     """What `counts` says of n episodes of some policy on the paper's instance, again and again."""
     cmdp, rng = envs.build("paper/synthetic"), stream(2)
-    sim, pi = Simulator.of(cmdp, noise), some_policy(cmdp)
-    return [counts(sim, pi, rng, n) for _ in range(repetitions)]
+    pi = some_policy(cmdp)
+    return [counts(cmdp, pi, rng, n, noise) for _ in range(repetitions)]
 
 
 def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
@@ -125,20 +126,11 @@ def test_visits_of_counting_have_the_exact_mean_and_covariance(paper):
     assert_moments(drawn.astype(float), n * q, n * (together - np.outer(q, q)))
 
 
-def test_visits_of_stepping_are_those_of_its_episodes(paper):
-    pi = some_policy(paper)
-    played = episodes(Simulator.of(paper), pi, stream(6), 5000)
-    assert played.visits.sum(axis=(1, 2)).tolist() == [5000] * 3
-    assert np.all(played.visits[pi == 0] == 0)
-    np.testing.assert_allclose((played.visits * paper.r).sum(), played.reward.sum(), rtol=1e-12)
-    np.testing.assert_allclose((played.visits * paper.g[0]).sum(), played.utilities.sum(), rtol=1e-12)
-
-
 def test_one_counted_episode_is_a_possible_path(paper):
     pi, rng = some_policy(paper), stream(7)
     possible = {(states, actions) for _, states, actions in all_paths(paper, pi)}
     for _ in range(200):
-        visits = counts(Simulator.of(paper), pi, rng, 1).visits
+        visits = counts(paper, pi, rng, 1).visits
         used = np.argwhere(visits)
         assert used[:, 0].tolist() == [0, 1, 2]
         assert (tuple(used[:, 1].tolist()), tuple(used[:, 2].tolist())) in possible
@@ -149,7 +141,7 @@ def test_counts_of_a_huge_number_of_episodes_approach_the_occupancy(name):
     cmdp = envs.build(name)
     pi = Policy.uniform(cmdp).pi
     n = 10**12
-    played = counts(Simulator.of(cmdp), pi, stream(8), n)
+    played = counts(cmdp, pi, stream(8), n)
     assert played.visits.sum(axis=(1, 2)).tolist() == [n] * cmdp.H
     q = occupancy(cmdp, Policy(pi))
     assert np.all(np.abs(played.visits - n * q) <= SIGMAS * np.sqrt(n * q * (1 - q)) + 1e-3)
@@ -159,20 +151,18 @@ def test_counts_of_a_huge_number_of_episodes_approach_the_occupancy(name):
 
 def test_the_same_stream_counts_the_same_and_moves_on():
     cmdp = envs.build("random", S=9, A=3, H=4, successors=3)
-    sim, pi, rng = Simulator.of(cmdp), Policy.uniform(cmdp).pi, stream(9)
-    first, second = counts(sim, pi, rng, 1000), counts(sim, pi, rng, 1000)
-    np.testing.assert_array_equal(first.visits, counts(sim, pi, stream(9), 1000).visits)
+    pi, rng = Policy.uniform(cmdp).pi, stream(9)
+    first, second = counts(cmdp, pi, rng, 1000), counts(cmdp, pi, rng, 1000)
+    np.testing.assert_array_equal(first.visits, counts(cmdp, pi, stream(9), 1000).visits)
     assert not np.array_equal(first.visits, second.visits)
 
 
 def test_rows_that_sum_to_one_only_nearly_never_lose_an_episode():
     cmdp = CMDP(np.full((3, 1, 3), 1 / 3), np.zeros((3, 1)), horizon=4)
     pi = np.ones((4, 3, 1)) - 5e-10  # within the tolerance for rows of a policy
-    assert counts(Simulator.of(cmdp), pi, stream(1), 10**15).visits.sum() == 4 * 10**15
-    assert episodes(Simulator.of(cmdp), pi, stream(1), 1000).visits.sum() == 4000
+    assert counts(cmdp, pi, stream(1), 10**15).visits.sum() == 4 * 10**15
 
 
 def test_a_policy_of_another_shape_is_refused(paper):
-    for play in (counts, episodes):
-        with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the simulator \(H, S, A\) = \(3, 3, 3\)"):
-            play(Simulator.of(paper), np.full((3, 3, 2), 0.5), stream(1), 5)
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the simulator \(H, S, A\) = \(3, 3, 3\)"):
+        episodes(Simulator.of(paper), np.full((3, 3, 2), 0.5), stream(1), 5)

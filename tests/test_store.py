@@ -248,11 +248,11 @@ def test_folders_below_are_read_too_each_run_once_and_other_files_left_alone(rec
 def test_failures_are_listed_until_the_run_succeeds(record, tmp_path):
     run = Run("two", "pri", 10, 0, "practical")
     store.save_failure(run, "first", tmp_path)
-    store.save_failure(run, "infeasible: <nothing> to be done", tmp_path, {"numpy": "2"})
+    store.save_failure(run, "infeasible: <nothing> to be done", tmp_path)
     store.save_failure(record.run, "disk full", tmp_path)
     listed = store.load_failures(tmp_path)
     assert [(f.run, f.reason) for f in listed] == [(record.run, "disk full"), (run, "infeasible: <nothing> to be done")]
-    assert listed[1].versions == {"numpy": "2"}
+    assert listed[1].versions["numpy"] == np.__version__
     assert store.load_records(tmp_path) == ()
     store.save_record(record, tmp_path)
     assert [f.run for f in store.load_failures(tmp_path)] == [run]

@@ -133,8 +133,9 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     cmdp = ck.load(model)
     names = [path.stem for path in files]
     called = names if len(set(names)) == len(names) else [str(path) for path in files]
-    if len(set(called)) < len(called):
-        raise CmdpkitError("a policy file is given twice")
+    for i, name in enumerate(called):
+        if name in called[:i]:
+            raise CmdpkitError(f"the policy file {name} is given twice; give every file once")
     with busy("solving"):
         found = ck.compare_policies(cmdp, {name: _read(cmdp, path) for name, path in zip(called, files, strict=True)})
     if as_json:

@@ -34,7 +34,7 @@ class Verbs(TyperGroup):
         try:
             with _warnings_as_notes():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # whoever reads our output has closed it: typer ends quietly
+        except BrokenPipeError:  # the program that reads our output has closed it: typer ends quietly
             raise
         except KeyboardInterrupt as stop:
             typer.echo(": ".join(["interrupted", *map(str, stop.args)]), err=True)

@@ -4,7 +4,7 @@ Description
 -----------
 Deterministic. A round of S moves earns (S + 1) / 2, each move more than the one before. With H a multiple of S the
 value is therefore linear in the budget, with the shadow price (S + 1) / (2 S) at every bound. At the default bound,
-walking one round of two is as good as tossing a coin between walking all the time and never moving, so this problem
+walking every second round is as good as tossing a coin between walking all the time and never moving, so this problem
 also tests how ties are handled.
 
 States

@@ -37,8 +37,8 @@ MOST_ROUNDS = 100  # of policy iteration in states that the optimum never meets
 class Judged(NamedTuple):
     """A policy with its exact totals."""
 
-    name: str
-    value: float
+    name: str  # what the user calls the policy
+    value: float  # expected total reward
     utilities: FloatArray  # [N], totals of the constraints' signals
     met: tuple[bool, ...]  # whether each bound is met
     below: float  # optimal value less this one; negative only if a bound is broken
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
     name: str  # of the policy
     step: int  # from 1
-    state: Name
+    state: Name  # where the decision is made
     does: Mapping[Name, float]  # probabilities of its actions
     optimum: Mapping[Name, float]  # those of the optimum
     reach: float  # probability that the policy gets there
@@ -61,8 +61,8 @@ class Difference(NamedTuple):
 class PolicyComparison(Shown):
     """Several policies beside the optimum."""
 
-    optimum: Solution
-    policies: tuple[Judged, ...]
+    optimum: Solution  # the solution that the policies are compared with
+    policies: tuple[Judged, ...]  # in the order in which they were given
     differences: tuple[Difference, ...]  # the dearest first; empty without a horizon
 
 
@@ -151,7 +151,7 @@ class Option(NamedTuple):
     optimum would have collected from here on.
     """
 
-    action: Name
+    action: Name  # its name
     probability: float  # with which the explained policy takes it
     value: float  # expected reward from here on
     utilities: FloatArray  # [N], expected totals of the constraints' signals from here on
@@ -163,9 +163,9 @@ class Option(NamedTuple):
 class Explanation(Shown):
     """Why a policy does what it does in a state, at a step where there is a horizon."""
 
-    cmdp: CMDP
+    cmdp: CMDP  # the model
     step: int | None  # from 1; None without a horizon
-    state: Name
+    state: Name  # the one that was asked about
     reach: float  # probability that the policy gets there; without a horizon the share of time, or visits for totals
     prices: FloatArray  # [N], of the bounds
     options: tuple[Option, ...]  # the best at these prices first

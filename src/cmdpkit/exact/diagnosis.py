@@ -24,7 +24,7 @@ class Separation(NamedTuple):
     """What is lost by forbidding one action that the optimal policy uses."""
 
     step: int | None  # counts from 1; None without a horizon
-    state: Name
+    state: Name  # where the action is used
     action: Name  # that is forbidden in this state at this step
     probability: float  # of the action in the optimal policy
     value_loss: float  # by how much the optimal value drops; infinite if the bounds cannot be met any more

@@ -34,9 +34,9 @@ MAX_BINDING_SLACK = 1e-12  # a utility that exceeds its threshold by no more tha
 class Slot(NamedTuple):
     """One of the actions among which the policy draws at step h in state s."""
 
-    h: int
-    s: int
-    a: int
+    h: int  # the step, from 0
+    s: int  # the state
+    a: int  # the action
 
 
 def purify(induction: Induction, sparse: SparsePolicy, rho: FloatArray, units: FloatArray) -> SparsePolicy:
@@ -132,7 +132,7 @@ class _Walk:
                 continue
             scales = self._scales()
             binding = self.slack <= MAX_BINDING_SLACK
-            shift = _null_vector((self.effect[:, 1:] * scales[:, None]).T[binding])
+            shift = null_vector((self.effect[:, 1:] * scales[:, None]).T[binding], MIN_EFFECT)
             if shift is None:
                 return
             self._follow(self._orient(shift * scales, binding), binding)
@@ -239,14 +239,17 @@ class _Walk:
         return SparsePolicy(self.choice, first, s, a, p / p.sum(axis=1, keepdims=True))
 
 
-def _null_vector(effects: FloatArray) -> FloatArray | None:
-    """A combination of the columns of effects [binding, directions] that is zero, or None if they are independent."""
+def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
+    """A combination of the columns of effects [binding, directions] that is zero, or None if they are independent.
+
+    Singular values of at most `least` count as zero.
+    """
     rows, columns = effects.shape
     if rows == 0:
         first: FloatArray = np.eye(1, columns)[0]
         return first
     _, singular, right = np.linalg.svd(effects)
-    rank = int((singular > MIN_EFFECT).sum())
+    rank = int((singular > least).sum())
     null: FloatArray = right[-1].astype(float)
     return None if rank == columns else null
 

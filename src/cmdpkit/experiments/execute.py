@@ -115,7 +115,8 @@ def execute(
             for job, reason in ends:
                 if reason is None and not has_record(folder, job.run.key):
                     raise CmdpkitError(
-                        f"a worker is done with {job.run.key}, but not in {job.folder}: it sees another disk"
+                        f"a worker has finished {job.run.key}, but its record is not in {job.folder}: it writes to "
+                        "another disk; give out= (--out) a folder that all workers share"
                     )
                 if reason is not None:
                     failed[job.run.key] = reason

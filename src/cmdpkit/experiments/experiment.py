@@ -144,12 +144,12 @@ class Environment(_Part):
     model: str | CMDP  # a name, a file, "package.module:function", or a model
     name: str = ""  # what records call it, by default the name or file
     renormalise: bool = False  # divide the probabilities in a model file by their sum
-    params: Settings = Field(default_factory=dict)
-    bounds: Settings = Field(default_factory=dict)
+    params: Settings = Field(default_factory=dict)  # of the environment, by name
+    bounds: Settings = Field(default_factory=dict)  # that replace those of the model, by constraint
     constraints: Annotated[list[Constraint] | None, BeforeValidator(_constraints)] = None
-    horizon: int | None = None
-    reward_range: Pair | None = None
-    cost_ranges: list[Pair] | None = None
+    horizon: int | None = None  # steps of an episode
+    reward_range: Pair | None = None  # least and largest reward of a step
+    cost_ranges: list[Pair] | None = None  # the same for every constraint
 
     @model_validator(mode="before")
     @classmethod
@@ -220,7 +220,7 @@ class Algorithm(_Part):
 
     name: Annotated[str | type, AfterValidator(_known)]  # or "package.module:Class", or the class itself
     preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
-    params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)
+    params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)  # that differ from the preset
     episodes: Length | None = None  # if it differs from the experiment's
     steps: Length | None = None  # the same for models without a horizon
     readings: list[Length] = Field(default_factory=list)  # where curves are read, beside the usual episodes or steps
@@ -246,15 +246,15 @@ class Experiment(_Part):
     [('triple-q', 10000, 0), ('triple-q', 10000, 1)]
     """
 
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-    environments: Annotated[list[Environment], Field(min_length=1)]
-    algorithms: Annotated[list[Algorithm], Field(min_length=1)]
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # of the folder of records
+    environments: Annotated[list[Environment], Field(min_length=1)]  # the problems
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)]  # the learners that are compared
     steps: Length | None = None  # of every run on a model without a horizon
     episodes: Annotated[Length | None, Field(validate_default=True)] = None  # of every run on any other environment
     seeds: Annotated[
         list[Annotated[int, Field(ge=0, le=MAX_SEED)]], BeforeValidator(_numbered), Field(min_length=1)
     ] = list(range(10))
-    noise: Literal["none", "bernoulli"] = "none"
+    noise: Literal["none", "bernoulli"] = "none"  # "bernoulli" draws every signal as 0 or 1 of its range
     out: str = ""  # folder of the records; by default runs/NAME in the current directory
     folder: Path = Path()
 

@@ -57,26 +57,32 @@ def read_explicit(
         return model.problem(reward, listed(constraints), start, **judged)
 
 
-def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> list[Path]:
-    """Write a model for other tools, as .umb or as .tra with its companions; returns the paths of the files.
+def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
+    """Write a model for other tools, and return the path, which is what `read_explicit` takes.
 
-    Bounds and horizon are not written, because the formats have no place for them. In .tra files the start must be one
-    state for other tools to agree with it.
+    A .umb file holds the whole model. Beside a .tra file are written STEM.sta with the names of the states, STEM.lab
+    with the start, and STEM.NAME.rew for the reward and for the signal of every constraint. Bounds and horizon are not
+    written, because the formats have no place for them. The start must be one state.
     """
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
     model = explicit_of(cmdp)
     if len(model.start) > 1:
-        raise CmdpkitError("the model starts in several states with probabilities, which the format cannot say")
+        raise CmdpkitError(
+            "the model starts in several states with probabilities, which the format cannot say; "
+            "add a first state that leads to them"
+        )
     if suffix == ".umb":
         with writing(path, overwrite=overwrite) as file:
             umb.write(model, Path(file.name))
-        return [path]
+        return path
     written = list(prism.files(model, path))
     for target, _ in written:
         if target.exists() and not overwrite:
             raise CmdpkitError(f"{target} exists already; pass overwrite=True to replace it")
-    return [write_text(target, text, overwrite=overwrite) for target, text in written]
+    for target, text in written:
+        write_text(target, text, overwrite=overwrite)
+    return path
 
 
 def _paths(files: PathLike | Sequence[PathLike]) -> list[Path]:

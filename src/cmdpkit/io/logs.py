@@ -11,7 +11,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.logs.estimate import Estimate, estimated
 from cmdpkit.exact.logs.log import Log
-from cmdpkit.io.formats.log_table import LogTable, Mistakes, read_table
+from cmdpkit.io.formats.log_table import LogTable, read_table
+from cmdpkit.io.formats.source import Mistakes
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.transitions import IntArray

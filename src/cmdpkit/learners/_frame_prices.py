@@ -1,43 +1,45 @@
-"""Prices of Q-learning with constraints, moved once a frame: what Dual-Q and the warm-up of CL-PRI share.
+"""Q-learning with prices that move once a frame: what Dual-Q and the warm-up of CL-PRI share.
 
-Both keep the sum of what every bound missed in the frame (`drive`), the weights of reward and utilities in what actions
-maximise (`weight`, whose entries from 1 on are the prices), and the sum of the prices over the second half of the run.
+Both keep action values of reward and utilities (`cells`), the weights of the two in what actions maximise (`weight`,
+whose entries from 1 on are the prices), the action that is best at these weights (`best`), and the sum of what every
+bound missed in the frame (`drive`). The length of their constant `zero` is the number of values, 1 + N.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cmdpkit.learners.spec import Spec
-from cmdpkit.model.compiled import inlined
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.compiled import ZERO, compiled, inlined
 
 
 @inlined
 def move_prices(learned, c, k):
-    """Take a step of the prices after k episodes, add them to their mean, and fade the exploration."""
+    """Take a step of the prices after k episodes, and fade the exploration."""
     for n in range(len(learned.drive)):
         lam = learned.weight[n + 1] + c.eta * learned.drive[n]
         learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
         learned.drive[n] = 0.0
-    if k >= c.half:
-        learned.lam_sum[0] += 1.0
-        for n in range(len(learned.drive)):
-            learned.lam_sum[n + 1] += learned.weight[n + 1]
     learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
     learned.changed[0] = True
 
 
-def mean_prices(learned: Any) -> FloatArray:
-    """[N]: the mean of the prices over the second half of the run; before that, the prices now."""
-    n, sums = learned.lam_sum[0], learned.lam_sum[1:]
-    mean: FloatArray = sums / n if n else learned.weight[1:].copy()
-    return mean
+@compiled
+def find_best_everywhere(learned, c):
+    """Find the best action of every step and state."""
+    for i in range(c.H * c.S):
+        find_best(learned, c, np.uint64(i))
 
 
-def values_at(learned: Any, spec: Spec, lam: FloatArray) -> FloatArray:
-    """[H, S, A]: the learned values of actions at prices lam [N], -inf where an action does not exist."""
-    values = learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
-    return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
+@inlined
+def find_best(learned, c, i):
+    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
+    best, top = ZERO, -np.inf
+    for a in range(c.A):
+        value = 0.0
+        for n in range(len(c.zero)):
+            value += learned.weight[n] * learned.cells[i * c.A + a, n]
+        if c.usable[i, a] and value > top:
+            best, top = np.uint64(a), value
+    if learned.best[i] != best:
+        learned.best[i] = best
+        learned.changed[0] = True

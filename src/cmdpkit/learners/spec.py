@@ -38,7 +38,7 @@ class Spec:
     rho: FloatArray  # [N]: the expected total of utility n must be at least rho[n], with utilities in [0, 1] per step
     allowed: BoolArray  # [H, S, A]: whether an action may be used
     stationary: bool = False  # whether the world is declared not to depend on the step
-    anytime: bool = False  # whether nobody knows how long the run will be: it may be stopped and continued at will
+    anytime: bool = False  # whether the length is not known in advance: the run may be stopped and continued at will
     criterion: str = "horizon"  # what is judged: totals over the "horizon", the "average", or "discounted" totals
     restart: float = 0.0  # "discounted": probability 1 - discount that a step is followed by a new start
 
@@ -106,8 +106,12 @@ class Source(NamedTuple):
         """Refuse a learner that was made for another size: compiled code would not notice."""
         sim = self.simulator
         sizes = (int(sim.H), int(sim.S), int(sim.A), sim.outcomes.shape[1] - 1)
-        if sizes != (spec.H, spec.S, spec.A, spec.N):
-            raise CmdpkitError(f"the source has (H, S, A, N) = {sizes}, the learner's spec is for another size")
+        made_for = (spec.H, spec.S, spec.A, spec.N)
+        if sizes != made_for:
+            raise CmdpkitError(
+                f"the source has (H, S, A, N) = {sizes}, but the learner's spec is for {made_for}; make both from the "
+                "same model"
+            )
 
 
 class Returns(NamedTuple):
@@ -124,5 +128,6 @@ def check_walk(walk: Walk, spec: Spec) -> None:
     if sizes != (spec.S, spec.A, spec.N) or spec.restart != walk.restart or spec.criterion == "horizon":
         raise CmdpkitError(
             f"the world has (S, A, N) = {sizes} and begins anew with probability {walk.restart:g} after each step, the "
-            "learner's spec is for another one"
+            f"learner's spec is for {(spec.S, spec.A, spec.N)} and {spec.restart:g} with criterion {spec.criterion}; "
+            "make both from the same model"
         )

@@ -108,7 +108,7 @@ class Constants(NamedTuple):
     usable: Any  # [S, A]
     rho: Any  # [N]: bounds, tightened by eps
     steps: int  # T
-    frame: int
+    frame: int  # this and the fields below are those of `TripleQAParams`
     horizon: float
     chi: float
     eta: float

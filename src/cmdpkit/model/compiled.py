@@ -7,7 +7,7 @@ by zero gives infinity instead of raising. Indices are unsigned where speed matt
 for negative ones.
 
 What is compiled is kept beside the source or in the user's cache folder. Where neither can be written (a read-only
-installation, a user without a home), it is kept in a temporary folder as long as the process lives.
+installation, a user without a home folder), it is kept in a temporary folder as long as the process lives.
 
 Numba's cache of a function does not notice when a function it calls has changed in *another* file: after an edit,
 delete ``__pycache__``.

@@ -154,7 +154,7 @@ def read_constraints(
     seen: set[str] = set()
     for c, signal in zip(made, g, strict=True):
         if c.name in seen:
-            raise CmdpkitError(f"two constraints are called {quoted(c.name)}")
+            raise CmdpkitError(f"two constraints are called {quoted(c.name)}; their names must differ")
         seen.add(c.name)
         if signal is None or callable(signal):
             raise CmdpkitError(

@@ -108,7 +108,7 @@ class _Exploration:
         self.actions = described.actions
         self.fixed = [] if callable(self.actions) else _different("actions", "an action", self.actions)
         if not self.fixed and not callable(self.actions):
-            raise CmdpkitError("there are no actions")
+            raise CmdpkitError("there are no actions, expected at least one: actions=[...]")
         self.names: dict[Action, int] = {a: i for i, a in enumerate(self.fixed)}
         self.listed = None if described.states is None else _different("states", "a state", described.states)
         self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
@@ -125,7 +125,10 @@ class _Exploration:
         if self.listed is not None:
             for s in initial:
                 if s not in self.index:
-                    raise CmdpkitError(f"start {quoted(s)} is not among the states")
+                    raise CmdpkitError(
+                        f"start {quoted(s)} is not among the states; list it there, or leave "
+                        "states out to have them found"
+                    )
             self._ask(self.listed)
             return
         for s in initial:
@@ -187,7 +190,10 @@ class _Exploration:
     def _number(self, x: State) -> int:
         if len(self.index) >= self.max_states:
             within = "" if self.horizon is None else f" within {self.horizon} steps"
-            raise CmdpkitError(f"more than max_states = {self.max_states:,} states are reachable{within}")
+            raise CmdpkitError(
+                f"more than max_states = {self.max_states:,} states are reachable{within}; check that `step` does not "
+                "make ever new states, or give a larger max_states"
+            )
         self.met.append(x)
         return self.index.setdefault(x, len(self.index))
 

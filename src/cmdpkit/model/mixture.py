@@ -31,9 +31,11 @@ class Mixture:
     def __post_init__(self) -> None:
         weights = numbers("weights", self.weights)
         if weights.shape != (len(self.policies),) or not len(self.policies):
-            raise CmdpkitError(f"weights has shape {weights.shape} for {len(self.policies)} policies")
+            raise CmdpkitError(
+                f"weights has shape {weights.shape}, expected ({len(self.policies)},): one for each policy"
+            )
         if not np.isfinite(weights).all() or weights.min() < 0 or abs(weights.sum() - 1) > ROW_SUM_TOLERANCE:
-            raise CmdpkitError(f"weights {weights.tolist()} are not a distribution")
+            raise CmdpkitError(f"weights is {weights.tolist()}, expected probabilities that sum to 1")
         object.__setattr__(self, "weights", frozen(weights))
 
 

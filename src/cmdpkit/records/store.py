@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from cmdpkit.io.atomic import make_folder, write_bytes, write_text
 from cmdpkit.model.validate import check_seed
 from cmdpkit.records.earlier import key_of, run_of
 from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
+from cmdpkit.records.origin import versions
 from cmdpkit.records.record import Run, RunRecord
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def save_record(record: RunRecord, folder: Folder) -> Path:
     return manifest
 
 
-def save_failure(run: Run, reason: str, folder: Folder, versions: Mapping[str, str] | None = None) -> Path:
+def save_failure(run: Run, reason: str, folder: Folder) -> Path:
     """Record that a run failed, and why; a later failure of the same run replaces this, and a success removes it."""
     make_folder(folder)
-    body = {"run": run.to_dict(), "key": run.key, "reason": reason, "versions": dict(versions or {})}
+    body = {"run": run.to_dict(), "key": run.key, "reason": reason, "versions": dict(versions())}
     return write_text(_failed(folder, run.key), seal(FAILURE, body), overwrite=True)
 
 
@@ -142,7 +143,7 @@ def _order(run: Run) -> tuple[object, ...]:
 
 def _listed(folder: Folder, name: re.Pattern[str]) -> Iterator[Path]:
     if not os.path.isdir(folder):
-        raise CmdpkitError(f"{os.fspath(folder)} is no folder of runs")
+        raise CmdpkitError(f"{os.fspath(folder)} is no folder of runs: there is no such folder; check its name")
     return (path for path in sorted(Path(folder).rglob("*.json")) if name.fullmatch(path.name))
 
 

@@ -21,16 +21,16 @@ COUNTED = {  # fields of a shape, as people call them
 class Count(NamedTuple):
     """How often something that makes a policy hard to follow occurs."""
 
-    what: str
-    optimum: int
-    simple: int
+    what: str  # the thing that is counted
+    optimum: int  # how often in the optimum
+    simple: int  # how often in the simple policy
 
 
 class Line(NamedTuple):
     """What to do in some states during a phase."""
 
-    phase: Phase
-    rule: Rule
+    phase: Phase  # when the rule holds
+    rule: Rule  # states, and what to do in them
 
 
 def shape_table(found: Simplified) -> Table[Count]:

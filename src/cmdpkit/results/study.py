@@ -199,7 +199,7 @@ class Study(Shown):
 
         records, failures = load_records(folder), load_failures(folder)
         if not records and not failures:
-            raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}")
+            raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}; `cmdpkit bench FILE` makes some")
         settings = load_settings(folder)
         known = {**load_models(folder, records), **(models or {})}
         return cls(records, known, failures, settings.published, settings.title)

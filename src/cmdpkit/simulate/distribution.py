@@ -126,7 +126,7 @@ def simulate_policy(
     length, left_out = _run_length(cmdp, policy, steps)
     sim, discount = Simulator.lasting(cmdp, length, noise), cmdp.criterion.discount or 1.0
     lasting = policy.repeated(length) if policy.is_stationary else policy
-    played = play(sim, lasting, stream(seed), int(episodes), visits=False, discount=discount)
+    played = play(sim, lasting, stream(seed), int(episodes), discount=discount)
     weights = length if discount == 1 else (1 - discount**length) / (1 - discount)
     per = length if cmdp.criterion.kind == "average" else 1
     totals = {"reward": cmdp.reward_scale.total_from_unit(played.reward, weights) / per}

@@ -34,11 +34,9 @@ class Simulator(NamedTuple):
     # A row with only one successor holds that state << 32 | 1.
     rows: NDArray[np.uint64]
     entries: NDArray[np.uint64]  # [transitions, 2]: chance of this entry's own state, and alias state << 32 | own state
-    share: FloatArray  # [transitions]: probability of an entry, given that it is this one or a later one of its row
     signals: FloatArray  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
     outcomes: FloatArray  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
     start: NDArray[np.uint64]  # [starts, 2], alias table of the start distribution, in the form of `entries`
-    start_share: FloatArray  # [starts], in the form of `share`
     H: np.uint64  # number of steps, or NO_LAST_STEP
     S: np.uint64  # number of states
     A: np.uint64  # number of actions
@@ -82,17 +80,13 @@ class Simulator(NamedTuple):
         kernel = cmdp.kernel
         signals = np.clip(stacked(cmdp, unit=True), 0.0, 1.0)
         starts = np.flatnonzero(cmdp.mu).astype(np.int32)
-        start, start_share = _tables(np.array([0, len(starts)]), starts, cmdp.mu[starts])
-        entries, share = _tables(kernel.indptr, kernel.successors, kernel.prob)
         word = np.uint64
         return cls(
             rows=_rows(kernel.indptr, kernel.successors),
-            entries=entries,
-            share=share,
+            entries=_entries(kernel.indptr, kernel.successors, kernel.prob),
             signals=signals,
             outcomes=_bits(1 + cmdp.N) if noise == "bernoulli" else signals,
-            start=start,
-            start_share=start_share,
+            start=_entries(np.array([0, len(starts)]), starts, cmdp.mu[starts]),
             H=word(H),
             S=word(cmdp.S),
             A=word(cmdp.A),
@@ -179,30 +173,29 @@ def _rows(indptr: IntArray, successors: NDArray[np.int32]) -> NDArray[np.uint64]
     return (place.astype(np.uint64) << HALF) | width.astype(np.uint64)
 
 
-def _tables(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -> tuple[NDArray[np.uint64], FloatArray]:
-    """Alias entries and tail shares of sparse rows (see `Simulator`)."""
-    chance, alias, share = np.ones(len(prob)), np.arange(len(prob)), np.ones(len(prob))
+def _entries(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) -> NDArray[np.uint64]:
+    """The alias tables of sparse rows, as `Simulator` describes them."""
+    chance, alias = np.ones(len(prob)), np.arange(len(prob))
     work = np.empty((2, max(int(np.diff(indptr).max()), 1)), dtype=np.int64)
-    _fill(indptr, prob, chance, alias, share, work)
+    _fill(indptr, prob, chance, alias, work)
     entries = np.empty((len(prob), 2), dtype=np.uint64)
     entries[:, 0] = np.where(chance < 1, np.ldexp(np.minimum(chance, 1 - 2.0**-53), 64).astype(np.uint64), ~ZERO)
     entries[:, 1] = (successors[alias].astype(np.uint64) << HALF) | successors.astype(np.uint64)
-    return entries, share
+    return entries
 
 
 @compiled
-def _fill(indptr, prob, chance, alias, share, work):
+def _fill(indptr, prob, chance, alias, work):
     """Vose's alias method, row by row: an entry with less than 1/width is filled up by one that has more."""
     small, large = work
     for row in range(len(indptr) - 1):
         first, last = indptr[row], indptr[row + 1]
-        tail = 0.0
+        total = 0.0
         for i in range(last - 1, first - 1, -1):
-            tail += prob[i]
-            share[i] = prob[i] / tail
+            total += prob[i]
         n_small, n_large = 0, 0
         for i in range(first, last):
-            chance[i] = prob[i] * (last - first) / tail
+            chance[i] = prob[i] * (last - first) / total
             if chance[i] < 1.0:
                 small[n_small] = i
                 n_small += 1

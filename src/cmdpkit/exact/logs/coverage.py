@@ -22,8 +22,8 @@ MOST_LISTED = 20  # places in each list
 class Untried(NamedTuple):
     """An action that was never tried in a state where decisions were recorded."""
 
-    state: Name
-    action: Name
+    state: Name  # where nothing is known of the action
+    action: Name  # that was never tried there
     visits: int  # of the state
 
 
@@ -31,9 +31,9 @@ class Thin(NamedTuple):
     """A decision of the best policy of the plug-in model that rests on few visits."""
 
     step: int | None  # from 1; None where all steps share their counts
-    state: Name
-    action: Name
-    visits: int
+    state: Name  # where the decision is made
+    action: Name  # that the policy takes there
+    visits: int  # times that the log has this action there
     uses: float  # how often the policy does it in an episode (without a horizon, in a step)
 
 
@@ -41,8 +41,8 @@ class Thin(NamedTuple):
 class Coverage:
     """How much of the problem a log covers."""
 
-    transitions: int
-    episodes: int
+    transitions: int  # how many the log has
+    episodes: int  # how many it has
     pairs: int  # (state, action), of states in which decisions were recorded
     tried: int  # of those
     untried: tuple[Untried, ...]  # the most visited states first; at most 20

@@ -25,9 +25,9 @@ class OffPolicyEvaluation(Shown):
     """The totals that a policy would have had, as far as the log can tell."""
 
     cmdp: CMDP  # the plug-in model of the log
-    confidence: float
-    value: Range
-    utilities: tuple[Range, ...]
+    confidence: float  # probability with which each range holds
+    value: Range  # of the reward
+    utilities: tuple[Range, ...]  # of every constraint
     unknown: float  # probability that the policy does something that the log does not know
 
 
@@ -35,7 +35,7 @@ class OffPolicyEvaluation(Shown):
 class Estimate(Shown):
     """What a log of past decisions says; made by `from_log`."""
 
-    log: Log
+    log: Log  # the transitions that it rests on
     stationary: bool  # whether all steps share their counts
     notes: tuple[str, ...]  # what the log suggests, and what had to be assumed
 

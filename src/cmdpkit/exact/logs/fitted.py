@@ -50,9 +50,9 @@ from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.stationary import chain_of, stationary_occupancy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
-PSEUDO_VISITS = 5.0
+PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known
-TINY = 1e-300
+TINY = 1e-300  # avoids a division by 0
 NO_FLOW = 1e-12  # a smaller flow is rounding
 
 

@@ -17,7 +17,7 @@ from scipy.special import chdtrc
 from cmdpkit.exact.logs.log import Log
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-GROUPS = 4
+GROUPS = 4  # parts of the horizon that are compared with each other
 LEAST_EXPECTED = 5.0  # expected counts below this are too small for the approximation
 CONTRADICTED = 0.01  # a smaller p-value contradicts
 ROUNDING = 1e-9  # relative difference of equal means

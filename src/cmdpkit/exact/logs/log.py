@@ -22,9 +22,9 @@ class Log:
     """What was recorded: n transitions, ordered by episode and step."""
 
     states: tuple[Any, ...]  # the values in the log, in their natural order
-    action_names: tuple[Any, ...]
-    constraints: tuple[Constraint, ...]
-    criterion: Criterion
+    action_names: tuple[Any, ...]  # likewise
+    constraints: tuple[Constraint, ...]  # the bounds that were asked for
+    criterion: Criterion  # horizon, discount or average
     episode: IntArray  # [n], numbered from 0
     step: IntArray  # [n], within the episode, from 0
     s: IntArray  # [n], state

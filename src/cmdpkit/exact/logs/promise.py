@@ -53,17 +53,17 @@ MOST_WANTED = 5  # places that are named where more data would help
 class Range(NamedTuple):
     """An estimated number, and from where to where it can be trusted."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: float  # the number itself
+    low: float  # it is at least this
+    high: float  # it is at most this
 
 
 class Wanted(NamedTuple):
     """A place where more data would help."""
 
     step: int | None  # from 1; None where all steps share their counts
-    state: Name
-    action: Name
+    state: Name  # where it should be recorded
+    action: Name  # that should be tried there
     visits: int  # in the log
     share: float  # of the squared error of the total that misses its bound
 
@@ -73,8 +73,8 @@ class Promise(Shown):
     """A policy whose true totals meet the bounds with probability ``confidence``."""
 
     cmdp: CMDP  # the plug-in model of the whole log
-    policy: Policy
-    confidence: float
+    policy: Policy  # the one that was promised
+    confidence: float  # probability with which the promise holds
     value: Range  # of the reward, and
     utilities: tuple[Range, ...]  # of every constraint: each holds with probability ``confidence``
     margin: float  # standard errors by which the bounds were tightened when the policy was chosen
@@ -148,24 +148,24 @@ class _Chosen(NamedTuple):
     pi: FloatArray  # [T', S, A]
     least: int  # visits of the actions among which it was chosen
     room: float  # standard errors between the totals and the bounds, the smallest of all bounds
-    value: float
+    value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
 
 
 class _Tested(NamedTuple):
     """A policy tested on the second half."""
 
-    chosen: _Chosen
-    totals: list[Total]
-    unknown: float
-    passed: bool
+    chosen: _Chosen  # the policy, with what was known of it before the test
+    totals: list[Total]  # of reward and constraints, estimated on the second half
+    unknown: float  # share of episodes in which it does what the second half does not know
+    passed: bool  # whether it meets all bounds with the confidence that was asked for
 
 
 def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
     """The best policy that passes its test; `NoPromise` if none does."""
     first, second = log.halves()
     if not len(first.s) or not len(second.s):
-        raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two halves")
+        raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two halves; record more")
     seen = second.visits(T).any(axis=-1)
     usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
     rows = _candidates(Fitted(first, T), usual)
@@ -206,7 +206,7 @@ def range_of(total: Total, level: float) -> Range:
 
 
 def usual_actions(log: Log, T: int) -> IntArray:
-    """[T, S]: what was done most often there; where nobody ever was at that step, what was done there otherwise."""
+    """[T, S]: what was done most often; where a state was not recorded at a step, what was done in it at others."""
     visits = log.visits(T)
     by_state = visits.sum(axis=0, keepdims=True)
     anywhere = by_state.sum(axis=1, keepdims=True)

@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
     choice: IntArray  # [H, S], index of the action; H is 1 where there is no horizon
     where: IntArray  # [m, 2], step and state of the decisions that draw,
     p: FloatArray  # [m, A], and the probabilities of their actions
-    policy: Policy
+    policy: Policy  # the same as an object
     totals: FloatArray  # [1 + N], reward and utilities, which are to be at least rho
 
     def worth(self, prices: FloatArray) -> float:

@@ -12,7 +12,7 @@ from cmdpkit.exact.simple.judge import Judge
 from cmdpkit.exact.simple.shape import NONE, phases_of
 from cmdpkit.model.transitions import IntArray
 
-MOST_MOVES = 10
+MOST_MOVES = 10  # moves that are made one after the other
 MOST_TRIED = 100  # moves in a round; of more, those that come first
 DISTANCES = (1, 2, 4, 8)  # steps by which the beginning of a phase is moved
 

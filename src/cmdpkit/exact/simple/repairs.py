@@ -23,9 +23,9 @@ EVALUATED = 24  # promising changes in a round
 class _Change(NamedTuple):
     """One state takes an action at some steps."""
 
-    steps: slice
-    s: int
-    a: int
+    steps: slice  # at which it does so
+    s: int  # the state
+    a: int  # the action
 
 
 def repair(judge: Judge, best: Best, candidate: Candidate) -> None:

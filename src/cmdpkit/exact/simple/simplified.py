@@ -29,14 +29,14 @@ class Rule(NamedTuple):
     """Neighbouring states in which the same is done."""
 
     states: tuple[Name, ...]  # those that are reached and leave a choice, in the model's order
-    action: Name
+    action: Name  # what is done in all of them
 
 
 class Phase(NamedTuple):
     """Consecutive steps at which the same is done in every state."""
 
     first: int | None  # step, from 1; None without a horizon
-    last: int | None
+    last: int | None  # step, likewise
     rules: tuple[Rule, ...]  # in the order of the states
 
 

@@ -15,7 +15,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 
 RAISED = (1.0, 1.2, 2.0, 5.0)  # prices that are tried, as multiples: higher ones make room below the bounds
 HALVINGS = 12  # of the exponent of what a change from state to state may cost
-ROUNDS = 4
+ROUNDS = 4  # in which runs of states are joined, each beginning with the best candidate so far
 MOST_JOINED = 40  # times that runs are joined
 MOST_SINGLES = 40  # runs that are tried for themselves, after many of them at once
 PASSES = 3  # over the runs that may be joined
@@ -67,10 +67,10 @@ class _Join(NamedTuple):
     """A run of states that does what the run before or after it does, in one phase."""
 
     adds: FloatArray  # [1 + N], to reward and utilities, estimated
-    steps: slice
+    steps: slice  # of the phase
     run: IntArray  # states
     neighbour: IntArray  # states
-    action: int
+    action: int  # of the neighbour, which the run takes over
 
     @property
     def touches(self) -> set[tuple[int, int]]:

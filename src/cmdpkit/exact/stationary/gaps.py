@@ -41,7 +41,7 @@ def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
             "discount, or solve the model with cmdpkit.solve"
         )
     if isinstance(problem.source, Total):
-        raise CmdpkitError("the criterion is 'total', which has no means per step and so no gaps per step")
+        raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
     problem.source.price(np.ones(1))
     rows, gamma = problem.problem.rows, problem.problem.discount
     h = _relative_values(problem)

@@ -37,8 +37,8 @@ class Problem(NamedTuple):
     mu: FloatArray  # [states of the part]
     states: IntArray  # the part's states in the whole model
     whole: Rows  # all rows of the whole model
-    kind: str
-    discount: float
+    kind: str  # "discounted", "average" or "total"
+    discount: float  # of "discounted", otherwise 1
     shape: tuple[int, int]  # S, A of the whole model
 
 
@@ -59,7 +59,7 @@ def problem_of(arrays: Arrays) -> Problem:
         keep &= ~absorbing(whole, X)
     states = np.flatnonzero(keep)
     if not len(states):
-        raise CmdpkitError("the start is an absorbing state: there is nothing to decide")
+        raise CmdpkitError("the start is an absorbing state, so there is nothing to decide; give another start")
     rows = whole.part(states, np.ones(len(pair), dtype=bool))
     return Problem(
         rows,

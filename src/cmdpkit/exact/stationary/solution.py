@@ -32,7 +32,7 @@ class StationarySolution(Solution):
 
     policy: Policy | Mixture  # type: ignore[assignment]  # a mixture only where no single policy attains the optimum
     attained: bool = True  # False if stationary policies only come near the optimum
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a user should know about the answer
 
     @property
     def start(self) -> dict[Name, float]:

@@ -29,12 +29,12 @@ class Answer:
 
     policies: tuple[FloatArray, ...]  # each [S, A]; one, or several of which one is drawn at the start
     weights: FloatArray  # [policies], probabilities of the draw
-    value: float
+    value: float  # of the reward
     utilities: FloatArray  # [N]
     prices: FloatArray  # [N]
     gap: float  # proved, rounding included: no policy within the bounds has more than value + gap
     attained: bool  # False if stationary policies only come near the optimum
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())  # what a user should know about the answer
 
 
 class Stationary:

@@ -21,8 +21,8 @@ from cmdpkit.model.transitions import FloatArray
 class Certified(NamedTuple):
     """Values of reward and utilities [1 + N] up to rounding, and a proved lower bound on the reward's."""
 
-    middle: FloatArray
-    low: float
+    middle: FloatArray  # [1 + N], values up to rounding
+    low: float  # the reward's value is proved to be at least this
 
 
 def evaluate_rows(rows: Rows, p: FloatArray, kind: str, gamma: float, mu: FloatArray) -> FloatArray:

@@ -17,33 +17,34 @@ import numpy as np
 
 from cmdpkit.exact.stationary.components import Rows
 from cmdpkit.exact.stationary.sources import Column
+from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
-INDEPENDENT = 1e-11  # smallest singular value of the directions' effects that still counts as independent
-ROUNDS = 10_000
+DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this
+ROUNDS = 10_000  # moves at most; each ends one extra action or class, so that fewer are enough
 
 
 class _Class(NamedTuple):
     """States that carry a part of the occupancy: all of them, or for averages one recurrent class."""
 
-    states: IntArray
-    chain: Chain
-    inflow: FloatArray
-    mass: float
+    states: IntArray  # their numbers in the model
+    chain: Chain  # the Markov chain of the policy on them
+    inflow: FloatArray  # [states], what the start adds to their occupancy
+    mass: float  # share of the occupancy that the class has
 
 
 @dataclass(frozen=True)
 class Flows:
     """How occupancies flow: the rows of a model with criterion and start. kind "average" has gamma = 1."""
 
-    rows: Rows
-    kind: str
-    gamma: float
-    mu: FloatArray
-    work: float
+    rows: Rows  # actions of all states, one row each
+    kind: str  # "discounted", "average" or "total"
+    gamma: float  # the discount; 1 for averages and totals
+    mu: FloatArray  # [S], the start distribution
+    work: float  # what LU factors of its chains cost, as `factor_work` estimates it
 
     def classes(self, p: FloatArray, q: FloatArray) -> tuple[list[_Class], float]:
         """The classes of the policy p [R], with the masses that q [R] gives them, and the share of q in them."""
@@ -95,9 +96,9 @@ class Vertex(NamedTuple):
     different columns meet only in states that are hardly ever left: there one policy cannot stand for the mixture.
     """
 
-    p: FloatArray
-    q: FloatArray
-    classes: list[IntArray]
+    p: FloatArray  # [R], probability of each row's action in its state
+    q: FloatArray  # [R], occupancy
+    classes: list[IntArray]  # states of each class
     kept: float
 
 
@@ -131,7 +132,7 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
         if not len(directions):
             break
         effects = directions @ g.T  # [directions, N]
-        null = _null_vector(effects[:, binding].T)
+        null = null_vector(effects[:, binding].T, DEPENDENT)
         if null is None:
             q = _hit_bounds(q, directions, (rho - g @ q)[binding], effects[:, binding])
             p = _policy(flows.rows, q, p)
@@ -205,15 +206,3 @@ def _hit_bounds(q: FloatArray, directions: FloatArray, missing: FloatArray, effe
     shift = np.linalg.lstsq(effects.T, missing, rcond=None)[0]
     corrected: FloatArray = q + shift @ directions
     return corrected if corrected.min() >= 0 else q
-
-
-def _null_vector(effects: FloatArray) -> FloatArray | None:
-    """A combination of directions without effect [binding, n] on the binding utilities; None if there is none."""
-    rows, columns = effects.shape
-    if rows == 0:
-        first: FloatArray = np.eye(1, columns)[0]
-        return first
-    _, singular, right = np.linalg.svd(effects)
-    independent = int((singular > INDEPENDENT).sum()) == columns
-    null: FloatArray = right[-1].astype(float)
-    return None if independent else null

@@ -69,7 +69,7 @@ def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mis
     noted = mistakes or Mistakes(path)
     columns, rows = _table(path, lines[start:], start, separator, noted)
     if mistakes is None:
-        noted.tell()
+        noted.check()
     if count in head:
         announced = Fields(path, "head", head)
         if announced.whole(count, 0) != len(rows):
@@ -155,7 +155,7 @@ def _table(path: Path, lines: list[str], before: int, separator: str, mistakes: 
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
     if columns is None:
-        raise CmdpkitError(f"{path}: there is no line of column names")
+        raise CmdpkitError(f"{path}: there is no line of column names, expected one above the rows")
     return columns, rows
 
 

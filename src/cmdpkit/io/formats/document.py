@@ -66,7 +66,7 @@ def model_of(path: Path, document: Table, mistakes: Mistakes, *, renormalise: bo
     _refuse_repeats(rows, mistakes)
     if not renormalise:
         _refuse_sums(rows, mistakes)
-    mistakes.tell()
+    mistakes.check()
     _refuse_gaps(model, rows, H, states)
     varying = _per_step(model, rows, H)
 
@@ -137,7 +137,7 @@ def _entries(
             fields.name("action")
             entries.append(fields)
     if not entries:
-        mistakes.tell()
+        mistakes.check()
     return entries
 
 

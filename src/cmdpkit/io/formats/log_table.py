@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,34 +14,13 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.source import read_text, suffix_of
+from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.parquet_model import literal
+from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
 from cmdpkit.model.validate import is_hashable, nearest
 
-MAX_REPORTED = 20  # mistakes that one message lists
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
-_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-
-
-class Mistakes:
-    """Everything that is wrong with a table, raised together."""
-
-    def __init__(self, where: str) -> None:
-        self.where, self.found, self.count = where, [], 0  # type: str, list[str], int
-
-    def add(self, message: str) -> None:
-        """Keep a mistake; only the first `MAX_REPORTED` are shown."""
-        self.count += 1
-        if self.count <= MAX_REPORTED:
-            self.found.append(message)
-
-    def check(self) -> None:
-        """Raise CmdpkitError if there was a mistake."""
-        if not self.count:
-            return
-        more = [f"... and {self.count - MAX_REPORTED:,} more"] if self.count > MAX_REPORTED else []
-        lines = [*self.found, *more]
-        raise CmdpkitError(lines[0] if len(lines) == 1 else f"{self.where}:\n  " + "\n  ".join(lines))
 
 
 @dataclass(frozen=True)
@@ -81,22 +59,12 @@ class LogTable:
         return found
 
     def _number(self, value: Any) -> float | None:
-        if isinstance(value, str):
-            return self._parsed(value.strip())
+        """The finite number that a cell holds, or None; in a text also 12 % and, with `decimal_comma`, 0,5."""
         try:
-            number = float(value)
+            read = csv_text.number(value, comma=self.decimal_comma) if isinstance(value, str) else float(value)
         except (TypeError, ValueError, OverflowError):
             return None
-        return number if abs(number) < float("inf") else None  # NaN fails this too
-
-    def _parsed(self, text: str) -> float | None:
-        """The number in a text such as 0.5, 1e3, 12 % or, where columns are not separated by commas, 0,5."""
-        share = text.endswith("%")
-        text = text.removesuffix("%").strip()
-        if not _NUMBER.fullmatch(text) or ("," in text and not self.decimal_comma):
-            return None
-        number = float(text.replace(",", "."))
-        return number / 100 if share else number
+        return read if isinstance(read, float) and abs(read) < float("inf") else None  # NaN fails this too
 
     def names(self, name: str, mistakes: Mistakes) -> list[Any]:
         """A column of names: values that can be compared; None where a cell is empty."""
@@ -214,7 +182,7 @@ def _from_file(path: Path) -> LogTable:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     names: list[str] | None = None
     rows, lines = [], []
-    mistakes = Mistakes(str(path))
+    mistakes = Mistakes(path)
     try:
         for cells in reader:
             if not any(x.strip() for x in cells):
@@ -242,18 +210,14 @@ def _from_file(path: Path) -> LogTable:
 
 
 def _from_parquet(path: Path) -> LogTable:
-    """Read with DuckDB from a copy, because it takes [ and * in a path for patterns."""
     import duckdb
 
     try:
-        data = path.read_bytes()
-        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder:
-            copy = Path(folder, "log.parquet")
-            copy.write_bytes(data)
-            with duckdb.connect(":memory:") as connection:
-                found = connection.execute(f"FROM read_parquet('{copy}')")
-                names = [column[0] for column in found.description or ()]
-                rows = found.fetchall()
+        path.stat()
+        with duckdb.connect(":memory:") as connection:
+            found = connection.execute(f"FROM read_parquet({literal(path)})")
+            names = [column[0] for column in found.description or ()]
+            rows = found.fetchall()
     except (OSError, duckdb.Error) as error:
         raise CmdpkitError(f"cannot read {path}: {str(error).strip()}") from None
     return LogTable(str(path), {name: [row[i] for row in rows] for i, name in enumerate(names)}, _row)

@@ -14,7 +14,7 @@ from cmdpkit.io.formats.decimals import tolerance_of
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
 
-MAX_MISTAKES = 20  # that are shown at once
+MAX_MISTAKES = 20  # mistakes that one message lists
 MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
 
 
@@ -64,27 +64,31 @@ class Table(dict[str, Any]):
 
 
 class Mistakes:
-    """What is wrong with a file, collected so that a user sees all of it, or the first 20, at once."""
+    """What is wrong with a file or a table, collected so that a user sees it at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.found: list[str] = []
+    def __init__(self, where: Path | str) -> None:
+        self.where, self.count = where, 0
+        self.found: list[str] = []  # the first `MAX_MISTAKES` of them
+
+    def add(self, message: str) -> None:
+        """Keep a mistake for later."""
+        self.count += 1
+        if self.count <= MAX_MISTAKES:
+            self.found.append(message)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Keep an error of this block for later, unless it is one too many."""
+        """Keep an error of this block for later."""
         try:
             yield
         except CmdpkitError as error:
-            self.found.append(str(error))
-            if len(self.found) == MAX_MISTAKES:
-                self.tell()
+            self.add(str(error))
 
-    def tell(self) -> None:
+    def check(self) -> None:
         """Raise one error with all mistakes, if there are any."""
-        if len(self.found) > 1:
-            more = ", perhaps more" if len(self.found) == MAX_MISTAKES else ""
-            raise CmdpkitError("\n".join([f"{self.path} has {len(self.found)} mistakes{more}:", *self.found]))
+        if self.count > 1:
+            more = [f"... and {self.count - MAX_MISTAKES:,} more"] if self.count > MAX_MISTAKES else []
+            raise CmdpkitError("\n".join([f"{self.where} has {self.count:,} mistakes:", *self.found, *more]))
         if self.found:
             raise CmdpkitError(self.found[0])
 

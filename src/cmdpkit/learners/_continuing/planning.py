@@ -18,7 +18,7 @@ class Planned(NamedTuple):
     """A policy, and whether it meets the bounds in the model that it was planned in."""
 
     pi: FloatArray  # [S, A]
-    feasible: bool
+    feasible: bool  # whether it meets the bounds there
 
 
 def planned(model: Model, rho: FloatArray) -> Planned:

@@ -38,7 +38,7 @@ ROUNDING = 1e-14  # a row whose smallest probabilities sum to 1 up to this has n
 class Box(NamedTuple):
     """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty.
 
-    Most rows have few next states with lo > 0. These are listed, so that nobody has to look at all states.
+    Most rows have few next states with lo > 0. These are listed, so that compiled loops need not look at all states.
     """
 
     lo: FloatArray  # [T, S, A, S]: smallest probability of each next state
@@ -94,12 +94,12 @@ def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: Float
     return box
 
 
-def confidence_box(means: Means, log: float, H: int, mu: FloatArray | None = None) -> Box:
-    """The kernels within beta_p of the estimate, and likewise the start distributions, or `mu` alone if it is known."""
+def confidence_box(means: Means, log: float, H: int) -> Box:
+    """The kernels and the start distributions within beta_p of their estimates."""
     cells, start = means.p.shape, means.mu.shape
     box = box_of(np.zeros(cells), np.zeros(cells), np.zeros(start), np.zeros(start))
     update_box(means, log, H, box)
-    return box if mu is None else box._replace(start_lo=mu, start_up=mu)
+    return box
 
 
 def point(p: FloatArray, mu: FloatArray) -> Box:

@@ -16,26 +16,9 @@ from cmdpkit.model.transitions import FloatArray
 
 def policy_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A] and V [H+1, S] of a signal x [1 or H, S, A] under pi [H, S, A] and p [1 or H, S, A, S]."""
-    Q, V = _no_values(pi)
+    Q, V = np.zeros(pi.shape), np.zeros((pi.shape[0] + 1, pi.shape[1]))
     update_values(readonly(p), readonly(x), readonly(pi), Q, V)
     return Q, V
-
-
-def truncated_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Q and V as in `policy_values`, every Q[h] cut to [0, H - h].
-
-    >>> p, pi = np.ones((1, 1, 1, 1)), np.ones((3, 1, 1))
-    >>> truncated_values(p, np.array([[[0.5]], [[9.0]], [[-1.0]]]), pi)[1].ravel().tolist()
-    [2.5, 2.0, 0.0, 0.0]
-    """
-    Q, V = _no_values(pi)
-    update_truncated_values(readonly(p), readonly(x), readonly(pi), Q, V)
-    return Q, V
-
-
-def _no_values(pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    H, S, _ = pi.shape
-    return np.zeros(pi.shape), np.zeros((H + 1, S))
 
 
 @compiled

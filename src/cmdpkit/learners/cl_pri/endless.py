@@ -1,14 +1,15 @@
 """CL-PRI in worlds without episodes: plan in the model that the counts suggest, and steer what is realised.
 
 One unbroken run of T steps. *Plans*: up to the share `freeze` of the run they are made in models drawn from what the
-counts leave plausible, which explores, and later in the mean model. They wait about sqrt(T) steps for what may come
-(`with_patience` says why). A plan is not one policy but several: the best ones
-under bounds that are a little tighter and a little looser than asked for, for each combination of bounds. *Blocks*:
-after every block of steps the realised utilities are compared with the bounds. A bound that is short of its margin is
-steered by the tighter plans, one that has more than its margin by the looser ones. The margin is a few standard
-deviations of what a block brings, so that the run ends within its bounds. *Hand-over*: at the share `hand_over` of the
-run the best policy of the mean model under bounds that are tighter by about one standard error of its utilities. From
-then on every other block plays this policy, and the means of these blocks give approximate intervals for its values.
+counts leave plausible, which explores, and later in a cautious mean model. They look about sqrt(T) steps ahead
+(`with_patience` says why). A plan is not one policy but several: the best ones under bounds that are a little tighter
+and a little looser than asked for, for each combination of bounds. *Blocks*: after every block of steps the realised
+utilities are compared with the bounds. While a utility exceeds its bound by less than the margin, policies that are
+tighter in this bound are played, otherwise looser ones. The margin is a few standard deviations of what a block brings,
+so that the run ends within its bounds. *Hand-over*: at the share `hand_over` of the run the policy to hand over is
+fixed. It is the best policy of the cautious mean model under bounds that are tighter by about one standard error of its
+utilities. From then on every other block plays this policy, and the means of these blocks give approximate intervals
+for its values.
 
 A run of unknown length has stages, each twice as long as all before it, and each is played as a run that ends with it.
 
@@ -54,7 +55,7 @@ class EndlessParams(Params):
 
     memory: str = "counts"  # this variant counts transitions
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
-    freeze: float = 0.8  # share of the run after which plans are made in the mean model
+    freeze: float = 0.8  # share of the run after which plans are made in the cautious mean model
     blocks: int = 1000  # of the whole run; after each of them it is decided how to steer
     margin: float = 4.0  # standard deviations of a block by which the realised utilities shall exceed the bounds
     steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), unit scale, or by more if needed

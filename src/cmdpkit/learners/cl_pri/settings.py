@@ -48,7 +48,7 @@ class ModelFreeParams(Params):
     growth: float = 1.3  # of the epochs' length
     trust: float = 1.5  # a price may change by this factor (and 0.05) from one epoch to the next
     lam_max: float = 100.0  # largest price
-    keep_values: float = 50.0  # samples that values and actions in use count as, at most, when a later decision changes
+    keep_values: float = 50.0  # samples that values and actions in use keep in any case when a later decision changes
     keep_rows: float = 4.0  # the same for actions that are not in use
     keep_start: float = 0.5  # weight that whole episodes keep when the support changes
     share: float = 0.25  # a row is worth samples if its own noise makes up this share of its squared error

@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Params, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners._frame_prices import mean_prices, values_at
-from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play, scan
+from cmdpkit.learners._frame_prices import find_best_everywhere
+from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -90,7 +89,7 @@ class DualQ(Learner):
         self.constants = _constants(spec, self.params)
         self.learned = _nothing_learned(spec, self.params)
         self._at = (0, 0, 0)  # step, state and action that await their outcome
-        scan(self.learned, self.constants)
+        find_best_everywhere(self.learned, self.constants)
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in the compiled loop."""
@@ -140,20 +139,10 @@ class DualQ(Learner):
         used: FloatArray = self.learned.usage.sum(axis=0)
         return used.reshape(spec.H, spec.S, spec.A)
 
-    def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
-        """Best action [H, S] at prices lam [N], by the values learned."""
-        best: NDArray[np.int64] = values_at(self.learned, self.spec, lam).argmax(axis=-1)
-        return best
-
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
         return self.learned.weight[1:].copy()
-
-    @property
-    def mean_multipliers(self) -> FloatArray:
-        """Average of the prices over the second half of the run; before that, the prices now."""
-        return mean_prices(self.learned)
 
     def warnings(self) -> tuple[str, ...]:
         """Prices at their limit: bounds that look out of reach."""
@@ -174,10 +163,9 @@ def _constants(spec: Spec, p: DualQParams) -> Constants:
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
-        fresh=(1 + spec.N) * (0.0,),
+        zero=(1 + spec.N) * (0.0,),
         usable=np.array(spec.allowed).reshape(-1, spec.A),
         rho=spec.rho,
-        half=spec.K / 2,
         frame=int(p.frame),
         eta=float(p.eta),
         lam_max=float(p.lam_max),
@@ -190,13 +178,11 @@ def _nothing_learned(spec: Spec, p: DualQParams) -> Learned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
-    cells[:H, :, :, 0][~spec.allowed] = -np.inf
     return Learned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         weight=np.append(1.0, np.full(N, float(p.lam_start))),
         drive=np.zeros(N),
-        lam_sum=np.zeros(1 + N),
         totals=np.zeros(1 + N),
         explore=np.array([float(p.explore)]),
         episodes=np.zeros(1, dtype=np.int64),

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.learners._frame_prices import move_prices
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.learners._frame_prices import find_best, find_best_everywhere, move_prices
+from cmdpkit.model.compiled import ONE, compiled, inlined
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
@@ -17,15 +17,14 @@ from cmdpkit.simulate.simulator import reset, step
 
 
 class Constants(NamedTuple):
-    """What compiled code needs of spec and parameters. The length of `fresh`, 1 + N, is known when compiling."""
+    """What compiled code needs of spec and parameters. The length of `zero`, 1 + N, is known when compiling."""
 
     H: np.uint64  # number of steps
     S: np.uint64  # number of states
     A: np.uint64  # number of actions
-    fresh: tuple[float, ...]  # [1+N]: zeros; only its length is used
+    zero: tuple[float, ...]  # [1+N]: zeros; only its length is used
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
-    half: float  # number of episodes after which the average of the prices begins
     frame: int  # episodes between two steps of the prices
     eta: float  # step of a price per episode and unit of shortfall
     lam_max: float  # largest price
@@ -40,7 +39,6 @@ class Learned(NamedTuple):
     best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
     weight: FloatArray  # [1+N]: 1, and the prices lam
     drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
-    lam_sum: FloatArray  # [1+N]: number of frames in the second half of the run so far, and the sums of their prices
     totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
     explore: FloatArray  # [1]: probability of a random action
     episodes: NDArray[np.int64]  # [1]: how many episodes were played
@@ -60,7 +58,7 @@ def play(sim, meter, learned, c, rng, out):
             s_next, x = step(sim, h, s, a, rng)
             _update(learned, c, h, s, a, sim.outcomes, x, s_next)
             s = s_next
-        for n in range(len(c.fresh)):
+        for n in range(len(c.zero)):
             out[n, k] = learned.totals[n]
         collect(meter, learned.totals)
         end_episode(learned, c)
@@ -82,19 +80,19 @@ def _update(learned, c, h, s, a, outcomes, x, s_next):
     i = np.uint64(h) * c.S + np.uint64(s)
     i_next = (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
     j, j_next = i * c.A + np.uint64(a), i_next * c.A + learned.best[i_next]
-    t = learned.cells[j, len(c.fresh)] + 1.0
-    learned.cells[j, len(c.fresh)] = t
+    t = learned.cells[j, len(c.zero)] + 1.0
+    learned.cells[j, len(c.zero)] = t
     rate = (c.H + 1.0) / (c.H + t)
-    for n in range(len(c.fresh)):
+    for n in range(len(c.zero)):
         learned.cells[j, n] += rate * (outcomes[x, n] + learned.cells[j_next, n] - learned.cells[j, n])
         learned.totals[n] += outcomes[x, n]
-    _search(learned, c, i)
+    find_best(learned, c, i)
 
 
 @compiled
 def learn(learned, c, h, s, a, signals, s_next):
     """Learn from one step that was made outside of `play`."""
-    _update(learned, c, h, s, a, signals.reshape((1, len(c.fresh))), 0, s_next)
+    _update(learned, c, h, s, a, signals.reshape((1, len(c.zero))), 0, s_next)
 
 
 @compiled
@@ -102,7 +100,7 @@ def end_episode(learned, c):
     """Add up the episode's totals; at the end of a frame, move the prices and fade the exploration."""
     for n in range(len(learned.drive)):
         learned.drive[n] += c.rho[n] - learned.totals[n + 1]
-    for n in range(len(c.fresh)):
+    for n in range(len(c.zero)):
         learned.totals[n] = 0.0
     learned.episodes[0] += 1
     k = learned.episodes[0]
@@ -112,26 +110,4 @@ def end_episode(learned, c):
             learned.usage[1, j] = 0.0
     if k % c.frame == 0:
         move_prices(learned, c, k)
-        scan(learned, c)
-
-
-@compiled
-def scan(learned, c):
-    """Find the best action everywhere."""
-    for i in range(c.H * c.S):
-        _search(learned, c, i)
-
-
-@inlined
-def _search(learned, c, i):
-    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
-    best, top = ZERO, -np.inf
-    for a in range(c.A):
-        value = 0.0
-        for n in range(len(c.fresh)):
-            value += learned.weight[n] * learned.cells[i * c.A + a, n]
-        if value > top:
-            best, top = np.uint64(a), value
-    if learned.best[i] != best:
-        learned.best[i] = best
-        learned.changed[0] = True
+        find_best_everywhere(learned, c)

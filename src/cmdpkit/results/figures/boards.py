@@ -91,7 +91,7 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
         if step not in range(1, cmdp.steps + 1):
             raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.steps}")
     if not chosen:
-        raise CmdpkitError("no steps to draw")
+        raise CmdpkitError(f"steps is empty, expected at least one step from 1 to {cmdp.steps}")
     return [step - 1 for step in chosen]
 
 

@@ -150,7 +150,7 @@ def multiplier(
     by_env = {env: [g for g in found if g.has("multiplier")] for env, found in _by_env(records).items()}
     by_env = {env: found for env, found in by_env.items() if found}
     if not by_env:
-        raise CmdpkitError("no run has a curve 'multiplier'")
+        raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
     figure, axes = canvas(len(by_env), max(len(g[0].records[0].constraints) for g in by_env.values()))
     colours = _colours(groups(records))
     for row, (env, found) in zip(axes, by_env.items(), strict=True):

@@ -235,7 +235,7 @@ def _reproduction(found: Sequence[Group]) -> Plain:
 
 
 def _command(group: Group) -> str:
-    """What to type to have the same runs again: in a shell, or in Python where the seeds do not count on."""
+    """What to type to have the same runs again: in a shell, or in Python if the seeds are not consecutive."""
     run, seeds = group.run, group.seeds
     options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else ""}
     if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):

@@ -28,7 +28,7 @@ class Repaying(NamedTuple):
     """A plan that repays what is owed, as far as that is not dear."""
 
     plan: Plan
-    surplus: FloatArray  # [N]: by how much the bounds can be exceeded at prices that are allowed; infinite if they cannot be met
+    surplus: FloatArray  # [N]: by how much plans can exceed the bounds at allowed prices; infinite if none meets them
 
 
 def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float, *, late: bool) -> Repaying:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.learners._frame_prices import move_prices
+from cmdpkit.learners._frame_prices import find_best, find_best_everywhere, move_prices
 from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch
@@ -92,10 +92,7 @@ def end_episode(learned, c, episode):
         h = c.H - ONE - back
         for n in range(len(c.zero)):
             episode.total[n] += episode.signals[h, n]
-        if not c.shared:
-            _update(learned, c, episode, h, h)
-            continue
-        if back == 0:  # the state after the last step is not seen, so this says something about the last step only
+        if not c.shared or back == 0:  # the state after the last step is not seen, so that step learns for itself only
             _update(learned, c, episode, h, h)
             continue
         for other in range(c.H):
@@ -118,33 +115,15 @@ def _update(learned, c, episode, h, j):
     rate = (c.memory + 1.0) / (c.memory + t)
     for n in range(len(c.zero)):
         learned.cells[cell, n] += rate * (episode.signals[h, n] + learned.cells[ahead, n] - learned.cells[cell, n])
-    _search(learned, c, i)
+    find_best(learned, c, i)
 
 
 @inlined
 def _end_frame(learned, c, k):
-    """A step of the prices; then all best actions are found anew."""
+    """A step of the prices, which are added to their sum; then all best actions are found anew."""
     move_prices(learned, c, k)
-    scan(learned, c)
-
-
-@compiled
-def scan(learned, c):
-    """Find the best action everywhere."""
-    for i in range(c.H * c.S):
-        _search(learned, c, np.uint64(i))
-
-
-@inlined
-def _search(learned, c, i):
-    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
-    best, top = ZERO, -np.inf
-    for a in range(c.A):
-        value = 0.0
-        for n in range(len(c.zero)):
-            value += learned.weight[n] * learned.cells[i * c.A + a, n]
-        if c.usable[i, a] and value > top:
-            best, top = np.uint64(a), value
-    if learned.best[i] != best:
-        learned.best[i] = best
-        learned.changed[0] = True
+    if k >= c.half:
+        learned.lam_sum[0] += 1.0
+        for n in range(len(learned.drive)):
+            learned.lam_sum[n + 1] += learned.weight[n + 1]
+    find_best_everywhere(learned, c)

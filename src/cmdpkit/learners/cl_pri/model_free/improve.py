@@ -156,7 +156,8 @@ def _row_means(spec: Spec, samples: Samples) -> FloatArray:
 def _proven_gains(task: Task, progress: Progress, samples: Samples) -> FloatArray:
     """[H, S, A, 1+N]: row means, but an action that is not in use gains no more of a utility than is certain.
 
-    Otherwise a bound that is out of reach, or just met by all policies, would be chased by buying noise at any price.
+    Otherwise noise alone would make the learner give up reward, at any price, for a bound that is out of reach or that
+    all policies just meet.
     """
     X = _row_means(task.spec, samples)
     error = utility_errors(samples, X.shape)

@@ -18,9 +18,9 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 class Task(NamedTuple):
     """What does not change during a run."""
 
-    spec: Spec
-    params: ModelFreeParams
-    table: Timetable
+    spec: Spec  # what the learner was told
+    params: ModelFreeParams  # its parameters
+    table: Timetable  # when which phase, epoch and block begins
     z_out: float  # an action is ruled out when its advantage is this many standard errors below 0
 
 
@@ -81,7 +81,7 @@ class Progress:
     played: FloatArray  # [H, S, A]: policies summed over the episodes of `Samples.start`
     advantage: FloatArray  # [H, S, A]: of every action over the base action, at the last improvement
     se: FloatArray  # [H, S, A]: its standard error
-    history: History
+    history: History  # what every epoch so far ended with
     hoped_lam: FloatArray  # [N]: prices at the end of the warm-up
     hoped: FloatArray  # [S]: what an episode from there could be worth at these prices, by the warm-up's optimism
     block_end: int  # episode at which the running block ends

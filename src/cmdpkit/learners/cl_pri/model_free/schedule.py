@@ -13,8 +13,8 @@ from typing import NamedTuple
 from cmdpkit.learners import Spec
 from cmdpkit.learners.cl_pri.settings import ModelFreeParams
 
-SMALLEST_BLOCK = 100
-SHORTEST_EPOCH = 500
+SMALLEST_BLOCK = 100  # episodes
+SHORTEST_EPOCH = 500  # episodes
 REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
 MAX_BATCHES = 16_384  # rows of returns that are kept for the certificate
 
@@ -22,7 +22,7 @@ MAX_BATCHES = 16_384  # rows of returns that are kept for the certificate
 class Timetable(NamedTuple):
     """When what happens; episodes count from 0."""
 
-    K: int
+    K: int  # episodes of the whole run
     cells: int  # number of cells that are learned about in the warm-up: actions by state and, if it matters, by step
     warm: int  # episodes of warm-up
     freeze: int  # first episode without exploration

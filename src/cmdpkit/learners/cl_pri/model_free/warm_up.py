@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._frame_prices import mean_prices, values_at
-from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play, scan
+from cmdpkit.learners._frame_prices import find_best_everywhere
+from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play
 from cmdpkit.learners.cl_pri.model_free.play import Episode
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.policy import one_hot
@@ -23,7 +23,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
 FIRST_PRICE = 1.0  # of every constraint, in unit scale
-MAX_PRICE = 10.0
+MAX_PRICE = 10.0  # likewise
 RANDOM_ACTIONS = 0.1  # share of random actions at first
 
 
@@ -36,7 +36,7 @@ class WarmUp(Saved):
         self.spec = spec
         self.constants = _constants(spec, episodes, cells)
         self.learned = _nothing_learned(spec)
-        scan(self.learned, self.constants)
+        find_best_everywhere(self.learned, self.constants)
 
     def run(self, source: Source, episode: Episode, rng: Stream, out: FloatArray, first: int, n: int) -> None:
         """Play n more episodes in the compiled loop; their returns go to out [1+N, :] from column `first` on."""
@@ -62,12 +62,12 @@ class WarmUp(Saved):
 
     def greedy_at(self, lam: FloatArray) -> NDArray[np.int64]:
         """Best action [H, S] at prices lam [N], by the values learned."""
-        best: NDArray[np.int64] = values_at(self.learned, self.spec, lam).argmax(axis=-1)
+        best: NDArray[np.int64] = self._values_at(lam).argmax(axis=-1)
         return best
 
     def hopes(self, lam: FloatArray) -> FloatArray:
         """[S]: what an episode that begins there could be worth at prices lam, by values that began optimistic."""
-        most: FloatArray = values_at(self.learned, self.spec, lam)[0].max(axis=-1)
+        most: FloatArray = self._values_at(lam)[0].max(axis=-1)
         return most
 
     @property
@@ -78,7 +78,15 @@ class WarmUp(Saved):
     @property
     def mean_multipliers(self) -> FloatArray:
         """Average of the prices over the second half; before that, the prices now."""
-        return mean_prices(self.learned)
+        frames, sums = self.learned.lam_sum[0], self.learned.lam_sum[1:]
+        mean: FloatArray = sums / frames if frames else self.multipliers
+        return mean
+
+    def _values_at(self, lam: FloatArray) -> FloatArray:
+        """[H, S, A]: the learned values of actions at prices lam [N], -inf where an action does not exist."""
+        spec = self.spec
+        values = self.learned.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
+        return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
 
 
 def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
