@@ -9,7 +9,7 @@ from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._counts.estimate import Evidence, Model, surplus_at
 from cmdpkit.learners.cl_pri.counts import WithCounts
-from cmdpkit.learners.cl_pri.counts.debts import owed
+from cmdpkit.learners.cl_pri.counts.debts import _gain, owed, repayment, repayment_rate
 from cmdpkit.learners.cl_pri.counts.plans import repaying_plan, worth_trying
 from cmdpkit.model.constraints import at_least
 from cmdpkit.simulate.random import stream
@@ -73,15 +73,17 @@ def learner_after(episodes, K):
 def test_the_reserve_for_the_end_does_not_depend_on_what_the_running_block_plays():
     """It would vanish when control is used up, because a block under full control has nothing left to gain."""
     learner = learner_after(30_000, 40_000)
-    before = learner._owed()
+    before = repayment_rate(learner)
     learner.playing[...] = np.where(learner.effect[0] == learner.effect[0].max(axis=-1, keepdims=True), 1.0, 0.0)
-    np.testing.assert_array_equal(learner._owed(), before)
+    np.testing.assert_array_equal(repayment_rate(learner), before)
 
 
 def test_half_of_the_control_is_left_once_every_other_block_plays_the_policy_handed_over():
     learner = learner_after(38_000, 40_000)
     learner.predicted[...] = learner.final_utilities[...] = learner.spec.rho
-    whole, half = learner._gain(learner.table.hand - 1), learner._gain(learner.table.hand)
+    half = _gain(learner)
+    learner.clock.episode = learner.table.hand - 1
+    whole = _gain(learner)
     np.testing.assert_allclose(half, whole / 2)
     assert whole[0] > 0
 
@@ -91,7 +93,7 @@ def test_the_plan_at_the_hand_over_counts_on_what_the_policy_handed_over_brings(
     learner = learner_after(36_000, 40_000)
     assert learner.clock.episode == learner.table.hand
     assert (learner.final_utilities >= learner.spec.rho).all()
-    assert learner.predicted[0] - learner.spec.rho[0] <= 1.1 * learner.repay()[0]
+    assert learner.predicted[0] - learner.spec.rho[0] <= 1.1 * repayment(learner)[0]
 
 
 def test_a_few_tries_that_were_alike_do_not_rule_out_an_action_in_a_long_run():

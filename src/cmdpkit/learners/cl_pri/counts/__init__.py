@@ -34,7 +34,7 @@ from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
 from cmdpkit.learners.cl_pri.counts.certify import stage_delta
-from cmdpkit.learners.cl_pri.counts.debts import affordable, owed
+from cmdpkit.learners.cl_pri.counts.debts import affordable, repayment, repayment_rate
 from cmdpkit.learners.cl_pri.counts.deviations import (
     choose_deviations,
     deviation_chance,
@@ -67,9 +67,6 @@ from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-CONTROLLED = 1e-9  # effects of all stochastic decisions together below this are none
-STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
-
 
 class WithCounts(ClosedLoopPRI):
     """CL-PRI with ``memory="counts"`` at work."""
@@ -99,6 +96,7 @@ class WithCounts(ClosedLoopPRI):
         self.chance = np.zeros((H, S))  # of a deviation, in the running block
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self.swept = np.zeros(M)  # totals at the last sweep
+        self.shift = np.zeros(spec.N)  # by how much steering can raise the utilities of the plan
         self.surplus = np.zeros(spec.N)  # by how much plans could exceed the bounds at prices that are allowed
         self._block: Block | None = None
         self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
@@ -242,6 +240,7 @@ class WithCounts(ClosedLoopPRI):
         self.prices[...] = plan.prices if plan.feasible else np.clip(1.5 * self.prices, 0.1, MAX_PRICE)
         found = evidence(model, self.pi, self.prices, max(length_of(self), 1.0))
         self.effect[...] = found.reach[None, :, :, None] * found.effect
+        self.shift = control(self.pi, self.effect)
         choose_deviations(self, model, found)
         clock.plan_end = self.table.next_plan(k)
         self._prepare_blocks()
@@ -278,31 +277,12 @@ class WithCounts(ClosedLoopPRI):
             self.sd[...] = np.sqrt(np.maximum(recent[1 + M :] / n - mean**2, 1e-12))
         recent[...] = 0.0
 
-    def _owed(self) -> FloatArray:
-        """[N]: what is short by now, with a margin for what the last blocks may bring."""
-        k, K = self.clock.episode, self.table.K
-        short = k * self.spec.rho - self.ledger.totals[1:]
-        return owed(short, self.sd[1:], self._gain(k), K - k, min(1.0, 4 * k / K))
-
-    def _gain(self, k: int) -> FloatArray:
-        """[N]: by how much episodes exceed the bounds on average under full control; 0 where nothing is controlled."""
-        shift = control(self.pi, self.effect)
-        above = self.predicted + shift - self.spec.rho
-        if k >= self.table.hand:  # every other block plays the policy that is handed over
-            above = (above + self.final_utilities - self.spec.rho) / 2
-        gain: FloatArray = np.where(shift > CONTROLLED, np.maximum(above, 0.0), 0.0)
-        return gain
-
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
         late = self.clock.episode >= self.table.freeze
-        found = repaying_plan(model, self.spec.rho, self.repay(), self.params.repay_price, late=late)
+        found = repaying_plan(model, self.spec.rho, repayment(self), self.params.repay_price, late=late)
         self.surplus = found.surplus
         return found.plan
-
-    def repay(self) -> FloatArray:
-        """[N]: by how much a plan is asked to exceed the bounds, to repay what is owed."""
-        return np.clip(self._rate(self.clock.episode), 0.0, STEEPEST * self.spec.H)
 
     def _hand_over_plan(self, model: Model) -> Plan:
         """The policy to hand over: within the bounds by a margin for the error of its own prediction."""
@@ -337,17 +317,8 @@ class WithCounts(ClosedLoopPRI):
 
     def _steered(self, k: int) -> FloatArray:
         """The plan, shifted so that what is owed is repaid over the episodes left."""
-        rate = affordable(self._rate(k), self.prices, self.params.repay_price)
+        rate = affordable(repayment_rate(self), self.prices, self.params.repay_price)
         return steered(self.pi, self._controls, self.spec.rho + rate - self.predicted)
-
-    def _rate(self, k: int) -> FloatArray:
-        """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
-        debt, left = self._owed(), float(self.table.K - k)
-        if k >= self.table.hand:  # every other block plays the policy that is handed over
-            left = left / 2
-            debt = debt - left * (self.final_utilities - self.spec.rho)
-        rate: FloatArray = debt / max(left, 1)
-        return rate
 
     # -- what it has to say --------------------------------------------------------------------------------------------
 
@@ -405,6 +376,7 @@ class WithCounts(ClosedLoopPRI):
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
         restore(self, state)
+        self.shift = control(self.pi, self.effect)
         self._prepare_blocks()
         self._read_timetable()
         self._block = self._proved = None

@@ -6,10 +6,45 @@ costs 30 units of reward. Where the price is beyond what the user allows (`repay
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK
 from cmdpkit.model.transitions import FloatArray
+
+if TYPE_CHECKING:
+    from cmdpkit.learners.cl_pri.counts import WithCounts
+
+CONTROLLED = 1e-9  # effects of all stochastic decisions together below this are none
+STEEPEST = 0.02  # of H: the most that a plan is asked to exceed the bounds by to repay a debt
+
+
+def repayment(learner: WithCounts) -> FloatArray:
+    """[N]: by how much a plan is asked to exceed the bounds, to repay what is owed."""
+    return np.clip(repayment_rate(learner), 0.0, STEEPEST * learner.spec.H)
+
+
+def repayment_rate(learner: WithCounts) -> FloatArray:
+    """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
+    k, table, rho = learner.clock.episode, learner.table, learner.spec.rho
+    short, left = k * rho - learner.ledger.totals[1:], float(table.K - k)
+    debt = owed(short, learner.sd[1:], _gain(learner), table.K - k, min(1.0, 4 * k / table.K))
+    if k >= table.hand:  # every other block plays the policy that is handed over
+        left = left / 2
+        debt = debt - left * (learner.final_utilities - rho)
+    rate: FloatArray = debt / max(left, 1)
+    return rate
+
+
+def _gain(learner: WithCounts) -> FloatArray:
+    """[N]: by how much episodes exceed the bounds on average under full control; 0 where nothing is controlled."""
+    rho = learner.spec.rho
+    above = learner.predicted + learner.shift - rho
+    if learner.clock.episode >= learner.table.hand:  # every other block plays the policy that is handed over
+        above = (above + learner.final_utilities - rho) / 2
+    gain: FloatArray = np.where(learner.shift > CONTROLLED, np.maximum(above, 0.0), 0.0)
+    return gain
 
 
 def owed(short: FloatArray, sd: FloatArray, gain: FloatArray, left: int, late: float) -> FloatArray:

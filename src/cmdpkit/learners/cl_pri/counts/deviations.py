@@ -9,6 +9,7 @@ import numpy as np
 
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.learners.cl_pri.counts.debts import repayment
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -75,7 +76,7 @@ def _restrain(learner: WithCounts) -> None:
     share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
     tried = deviation_chance(learner)[..., None] * share
     cost = np.maximum(-(learner.effect * tried).sum(axis=(1, 2, 3)), 1e-300)
-    spare = np.maximum(SPENT * learner.surplus - learner.repay(), SPENT_IN_DEBT * learner.surplus)
+    spare = np.maximum(SPENT * learner.surplus - repayment(learner), SPENT_IN_DEBT * learner.surplus)
     factor = max(float((spare / cost).min(initial=1.0)), LEAST)
     learner.urge *= factor
     learner.most *= factor
