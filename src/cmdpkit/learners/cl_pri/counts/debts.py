@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmdpkit.learners.cl_pri.counts.schedule import SMALLEST_BLOCK
+from cmdpkit.learners.cl_pri.counts.steer import PRICED
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ def repayment_rate(learner: WithCounts) -> FloatArray:
 
 
 def _gain(learner: WithCounts) -> FloatArray:
-    """[N]: by how much episodes exceed the bounds on average under full control; 0 where nothing is controlled."""
-    rho = learner.spec.rho
-    above = learner.predicted + learner.shift - rho
+    """[N]: by how much episodes exceed the bounds on average under full control; 0 where nothing is controlled.
+
+    Bounds that have a price share the same stochastic decisions, and what raises one utility may lower another.
+    """
+    rho, sharing = learner.spec.rho, max(int((learner.prices > PRICED).sum()), 1)
+    above = learner.predicted + learner.shift / sharing - rho
     if learner.clock.episode >= learner.table.hand:  # every other block plays the policy that is handed over
         above = (above + learner.final_utilities - rho) / 2
     gain: FloatArray = np.where(learner.shift > CONTROLLED, np.maximum(above, 0.0), 0.0)
