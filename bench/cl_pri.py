@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     decisions: tuple[tuple[int, Any], ...]  # its stochastic ones
     undecided: int
     width: float  # of the certificate, widest utility
-    seconds: float  # of processor time
+    seconds: float  # of processor time, for the run and its certificate
 
 
 def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Outcome:
@@ -44,13 +44,13 @@ def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Out
     source, learner = Source.of(cmdp, solution.value), load(algo)(Spec.of(cmdp, K), **params)
     began = time.thread_time()
     learner.run(source, stream(seed), K)
+    found = learner.certificate() if hasattr(learner, "certificate") else None
     seconds = time.thread_time() - began
     policy = Policy.of(cmdp, learner.recommend())
     values, q = evaluate(cmdp, policy), occupancy(cmdp, policy)
     reach = q.sum(axis=-1)
     reached = np.maximum(reach, solution.occupancy.sum(axis=-1))
     agree = ((q > USED) == (solution.occupancy > USED)).all(axis=-1)
-    found = learner.certificate() if hasattr(learner, "certificate") else None
     return Outcome(
         tally=source.meter.tally(),
         gap=solution.value - values.v,
