@@ -26,6 +26,12 @@ def pytest_configure(config):
         compile_once()
 
 
+@pytest.fixture
+def short_evaluation(monkeypatch):
+    """For tests that do not look at the end of a run without a model: 100 fresh episodes of its policy, not 1,000."""
+    monkeypatch.setattr("cmdpkit.running.evaluation.EVALUATION_EPISODES", 100)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if chromium() is None:

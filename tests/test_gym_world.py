@@ -17,6 +17,8 @@ from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
 from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
 
+pytestmark = pytest.mark.usefixtures("short_evaluation")
+
 
 def same(a, b):
     assert a.run.key == b.run.key
