@@ -16,7 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    if config.pluginmanager.hasplugin("_cov") and sys.version_info < (3, 12):
+    if config.pluginmanager.hasplugin("_cov") and not config.getoption("no_cov") and sys.version_info < (3, 12):
         from reached_lines import ReachedLines
 
         config.pluginmanager.register(ReachedLines())

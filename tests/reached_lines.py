@@ -1,9 +1,10 @@
 """Which lines of the package the tests reach, before Python 3.12, without following the program line by line.
 
 From 3.12 on the interpreter tells coverage what it reaches, which costs next to nothing. Before, coverage has to trace
-everything that runs, all libraries included, which takes half as long again as the tests. So here every statement of
-the package notes its own line when it is reached: `__reached__[12] = 1` is put before the statement of line 12 when its
-module is imported. Coverage is given these lines at the end, and reports on them as if it had traced them itself.
+everything that runs, all libraries included, which makes the tests take nearly half as long again. So here every
+statement of the package notes its own line when it is reached: when a module is imported, `__reached__[12] = 1` is put
+before the statement of line 12. Coverage is given these lines at the end, and reports on them as if it had traced them.
+A handler or case that was tried in vain counts as not reached.
 
 Compiled functions are left as they are, and processes that tests start know nothing of this, as with coverage itself.
 """
