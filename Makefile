@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint unit coverage bounds docs bench clean
+.PHONY: demo test lint unit bounds docs bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -35,14 +35,7 @@ lint: .venv/dev
 # One thread of linear algebra per worker: its matrices are small, and threads that wait for each other take half of the time.
 unit bounds: export OPENBLAS_NUM_THREADS := 1
 
-# Which lines the tests reach is measured wherever it is cheap, which is from Python 3.12 on; before, `make coverage` does it.
-MEASURED := $(shell $(PYTHON) -c 'import sys; print("--cov --cov-report=term" * (sys.version_info >= (3, 12)))')
-
 unit: .venv/dev
-	$(PYTEST) $(MEASURED)
-
-coverage: export OPENBLAS_NUM_THREADS := 1
-coverage: .venv/dev
 	$(PYTEST) --cov --cov-report=term
 
 # Compiled code once more with every array access checked. It is a job of its own, beside `make test`, which would take more

@@ -1,13 +1,11 @@
 """Workers of pytest that need the same compiled function at once: one compiles it, the others wait and load it.
 
 Without this, all of them compile it, because a compiled function is only kept on disk when it is done. With an empty
-cache, compiling takes a large part of the time of all tests; coverage looks away while it lasts, as it would follow
-every line of the compiler.
+cache, compiling takes a large part of the time of all tests.
 """
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +36,6 @@ def only_process(path: str) -> Iterator[None]:
             held.discard(path)
 
 
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Switch off what traces lines, as coverage does before Python 3.12."""
-    tracer = sys.gettrace()
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(tracer)
-
-
 def compile_once() -> None:
     """Let every compilation of this process take turns with those of other processes that called this function.
 
@@ -63,7 +50,7 @@ def compile_once() -> None:
     def compile_in_turn(self: Dispatcher, sig: Any) -> Any:
         if not self.py_func.__module__.startswith("cmdpkit."):
             return compile_here(self, sig)
-        with global_compiler_lock, only_process(self.py_func.__code__.co_filename), untraced():
+        with global_compiler_lock, only_process(self.py_func.__code__.co_filename):
             return compile_here(self, sig)
 
     Dispatcher.compile = compile_in_turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -15,10 +16,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
+    if config.pluginmanager.hasplugin("_cov") and not config.getoption("no_cov") and sys.version_info < (3, 12):
+        from reached_lines import ReachedLines
+
+        config.pluginmanager.register(ReachedLines())
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once
 
         compile_once()
+
+
+@pytest.fixture
+def short_evaluation(monkeypatch):
+    """For tests that do not look at the end of a run without a model: 100 fresh episodes of its policy, not 1,000."""
+    monkeypatch.setattr("cmdpkit.running.evaluation.EVALUATION_EPISODES", 100)
 
 
 @pytest.fixture(scope="module")

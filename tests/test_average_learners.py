@@ -19,7 +19,7 @@ from cmdpkit.model.stationary import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 def after(name, env, steps, **params):

@@ -160,7 +160,6 @@ def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_th
     np.testing.assert_allclose(learner.certificate().intervals, expected.intervals, rtol=1e-9)
 
 
-@pytest.mark.no_cover
 def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_handed_over():
     """40 short runs at 90 %: at a true coverage of 90 % fewer than 29 would have probability below 1e-3.
 

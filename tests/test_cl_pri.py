@@ -273,7 +273,6 @@ def test_the_certificate_rests_on_episodes_of_the_policy_handed_over_and_on_no_o
     np.testing.assert_array_equal(learner.recommend(), handed)
 
 
-@pytest.mark.no_cover
 def test_the_policy_handed_over_clears_its_bounds_by_the_margin_that_its_own_data_need():
     """40 runs that differ in what they saw: without the margin about half would miss the bound."""
     cmdp = envs.build("paper/synthetic")

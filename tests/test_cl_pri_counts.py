@@ -25,7 +25,7 @@ from cmdpkit.learners.cl_pri.counts.steer import control, controls_of, steered
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 def remembered(T, H=4, S=5, A=2, M=2, episodes=60, seed=3):
@@ -85,7 +85,6 @@ def test_advantages_in_the_estimated_model_are_those_of_a_policy_that_deviates_o
         np.testing.assert_allclose(found.reach[h, s] * found.effect[:, h, s, a], moved.w - start.w, atol=1e-12)
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 @pytest.mark.parametrize("stationary", [True, False])
 def test_the_error_of_a_plan_is_the_spread_of_its_prediction_over_repetitions(stationary):

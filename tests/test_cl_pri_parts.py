@@ -94,7 +94,6 @@ def test_moments_are_those_of_the_samples():
     assert means(np.zeros(record_size(M)), M).tolist() == [0, 0, 0]
 
 
-@pytest.mark.no_cover
 def test_standard_errors_of_advantages_are_those_of_repeated_experiments():
     """Spread of the advantage over 300 independent tables against the error that each table claims, at fixed prices."""
     cmdp, lam = synthetic(), np.array([0.7])
@@ -176,7 +175,6 @@ def test_the_allocation_is_that_of_another_lp_solver():
         assert (q > 1e-9).sum() <= decisions + N  # a vertex: at most N actions beyond one per decision
 
 
-@pytest.mark.no_cover
 def test_an_action_as_good_as_the_one_in_use_is_ruled_out_no_more_often_than_the_error_budget_allows():
     """All actions are the same, so every ruling is an error. 200 tables with delta = 0.2 for all tests of one look
     together: at a true rate of 20 % more than 58 errors would have probability below 1e-3."""

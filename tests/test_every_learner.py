@@ -35,12 +35,10 @@ PAIRS = [(p, c) for p in PROBLEMS for c in CHECKS if c not in ALONE or p == "pap
 # Together these call all compiled functions of a learner; the other checks and problems call the same ones again.
 CALL_ALL = (*ALONE, "run_does_what_single_steps_do", "it_continues_from_a_saved_state")
 CALLED_ON = ("paper/synthetic", "paper/grid", "two constraints")
-TRACED_ON = ("paper/synthetic", "no constraints")  # the other problems reach the same lines of Python
 
 
 def marks(problem, check):
-    compiled = [pytest.mark.compiled] if check in CALL_ALL and problem in CALLED_ON else []
-    return compiled + ([] if problem in TRACED_ON else [pytest.mark.no_cover])
+    return [pytest.mark.compiled] if check in CALL_ALL and problem in CALLED_ON else []
 
 
 @every

@@ -19,7 +19,7 @@ import cmdpkit as ck
 from cmdpkit.running.learning import learn
 from gym_line import FALLS, Line, Watched, lake, told
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.usefixtures("short_evaluation")]
 EPISODES = 40
 ROUNDS = 2  # random moments per kind and learner
 

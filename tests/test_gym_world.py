@@ -17,6 +17,8 @@ from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
 from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
 
+pytestmark = pytest.mark.usefixtures("short_evaluation")
+
 
 def same(a, b):
     assert a.run.key == b.run.key
@@ -69,7 +71,6 @@ def test_every_learner_that_can_be_driven_from_outside_learns_without_a_model(al
     assert run.policy_value is None and run.optimum is None and "regret" not in run.curves
 
 
-@pytest.mark.no_cover  # 60,000 episodes of Python, whose lines other tests reach as well
 def test_the_learned_policy_comes_close_to_the_optimum():
     """Half of the optimum's chance of arriving, a random walk has less than a quarter, and falls within bounds."""
     run = learn(make_env("gym/frozen-lake", H=12, falls=0.1), "triple-q", episodes=60_000, seed=1)

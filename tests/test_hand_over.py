@@ -13,7 +13,7 @@ from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.model.evaluate import flow
 from cmdpkit.simulate.random import stream
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 LEAST, FULL = 1.5, 4.0  # standard errors
 

@@ -16,11 +16,11 @@ from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.exact.solver import _Candidate
 from cmdpkit.exact.units import units_of
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.no_cover) for part in range(1, 4))])
+@pytest.mark.parametrize("part", range(4))
 def test_hostile_problems_are_answered_as_exact_arithmetic_says(part):
     """`python -m bench adversarial` tries 20,000 of them."""
     reports = [

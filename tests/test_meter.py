@@ -9,7 +9,7 @@ from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.meter import EVALUATIONS, MAX_TRANSITIONS_PER_EPISODE, Meter, collect, watch
 from cmdpkit.simulate.random import stream
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 TripleQ = load("triple-q")
 

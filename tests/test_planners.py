@@ -12,7 +12,7 @@ from cmdpkit.simulate.random import stream
 from instances import synthetic
 from told import MODEL_BASED, PLANNERS, SAFE, make, played, two_arms, varied
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 VISITS = 10**15  # so many that no radius is left; the few episodes of a test do not change a digit
 
@@ -94,7 +94,6 @@ def promises(algo: str, cmdp: ck.CMDP, seed: int, c: float) -> bool:
     return True
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 @pytest.mark.parametrize("algo", PLANNERS)
 def test_plans_promise_at_least_the_optimum_with_the_stated_probability(algo):

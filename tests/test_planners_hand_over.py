@@ -22,7 +22,7 @@ from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic
 from told import MODEL_BASED, SAFE, make, played, told, two_arms, varied
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 @pytest.mark.long

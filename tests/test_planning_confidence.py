@@ -154,7 +154,6 @@ def covered(cmdp: ck.CMDP, means: Means, K: int, delta: float, c: float) -> bool
     return bool(inside[:-1].all() and start.all() and means_hold)
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 def test_the_truth_is_covered_in_all_episodes_with_the_stated_probability():
     """120 runs at delta = 0.3: more failures than the 1 - 1e-6 quantile would happen once in a million correct codes.
@@ -177,7 +176,6 @@ def test_the_truth_is_covered_in_all_episodes_with_the_stated_probability():
     assert failures[1.0] <= allowed < failures[0.01]
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 def test_a_plan_in_a_box_that_holds_the_truth_is_feasible_and_at_least_as_good_as_the_optimum():
     cmdp = synthetic()

@@ -202,7 +202,6 @@ def saved_in_every_way(figure, folder):
     return found
 
 
-@pytest.mark.no_cover  # millions of calls inside of libraries
 def test_fonts_are_embedded_as_truetype_however_a_figure_is_saved_and_settings_stay(grid, tmp_path):
     """A PDF names its kinds of fonts in clear text, PostScript defines them; type 3 is matplotlib's own default.
 

@@ -15,7 +15,7 @@ from cmdpkit.simulate.random import stream
 from instances import synthetic
 from pri_instance import easy, support
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import cmdpkit as ck
 from cmdpkit.learners.reload import reload_plan
 from instances import synthetic
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 def flip_flop(H: int = 4) -> ck.CMDP:

@@ -17,7 +17,7 @@ from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes
 from cmdpkit.simulate.simulator import Simulator
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 UNLIKELY, SIGMAS = 1e-6, 5.0
 
@@ -93,7 +93,6 @@ def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
     assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, noise):
@@ -103,7 +102,6 @@ def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, nois
     assert_moments(totals, n * mean, n * covariance)
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 @pytest.mark.parametrize(("n", "repetitions"), [(1, 4000), (3, 4000), (20, 6000)])
 def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n, repetitions):
@@ -112,7 +110,6 @@ def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper,
     assert stats.ks_2samp(stepped, [c.reward for c in counted("none", n, repetitions)]).pvalue > UNLIKELY
 
 
-@pytest.mark.no_cover
 @pytest.mark.long
 def test_visits_of_counting_have_the_exact_mean_and_covariance(paper):
     pi, n = some_policy(paper), 20

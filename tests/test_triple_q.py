@@ -16,7 +16,7 @@ from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.simulator import reset, step
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 TripleQ = load("triple-q")
 

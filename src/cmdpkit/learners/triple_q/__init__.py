@@ -211,6 +211,8 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
     ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
     shares[:, 0] = p.reward_start, p.reward_ceiling
+    has_bonus = p.reward_bonus > 0 or p.utility_bonus > 0
+    explores = p.explore > 0 or p.explore_start > 0
     word = np.uint64
     return Constants(
         H=word(spec.H),
@@ -236,10 +238,11 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
         window=float(p.window),
         explore=float(p.explore),
         explore_decay=float(p.explore_decay),
-        has_bonus=True if p.reward_bonus > 0 or p.utility_bonus > 0 else None,
-        explores=True if p.explore > 0 or p.explore_start > 0 else None,
-        estimated=None if p.realised else True,
-        random_ties=True if p.random_ties else None,
+        extras=True if has_bonus or explores or not p.realised else None,
+        has_bonus=has_bonus,
+        explores=explores,
+        estimated=not p.realised,
+        random_ties=bool(p.random_ties),
     )
 
 

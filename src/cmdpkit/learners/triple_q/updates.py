@@ -19,14 +19,13 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can leave the addition out
-Flag = Literal[True] | None
 
 
 class Constants(NamedTuple):
     """What compiled code needs of spec and parameters.
 
-    The length of `bonus`, 1 + N, and which flags are None is known when compiling: loops over signals are unrolled, and
-    what a preset does without costs nothing.
+    The length of `bonus`, 1 + N, is known when compiling, so loops over signals are unrolled. So is whether `extras` is
+    None, which makes "practical" a tenth faster. The other flags are not known then: the other presets share one loop.
     """
 
     H: np.uint64  # number of steps
@@ -52,10 +51,11 @@ class Constants(NamedTuple):
     window: float  # number of episodes over which a violation is repaid
     explore: float  # probability of a random action
     explore_decay: float  # the fading part of that probability is multiplied by this after every episode
-    has_bonus: Flag  # whether there is a bonus
-    explores: Flag  # whether some actions are random
-    estimated: Flag  # whether the queues are driven by C at the first step, not by realised utilities
-    random_ties: Flag  # whether ties are broken at random when a frame begins
+    extras: Literal[True] | None  # None if the next three are False: the compiler then leaves out what they ask for
+    has_bonus: bool  # whether there is a bonus
+    explores: bool  # whether some actions are random
+    estimated: bool  # whether the queues are driven by C at the first step, not by realised utilities
+    random_ties: bool  # whether ties are broken at random when a frame begins
 
 
 class Learned(NamedTuple):
@@ -120,7 +120,7 @@ def learn(learned, c, states, actions, signals, rng):
 def choose(learned, c, h, s, rng):
     """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
     i = np.uint64(h) * c.S + np.uint64(s)
-    if c.explores is not None and h < c.H and uniform(rng) < learned.explore[0]:
+    if c.extras is not None and c.explores and h < c.H and uniform(rng) < learned.explore[0]:
         return random_action(c.usable, i, rng)
     return learned.best[i]
 
@@ -131,7 +131,7 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     i = np.uint64(h) * c.S + np.uint64(s)
     j = i * c.A + np.uint64(a)
     j_next = ((np.uint64(h) + ONE) * c.S + np.uint64(s_next)) * c.A + np.uint64(a_next)
-    if c.estimated is not None and h == 0:
+    if c.extras is not None and c.estimated and h == 0:
         for n in range(len(learned.drive)):
             learned.drive[n] += learned.cells[j, n + 1]
     t = learned.cells[j, len(c.bonus)] + 1.0
@@ -141,13 +141,13 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     for n in range(len(c.bonus)):
         old = learned.cells[j, n]
         seen = outcomes[x, n] + learned.cells[j_next, n]
-        if c.has_bonus is not None:
+        if c.extras is not None and c.has_bonus:
             seen += c.bonus[n] / np.sqrt(c.bonus_offset + t)
         new = old + rate * (seen - old)
         learned.cells[j, n] = new
         learned.totals[n] += outcomes[x, n]
         value += new if n == 0 else learned.weight[n - 1] * new
-    if value < learned.second[i] or (c.explores is not None and np.uint64(a) != learned.best[i]):
+    if value < learned.second[i] or (c.extras is not None and c.explores and np.uint64(a) != learned.best[i]):
         _search(learned, c, i)
 
 
@@ -157,7 +157,7 @@ def end_episode(learned, c, rng):
     for n in range(len(c.bonus)):
         learned.earned[n] += learned.totals[n]
         learned.totals[n] = 0.0
-    if c.explores is not None:
+    if c.extras is not None and c.explores:
         learned.explore[1] *= c.explore_decay
         explore = 1.0 - (1.0 - c.explore) * (1.0 - learned.explore[1])
         if explore != learned.explore[0]:
@@ -179,7 +179,7 @@ def _end_frame(learned, c, rng):
     for n in range(len(learned.queue)):
         learned.debt[n] += c.frame * c.rho[n] - learned.earned[n + 1]
         eps = min(max((learned.debt[n] + c.margin) / horizon, c.eps_low), c.eps_high)
-        reached = (learned.earned[n + 1] if c.estimated is None else learned.drive[n]) / c.frame
+        reached = (learned.drive[n] if c.estimated else learned.earned[n + 1]) / c.frame
         short = c.rho[n] + eps - reached
         _note_swing(learned, c, n, short)
         learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.steady), 0.0)
@@ -190,7 +190,7 @@ def _end_frame(learned, c, rng):
     _count(learned, c, frames & (frames - 1) == 0)
     _lift(learned, c, (k / c.K) ** c.lift_power - ((k - c.frame) / c.K) ** c.lift_power)
     scan(learned, c)
-    if c.random_ties is not None:
+    if c.random_ties:
         _break_ties(learned, c, rng)
 
 
