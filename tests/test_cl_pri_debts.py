@@ -14,7 +14,7 @@ from cmdpkit.learners.cl_pri.counts.plans import repaying_plan, worth_trying
 from cmdpkit.model.constraints import at_least
 from cmdpkit.simulate.random import stream
 
-pytestmark = [pytest.mark.compiled, pytest.mark.no_cover]
+pytestmark = pytest.mark.compiled
 
 
 def one_decision(actions, bound):
