@@ -106,3 +106,16 @@ def test_a_few_tries_that_were_alike_do_not_rule_out_an_action_in_a_long_run():
         seen = np.array([[[1e5, tries]]])
         chosen = worth_trying(model, found, seen, np.ones((1, 1)), 10**6, noise=1.0, z=4.0, long=True)
         assert chosen.worth[0, 0, 1] == expected
+
+
+def test_steering_makes_up_for_what_deviations_are_expected_to_cost():
+    """To first order, the policy of a block with its deviations has the utilities that the loop asks for."""
+    cmdp = envs.build("paper/synthetic")
+    learner, source, rng = WithCounts(Spec.of(cmdp, 40_000)), Source.of(cmdp), stream(2)
+    learner.run(source, rng, 2000)
+    learner.run(source, rng, learner.clock.block_end - learner.clock.episode)  # a block begins
+    wanted = learner.spec.rho + repayment_rate(learner)
+    steered, deviating = learner.playing, learner._running().pi.reshape(learner.pi.shape)
+    without, found = (learner.predicted + (learner.effect * (pi - learner.pi)).sum() for pi in (steered, deviating))
+    assert without > wanted + 0.01
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -40,6 +40,7 @@ from cmdpkit.learners.cl_pri.counts.deviations import (
     deviation_chance,
     least_observations,
     length_of,
+    tilt_of,
 )
 from cmdpkit.learners.cl_pri.counts.doubts import warnings_of
 from cmdpkit.learners.cl_pri.counts.exploration import (
@@ -248,6 +249,7 @@ class WithCounts(ClosedLoopPRI):
     def _prepare_blocks(self) -> None:
         """What all blocks of a plan have in common."""
         self._tries = tries_of(self.explore, self.weights)
+        self._tilt = tilt_of(self)
         self._controls = controls_of(self.pi, self.effect, self.prices)
 
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
@@ -312,13 +314,14 @@ class WithCounts(ClosedLoopPRI):
         clock.certifying = int(k >= table.hand and not clock.certifying)
         clock.fresh = 1
         self.chance[...] = deviation_chance(self)
-        self.playing[...] = self.final if clock.certifying else self._steered(k)
+        self.playing[...] = self.final if clock.certifying else self._steered()
         self._block = None
 
-    def _steered(self, k: int) -> FloatArray:
-        """The plan, shifted so that what is owed is repaid over the episodes left."""
+    def _steered(self) -> FloatArray:
+        """The plan, shifted so that it makes up for deviations, and what is owed is repaid over the episodes left."""
         rate = affordable(repayment_rate(self), self.prices, self.params.repay_price)
-        return steered(self.pi, self._controls, self.spec.rho + rate - self.predicted)
+        expected = self.predicted + np.tensordot(self._tilt, self.chance, 2)
+        return steered(self.pi, self._controls, self.spec.rho + rate - expected)
 
     # -- what it has to say --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
-from cmdpkit.learners.cl_pri.counts.debts import repayment
+from cmdpkit.learners.cl_pri.counts.debts import STEEPEST, repayment
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -72,14 +72,20 @@ def _choose_frequencies(
 
 def _restrain(learner: WithCounts) -> None:
     """Try less where what tries cost of a utility, together with what is owed by now, could hardly be repaid."""
-    weight = learner.explore * learner.weights
-    share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
-    tried = deviation_chance(learner)[..., None] * share
-    cost = np.maximum(-(learner.effect * tried).sum(axis=(1, 2, 3)), 1e-300)
-    spare = np.maximum(SPENT * learner.surplus - repayment(learner), SPENT_IN_DEBT * learner.surplus)
+    cost = np.maximum(-np.tensordot(tilt_of(learner), deviation_chance(learner), 2), 1e-300)
+    most = np.minimum(learner.surplus, STEEPEST * learner.spec.H)
+    spare = np.maximum(SPENT * most - repayment(learner), SPENT_IN_DEBT * most)
     factor = max(float((spare / cost).min(initial=1.0)), LEAST)
     learner.urge *= factor
     learner.most *= factor
+
+
+def tilt_of(learner: WithCounts) -> FloatArray:
+    """[N, H, S]: what the utilities of an episode gain if it deviates wherever it comes to a state at a step."""
+    weight = learner.explore * learner.weights
+    share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
+    tilt: FloatArray = (learner.effect * share).sum(axis=-1)
+    return tilt
 
 
 def least_observations(learner: WithCounts) -> IntArray:

@@ -60,10 +60,10 @@ def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float,
 def margin_error(delta: float, K: int) -> float:
     """The probability with which the margin of the policy handed over may be too small, after K episodes.
 
-    It is a third of delta up to 10,000 episodes and falls with the square root of their number from then on: the margin
+    It is a fifth of delta up to 10,000 episodes and falls with the square root of their number from then on: the margin
     itself shrinks in the same way, so that a wider one costs less and less.
     """
-    return delta / 3 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
+    return delta / 5 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
 
 
 def expected_gain(advantage: FloatArray, error: FloatArray) -> FloatArray:
