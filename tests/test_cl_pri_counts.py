@@ -207,6 +207,23 @@ def test_a_world_that_depends_on_the_step_is_noticed_and_one_that_does_not_is_no
         assert contradictions(still.memory.halves) == 0
 
 
+def test_a_half_that_misses_an_outcome_by_chance_is_no_contradiction_and_halves_that_differ_are_one():
+    """Cells with an outcome of probability 0.15 that were seen 33 times in one half and 588 times in the other.
+
+    All 33 are alike in one of 200 cells, and with a variance of its own for each half, that looks like certainty: one
+    in eleven tables of 20 cells would be a false alarm. One in 10,000 is promised, so that two or more alarms in 1,000
+    tables have a probability of 0.005.
+    """
+    rng, steps = np.random.default_rng(7), np.array([33, 588])
+
+    def table(p):
+        seen, zeros = rng.binomial(steps, p, (20, 2)).astype(float), np.zeros((20, 2))
+        return np.stack((np.broadcast_to(steps, (20, 2)), seen, seen, zeros, zeros), axis=-1)
+
+    assert sum(contradictions(table(0.15)) > 0 for _ in range(1000)) <= 1
+    assert contradictions(table([0.1, 0.9])) == 20
+
+
 def test_counts_are_shared_where_the_model_is_stationary_and_only_there():
     assert WithCounts(Spec.of(envs.build("inventory"), 100)).T == 1
     assert WithCounts(Spec.of(envs.build("paper/synthetic"), 100)).T == 3

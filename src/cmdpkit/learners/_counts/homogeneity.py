@@ -39,18 +39,24 @@ def count_half(record, mark, signals):
 
 
 def contradictions(halves: FloatArray) -> int:
-    """The number of cells [cells, 2, 3 + 2 M] whose halves differ more than chance allows."""
+    """The number of cells [cells, 2, 3 + 2 M] whose halves differ more than chance allows.
+
+    How far means of numbers between 0 and 1 can be apart by chance is as in Bernstein's inequality: where outcomes are
+    rare, the normal approximation alone would warn too often.
+    """
     counts = halves[:, :, 0]
     compared = (counts >= ENOUGH).all(axis=1)
     if not compared.any():
         return 0
     n = counts[compared][:, :, None]
-    means = halves[compared][:, :, 1::2] / n
-    variances = np.maximum(halves[compared][:, :, 2::2] / n - means**2, 0.0)
-    spread = np.sqrt((variances / n).sum(axis=1))
-    apart = np.abs(means[:, 0] - means[:, 1])
+    sums, squares = halves[compared][:, :, 1::2], halves[compared][:, :, 2::2]
+    apart = np.abs(np.diff(sums / n, axis=1)[:, 0])
+    both = n.sum(axis=1)
+    variance = np.maximum(squares.sum(axis=1) / both - (sums.sum(axis=1) / both) ** 2, 0.0)
+    per_step = (1 / n).sum(axis=1)
     limit = error_quantile(ERROR / 2, apart.size)
-    return int((apart > limit * spread + ROUNDING).any(axis=1).sum())
+    allowed = limit * np.sqrt(variance * per_step) + limit**2 / 6 * per_step * (variance > ROUNDING)
+    return int((apart > allowed + ROUNDING).any(axis=1).sum())
 
 
 def warning(halves: FloatArray) -> tuple[str, ...]:
