@@ -54,13 +54,14 @@ def test_the_surplus_at_a_price_is_that_of_the_action_which_is_best_at_that_pric
         assert surplus_at(model, np.array([0.45]), np.array([price]))[0] == pytest.approx(utility - 0.45)
 
 
+@pytest.mark.parametrize("z", [3.0, 4.0])
 @pytest.mark.parametrize("left", [40, 400, 4000])
-def test_what_is_owed_covers_three_standard_deviations_of_every_stretch_that_full_control_cannot_make_up_for(left):
+def test_what_is_owed_covers_bad_luck_in_every_stretch_that_full_control_cannot_make_up_for(left, z):
     sd, gain = 0.5, 0.03
     stretches = np.arange(left + 1)
-    largest = (3 * sd * np.sqrt(stretches) - gain * stretches).max()
-    found = owed(np.array([7.0]), np.array([sd]), np.array([gain]), left, 1.0)
-    assert found[0] == pytest.approx(7.0 + 3 * sd * math.sqrt(50) + largest, rel=1e-3)
+    largest = (z * sd * np.sqrt(stretches) - gain * stretches).max()
+    found = owed(np.array([7.0]), np.array([sd]), np.array([gain]), left, 1.0, z)
+    assert found[0] == pytest.approx(7.0 + z * sd * math.sqrt(50) + largest, rel=1e-3)
 
 
 def learner_after(episodes, K):

@@ -6,6 +6,7 @@ costs 30 units of reward. Where the price is beyond what the user allows (`repay
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,8 @@ def repayment_rate(learner: WithCounts) -> FloatArray:
     """[N]: by how much episodes that are steered must exceed the bounds, to repay what is owed by the end."""
     k, table, rho = learner.clock.episode, learner.table, learner.spec.rho
     short, left = k * rho - learner.ledger.totals[1:], float(table.K - k)
-    debt = owed(short, learner.sd[1:], _gain(learner), table.K - k, min(1.0, 4 * k / table.K))
+    late = min(1.0, 4 * k / table.K)
+    debt = owed(short, learner.sd[1:], _gain(learner), table.K - k, late, caution(table.K))
     if k >= table.hand:  # every other block plays the policy that is handed over
         left = left / 2
         debt = debt - left * (learner.final_utilities - rho)
@@ -51,16 +53,21 @@ def _gain(learner: WithCounts) -> FloatArray:
     return gain
 
 
-def owed(short: FloatArray, sd: FloatArray, gain: FloatArray, left: int, late: float) -> FloatArray:
+def caution(K: int) -> float:
+    """How many standard deviations of bad luck a reserve covers; the longer a run, the less more of them cost."""
+    return 3 + 0.5 * max(math.log10(K / 10_000), 0.0)
+
+
+def owed(short: FloatArray, sd: FloatArray, gain: FloatArray, left: int, late: float, z: float) -> FloatArray:
     """[N]: what is short by now, with a margin for what the last blocks may bring.
 
     ``gain`` is by how much full control could raise each utility of an episode, and ``late`` says how much the time at
-    the end counts in which even full control could not make up for bad luck.
+    the end counts in which even full control could not make up for z standard deviations of bad luck.
     """
     gain = np.maximum(gain, 1e-12)
-    worst = np.minimum((1.5 * sd / gain) ** 2, max(left, 0))
-    beyond_control = np.maximum(3 * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
-    total: FloatArray = short + 3 * sd * np.sqrt(2 * SMALLEST_BLOCK) + late * beyond_control
+    worst = np.minimum((z * sd / (2 * gain)) ** 2, max(left, 0))
+    beyond_control = np.maximum(z * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
+    total: FloatArray = short + z * sd * np.sqrt(2 * SMALLEST_BLOCK) + late * beyond_control
     return total
 
 
