@@ -120,3 +120,14 @@ def test_steering_makes_up_for_what_deviations_are_expected_to_cost():
     without, found = (learner.predicted + (learner.effect * (pi - learner.pi)).sum() for pi in (steered, deviating))
     assert without > wanted + 0.01
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_bound_with_slack_to_spare_can_be_exceeded_by_it_whatever_other_bounds_cost():
+    """Two utilities that exclude each other: the first has slack 0.5 at no price, the second is bought with the first."""
+    r, u = np.array([1.0, 0.8]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    bounds = [at_least("utility 0", 0.3), at_least("utility 1", 0.2)]
+    cmdp = CMDP(np.ones((1, 1, 2, 1)), r[None, None], u[:, None, None], constraints=bounds)
+    model = Model(cmdp, None, np.ones((1, 1, 2), bool), np.ones((1, 1), bool), np.zeros(2, bool))
+    found = repaying_plan(model, np.array([0.3, 0.2]), np.zeros(2), 100.0, late=False)
+    np.testing.assert_allclose(found.plan.utilities, [0.8, 0.2], atol=1e-9)
+    np.testing.assert_allclose(found.surplus, [0.5, 0.5], atol=1e-9)  # the second costs 0.2, and twice that is allowed

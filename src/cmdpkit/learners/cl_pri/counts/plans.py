@@ -45,7 +45,7 @@ def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float,
     allowed = np.where(asked, most, np.inf)
     if not late:
         allowed = np.minimum(2 * plan.prices + 0.05, allowed)
-    surplus = surplus_at(model, rho, np.minimum(allowed, most))
+    surplus = _surplus(model, rho, plan, np.minimum(allowed, most))
     if not asked.any():
         return Repaying(plan, surplus)
     part = float((surplus[asked] / repay[asked]).min())
@@ -55,6 +55,16 @@ def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float,
         if other.feasible and (other.prices <= allowed).all():
             return Repaying(other, surplus)
     return Repaying(plan, surplus)
+
+
+def _surplus(model: Model, rho: FloatArray, plan: Plan, allowed: FloatArray) -> FloatArray:
+    """[N]: by how much each bound can be exceeded, if its own price alone rises from that of the plan to `allowed`."""
+    surplus: FloatArray = plan.utilities - rho
+    for n, price in enumerate(allowed):
+        prices = plan.prices.copy()
+        prices[n] = price
+        surplus[n] = max(surplus[n], surplus_at(model, rho, prices)[n])
+    return surplus
 
 
 def margin_error(delta: float, K: int) -> float:
