@@ -1,4 +1,4 @@
-"""CL-PRI: the tables of docs/algorithms/cl-pri.md. Seeds run on threads; figures are exact unless named.
+"""CL-PRI: the tables of docs/algorithms/cl-pri.md. Seeds run on two processes; figures are exact unless named.
 
 python -m bench cl_pri                    everything with counts, half an hour
 python -c "from bench.cl_pri import synthetic; synthetic(memory='none')"
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import stream
 
-THREADS = 2
+WORKERS = 2
 USED = 1e-6  # an occupancy above this counts as use, when supports are compared
 OFTEN = 1e-3  # reached in one of a thousand episodes
 
@@ -66,8 +67,8 @@ def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Out
 
 def plays(cmdp: CMDP, algo: str, K: int, seeds: Iterable[int], **params: Any) -> list[Outcome]:
     solution = solve(cmdp)
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda seed: play(solution, algo, K, seed, **params), seeds))
+    with ProcessPoolExecutor(WORKERS) as pool:
+        return list(pool.map(partial(play, solution, algo, K, **params), seeds))
 
 
 def interval(x: Iterable[float]) -> str:
@@ -91,7 +92,7 @@ def report(title: str, runs: list[Outcome], wall: float) -> None:
 
 
 def synthetic(K: int = 8_000_000, seeds: int = 20, memory: str = "counts") -> None:
-    """Also the speed: wall-clock time of all seeds on two threads."""
+    """Also the speed: wall-clock time of all seeds on two processes."""
     _instance("paper/synthetic", K, seeds, memory)
 
 
@@ -171,7 +172,7 @@ def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, memory: str 
     """How often all true values of the policy handed over lie in their intervals, and how wide those are."""
     for name, given in (("paper/synthetic", {}), ("random", {"S": 5, "A": 3, "H": 4, "N": 2, "conflict": 0.5})):
         cmdp = envs.build(name, **given)
-        with ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(WORKERS) as pool:
             found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta, memory), range(runs)))
         hits, widths = zip(*found, strict=True)
         print(
