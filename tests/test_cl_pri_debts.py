@@ -123,7 +123,7 @@ def test_steering_makes_up_for_what_deviations_are_expected_to_cost():
 
 
 def test_a_bound_with_slack_to_spare_can_be_exceeded_by_it_whatever_other_bounds_cost():
-    """Two utilities that exclude each other: the first has slack 0.5 at no price, the second is bought with the first."""
+    """Two utilities that exclude each other: the first has slack 0.5 at no price, the second is paid for with it."""
     r, u = np.array([1.0, 0.8]), np.array([[1.0, 0.0], [0.0, 1.0]])
     bounds = [at_least("utility 0", 0.3), at_least("utility 1", 0.2)]
     cmdp = CMDP(np.ones((1, 1, 2, 1)), r[None, None], u[:, None, None], constraints=bounds)
