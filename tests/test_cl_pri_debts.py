@@ -7,9 +7,10 @@ import pytest
 
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counts.estimate import Evidence, Model, surplus_at
+from cmdpkit.learners._counts.estimate import Evidence, Model, _surprise, surplus_at
 from cmdpkit.learners.cl_pri.counts import WithCounts
-from cmdpkit.learners.cl_pri.counts.debts import _gain, owed, repayment, repayment_rate
+from cmdpkit.learners.cl_pri.counts.debts import _gain, owed, repayment, repayment_rate, reserve_quantile
+from cmdpkit.learners.cl_pri.counts.deviations import _restrain, deviation_chance
 from cmdpkit.learners.cl_pri.counts.plans import repaying_plan, worth_trying
 from cmdpkit.model.constraints import at_least
 from cmdpkit.simulate.random import stream
@@ -31,7 +32,7 @@ CHEAP_THEN_DEAR = [(1.0, 0.5), (0.9, 0.6), (0.0, 0.61)]  # more utility costs 1 
 
 
 @pytest.mark.parametrize(
-    ("repay", "most", "late", "utility", "surplus"),
+    ("repay", "most", "settled", "utility", "surplus"),
     [
         (0.05, 100.0, False, 0.50, 0.0),  # with a price of 0 so far, a price of 1 is dear while things are tried
         (0.05, 100.0, True, 0.55, 0.11),  # and is paid afterwards; at a price of 100 there is 0.11 in all
@@ -41,9 +42,9 @@ CHEAP_THEN_DEAR = [(1.0, 0.5), (0.9, 0.6), (0.0, 0.61)]  # more utility costs 1 
         (0.00, 100.0, True, 0.50, 0.11),
     ],
 )
-def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(repay, most, late, utility, surplus):
+def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(repay, most, settled, utility, surplus):
     model = one_decision(CHEAP_THEN_DEAR, 0.5)
-    found = repaying_plan(model, np.array([0.5]), np.array([repay]), most, late=late)
+    found = repaying_plan(model, np.array([0.5]), np.array([repay]), most, settled=settled)
     assert found.surplus[0] == pytest.approx(surplus, abs=1e-9)
     assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-9)
 
@@ -128,6 +129,41 @@ def test_a_bound_with_slack_to_spare_can_be_exceeded_by_it_whatever_other_bounds
     bounds = [at_least("utility 0", 0.3), at_least("utility 1", 0.2)]
     cmdp = CMDP(np.ones((1, 1, 2, 1)), r[None, None], u[:, None, None], constraints=bounds)
     model = Model(cmdp, None, np.ones((1, 1, 2), bool), np.ones((1, 1), bool), np.zeros(2, bool))
-    found = repaying_plan(model, np.array([0.3, 0.2]), np.zeros(2), 100.0, late=False)
+    found = repaying_plan(model, np.array([0.3, 0.2]), np.zeros(2), 100.0, settled=False)
     np.testing.assert_allclose(found.plan.utilities, [0.8, 0.2], atol=1e-9)
     np.testing.assert_allclose(found.surplus, [0.5, 0.5], atol=1e-9)  # the second costs 0.2, and twice that is allowed
+
+
+def test_tries_cost_no_more_than_half_of_what_plans_can_make_up_for_and_never_end_altogether():
+    learner = learner_after(2000, 400_000)
+    urge, most = learner.urge.copy(), learner.most.copy()
+    cost = -np.tensordot(learner._tilt, deviation_chance(learner), 2)[0]
+    assert cost > 0 and repayment(learner)[0] < 0.1 * cost
+    for surplus, factor in [(100.0, 1.0), (0.5 * cost, None), (0.0, 0.02)]:
+        learner.urge[...], learner.most[...], learner.surplus = urge, most, np.array([surplus])
+        _restrain(learner)
+        spared = 0.5 * surplus - repayment(learner)[0]
+        np.testing.assert_allclose(learner.urge, urge * (spared / cost if factor is None else factor))
+        np.testing.assert_allclose(learner.most, most * (spared / cost if factor is None else factor))
+
+
+def test_bounds_that_have_a_price_share_the_control():
+    learner = learner_after(30_000, 40_000)
+    learner.predicted[...] = learner.spec.rho
+    alone = _gain(learner)
+    learner.prices = np.ones(2)
+    np.testing.assert_allclose(_gain(learner), alone / 2)
+
+
+def test_reserves_cover_three_standard_deviations_up_to_ten_thousand_episodes_and_four_at_a_million():
+    assert [reserve_quantile(K) for K in (100, 10_000, 10**6)] == [3.0, 3.0, 4.0]
+
+
+def test_the_surprise_of_a_step_is_how_far_values_of_known_states_are_apart_at_the_next_one():
+    """Two steps: the first leads to either state; at the second they are worth 0.2 and 0.9, and nothing follows."""
+    r = np.array([[[0.0], [0.0]], [[0.2], [0.9]]])
+    cmdp = CMDP(np.full((2, 2, 1, 2), 0.5), r, np.zeros((0, 2, 2, 1)), [])
+    for known, expected in [([True, True], 0.7), ([True, False], 0.0), ([False, False], 0.0)]:
+        model = Model(cmdp, None, np.ones((2, 2, 1), bool), np.array([[True, True], known]), np.zeros(0, bool))
+        V = np.array([[0.55, 0.55], [0.2, 0.9], [0.0, 0.0]])
+        np.testing.assert_allclose(_surprise(model, V).ravel(), [expected, 0.0])

@@ -117,7 +117,7 @@ def _gets_rich(x, bets, m, wanted):
 
 @compiled
 def _gets_rich_by_logarithms(x, bets, m, wanted):
-    """The same, slowly."""
+    """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
     log_capital = 0.0
     for t in range(len(x)):
         log_capital += np.log1p(bets[t] * (x[t] - m))

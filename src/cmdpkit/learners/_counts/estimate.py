@@ -98,9 +98,7 @@ class Evidence(NamedTuple):
     error: FloatArray  # [H, S, A]: its standard error
     reach: FloatArray  # [H, S]: of the policy, in the estimated model
     effect: FloatArray  # [N, H, S, A]: what one episode's utility gains per unit of flow moved to the action
-    surprise: (
-        FloatArray  # [H, 1, 1]: what a next state that was never seen after an action may be worth beside the others
-    )
+    surprise: FloatArray  # [H, 1, 1]: how far the values of next states are apart, of which few tries show only some
 
 
 def evidence(model: Model, pi: FloatArray, prices: FloatArray, caution: float = 1.0) -> Evidence:

@@ -53,9 +53,9 @@ def contradictions(halves: FloatArray) -> int:
     apart = np.abs(np.diff(sums / n, axis=1)[:, 0])
     both = n.sum(axis=1)
     variance = np.maximum(squares.sum(axis=1) / both - (sums.sum(axis=1) / both) ** 2, 0.0)
-    per_step = (1 / n).sum(axis=1)
+    inverses = (1 / n).sum(axis=1)
     limit = error_quantile(ERROR / 2, apart.size)
-    allowed = limit * np.sqrt(variance * per_step) + limit**2 / 6 * per_step * (variance > ROUNDING)
+    allowed = limit * np.sqrt(variance * inverses) + limit**2 / 6 * inverses * (variance > ROUNDING)
     return int((apart > allowed + ROUNDING).any(axis=1).sum())
 
 

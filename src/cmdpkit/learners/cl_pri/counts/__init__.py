@@ -249,7 +249,7 @@ class WithCounts(ClosedLoopPRI):
     def _prepare_blocks(self) -> None:
         """What all blocks of a plan have in common."""
         self._tries = tries_of(self.explore, self.weights)
-        self._tilt = tilt_of(self)
+        self._tilt = tilt_of(self.effect, self._tries)
         self._controls = controls_of(self.pi, self.effect, self.prices)
 
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
@@ -281,8 +281,8 @@ class WithCounts(ClosedLoopPRI):
 
     def _next_plan(self, model: Model) -> Plan:
         """The best plan that meets the bounds and repays what is owed, unless that is dear."""
-        late = self.clock.episode >= self.table.freeze
-        found = repaying_plan(model, self.spec.rho, repayment(self), self.params.repay_price, late=late)
+        settled = self.clock.episode >= self.table.freeze
+        found = repaying_plan(model, self.spec.rho, repayment(self), self.params.repay_price, settled=settled)
         self.surplus = found.surplus
         return found.plan
 

@@ -32,7 +32,7 @@ def repayment_rate(learner: WithCounts) -> FloatArray:
     k, table, rho = learner.clock.episode, learner.table, learner.spec.rho
     short, left = k * rho - learner.ledger.totals[1:], float(table.K - k)
     late = min(1.0, 4 * k / table.K)
-    debt = owed(short, learner.sd[1:], _gain(learner), table.K - k, late, caution(table.K))
+    debt = owed(short, learner.sd[1:], _gain(learner), table.K - k, late, reserve_quantile(table.K))
     if k >= table.hand:  # every other block plays the policy that is handed over
         left = left / 2
         debt = debt - left * (learner.final_utilities - rho)
@@ -53,7 +53,7 @@ def _gain(learner: WithCounts) -> FloatArray:
     return gain
 
 
-def caution(K: int) -> float:
+def reserve_quantile(K: int) -> float:
     """How many standard deviations of bad luck a reserve covers; the longer a run, the less more of them cost."""
     return 3 + 0.5 * max(math.log10(K / 10_000), 0.0)
 
@@ -66,7 +66,7 @@ def owed(short: FloatArray, sd: FloatArray, gain: FloatArray, left: int, late: f
     """
     gain = np.maximum(gain, 1e-12)
     worst = np.minimum((z * sd / (2 * gain)) ** 2, max(left, 0))
-    beyond_control = np.maximum(z * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > 1e-9)
+    beyond_control = np.maximum(z * sd * np.sqrt(worst) - gain * worst, 0.0) * (gain > CONTROLLED)
     total: FloatArray = short + z * sd * np.sqrt(2 * SMALLEST_BLOCK) + late * beyond_control
     return total
 

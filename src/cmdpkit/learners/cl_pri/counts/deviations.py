@@ -11,6 +11,7 @@ from cmdpkit.learners._counts.estimate import Evidence, Model
 from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.counts.debts import STEEPEST, repayment
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
+from cmdpkit.learners.cl_pri.counts.play import Tries, tries_of
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _choose_frequencies(
 
 def _restrain(learner: WithCounts) -> None:
     """Try less where what tries cost of a utility, together with what is owed by now, could hardly be repaid."""
-    cost = np.maximum(-np.tensordot(tilt_of(learner), deviation_chance(learner), 2), 1e-300)
+    tilt = tilt_of(learner.effect, tries_of(learner.explore, learner.weights))
+    cost = np.maximum(-np.tensordot(tilt, deviation_chance(learner), 2), 1e-300)
     most = np.minimum(learner.surplus, STEEPEST * learner.spec.H)
     spare = np.maximum(SPENT * most - repayment(learner), SPENT_IN_DEBT * most)
     factor = max(float((spare / cost).min(initial=1.0)), LEAST)
@@ -80,11 +82,9 @@ def _restrain(learner: WithCounts) -> None:
     learner.most *= factor
 
 
-def tilt_of(learner: WithCounts) -> FloatArray:
+def tilt_of(effect: FloatArray, tries: Tries) -> FloatArray:
     """[N, H, S]: what the utilities of an episode gain if it deviates wherever it comes to a state at a step."""
-    weight = learner.explore * learner.weights
-    share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
-    tilt: FloatArray = (learner.effect * share).sum(axis=-1)
+    tilt: FloatArray = (effect * tries.share.reshape(effect.shape[1:])).sum(axis=-1)
     return tilt
 
 

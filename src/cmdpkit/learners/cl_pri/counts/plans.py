@@ -31,19 +31,19 @@ class Repaying(NamedTuple):
     surplus: FloatArray  # [N]: by how much plans can exceed the bounds at allowed prices; infinite if none meets them
 
 
-def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float, *, late: bool) -> Repaying:
+def repaying_plan(model: Model, rho: FloatArray, repay: FloatArray, most: float, *, settled: bool) -> Repaying:
     """The best plan that meets the bounds and exceeds them by `repay` [N], or by part of it where that is dear.
 
     A target that is almost out of reach has prices that multiply all noise, so what raises the prices to more than
-    twice those of the bounds themselves is halved, and given up in the end. When it is too `late` to try anything new,
-    prices multiply nothing. At prices above `most` nothing is repaid at all.
+    twice those of the bounds themselves is halved, and given up in the end. Once the run is `settled` and nothing new
+    is tried, prices multiply nothing. At prices above `most` nothing is repaid at all.
     """
     plan = best_plan(model, rho)
     if not plan.feasible or not len(rho):
         return Repaying(plan, np.full(len(rho), np.inf))
     asked = repay > 0
     allowed = np.where(asked, most, np.inf)
-    if not late:
+    if not settled:
         allowed = np.minimum(2 * plan.prices + 0.05, allowed)
     surplus = _surplus(model, rho, plan, np.minimum(allowed, most))
     if not asked.any():
