@@ -6,7 +6,9 @@ cache, compiling takes a large part of the time of all tests.
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numba.core.compiler_lock import global_compiler_lock
@@ -18,39 +20,33 @@ with suppress(ImportError):  # there is none on Windows, where every worker comp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-held: set[str] = set()  # source files that this process has locked
+LOCKS = Path(__file__).parent.parent / "build" / "compiling"  # one empty file per function and kind of arguments
 
 
 @contextmanager
-def only_process(path: str) -> Iterator[None]:
-    """Keep other processes from compiling functions of a source file; the system unlocks it if the process dies."""
-    if path in held:  # a function of this file that is called by another one of it
-        yield
-        return
-    with open(path, "rb") as file:
+def only_process(what: str) -> Iterator[None]:
+    """Keep other processes from compiling the same; the system unlocks it if the process dies."""
+    with open(LOCKS / hashlib.sha256(what.encode()).hexdigest()[:32], "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        held.add(path)
-        try:
-            yield
-        finally:
-            held.discard(path)
+        yield
 
 
 def compile_once() -> None:
-    """Let every compilation of this process take turns with those of other processes that called this function.
+    """Let compilations of a function for the same kinds of arguments take turns in all processes that called this.
 
-    Nobody waits for ever: a compiled function only calls functions of its own file and of files which this file
-    imports, so the files are always locked in the order of imports. Numba's own lock, which threads wait for, comes
-    before all of them.
+    Nobody waits for ever: a function is locked before those that it calls, and no function calls itself through others.
+    Numba's own lock, which threads wait for, comes before all of them.
     """
     if "fcntl" not in globals():
         return
+    LOCKS.mkdir(parents=True, exist_ok=True)
     compile_here = Dispatcher.compile
 
     def compile_in_turn(self: Dispatcher, sig: Any) -> Any:
-        if not self.py_func.__module__.startswith("cmdpkit."):
+        function = self.py_func
+        if not function.__module__.startswith("cmdpkit."):
             return compile_here(self, sig)
-        with global_compiler_lock, only_process(self.py_func.__code__.co_filename):
+        with global_compiler_lock, only_process(f"{function.__module__}.{function.__qualname__} {sig}"):
             return compile_here(self, sig)
 
     Dispatcher.compile = compile_in_turn

@@ -62,10 +62,10 @@ def _is_constant(statement: ast.stmt) -> bool:
 
 def _note(line: int, statement: ast.stmt) -> ast.stmt:
     """A statement that notes a line; in tracebacks it stands where the statement does that it belongs to."""
-    note = ast.parse(f"__reached__[{line}] = 1").body[0]
-    for node in ast.walk(note):
-        ast.copy_location(node, statement)
-    return note
+    where = {"lineno": statement.lineno, "col_offset": statement.col_offset}
+    lines = ast.Name("__reached__", ast.Load(), **where)
+    target = ast.Subscript(lines, ast.Constant(line, **where), ast.Store(), **where)
+    return ast.Assign([target], ast.Constant(1, **where), **where)
 
 
 class NotingLoader(SourceFileLoader):

@@ -161,16 +161,16 @@ def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_th
 
 
 def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_handed_over():
-    """40 short runs at 90 %: at a true coverage of 90 % fewer than 29 would have probability below 1e-3.
+    """20 short runs at 90 %: at a true coverage of 90 % fewer than 13 would have probability below 5e-4.
 
     Utilities are "at most" costs in [0, 1] here, with random signals, so scales and noise are exercised too.
     """
     cmdp = envs.build("random", S=4, A=3, H=3, N=2, conflict=0.5, seed=3)
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     hits, widths, policies = 0, [], set()
-    for seed in range(40):
-        learner = load("cl-pri")(Spec.of(cmdp, 800), delta=0.1)
-        learner.run(Source.of(cmdp, noise="bernoulli"), stream(seed), 800)
+    for seed in range(20):
+        learner = load("cl-pri")(Spec.of(cmdp, 500), delta=0.1)
+        learner.run(Source.of(cmdp, noise="bernoulli"), stream(seed), 500)
         found = learner.certificate()
         assert found.level == 0.9
         pi = learner.recommend()
@@ -179,6 +179,6 @@ def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_hand
         hits += all(low <= x <= high for x, (low, high) in zip(truth, found.intervals, strict=True))
         widths += [high - low for low, high in found.intervals]
         policies.add(pi.tobytes())
-    assert hits >= 29
-    assert len(policies) > 20  # it is a different policy nearly every time
+    assert hits >= 13
+    assert len(policies) > 10  # it is a different policy nearly every time
     assert np.mean(widths) < 0.75 * cmdp.H  # not vacuous even with 25 to 50 episodes

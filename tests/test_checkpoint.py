@@ -163,7 +163,7 @@ def test_damage_anywhere_is_refused_or_harmless(saved):
     data, whole = path.read_bytes(), continued(path)
     path.write_bytes(data)
     chance, refused = random.Random(1), 0
-    for _ in range(300):
+    for _ in range(150):
         hurt = bytearray(data)
         for _ in range(chance.choice((1, 1, 8))):
             hurt[chance.randrange(len(hurt))] = chance.randrange(256)
@@ -175,7 +175,7 @@ def test_damage_anywhere_is_refused_or_harmless(saved):
         else:
             assert np.array_equal(whole.curves["realised_regret"], again.curves["realised_regret"])
             assert whole.policy == again.policy
-    assert refused > 200
+    assert refused > 100
 
 
 @pytest.mark.parametrize("algo", names_for("horizon"))

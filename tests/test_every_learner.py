@@ -23,7 +23,7 @@ from cmdpkit.testing import CHECKS, PROBLEMS, Case, ContractBroken, check_learne
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "tutorial"))
 from mine import Mine
 
-K = 300  # episodes of a run here
+K = 200  # episodes of a run here
 every = pytest.mark.parametrize("name", names_for("horizon"))  # test_steps.py is about the others
 # These bring models of their own, so one problem is enough.
 ALONE = (

@@ -333,19 +333,20 @@ def test_returns_and_utilities_are_recorded_where_there_is_no_model(project):
     assert "realised_reward" not in ck.learn("paper/grid", "triple-q", episodes=5).curves
 
 
-def test_fresh_episodes_give_the_true_means_of_a_policy_in_their_intervals(project):
+def test_fresh_episodes_give_the_true_means_of_a_policy_in_their_intervals(project, monkeypatch):
     """Action 1 with probability 0.3 costs 1 in half of the cases: an episode's cost has mean 0.6 and variance 0.51.
 
     Of 100 intervals of level 0.95 fewer than 86 cover the mean with probability 2e-4; the spread of 100 means is off by
     more than 30 % with probability 3e-5.
     """
+    monkeypatch.setattr("cmdpkit.running.evaluation.EVALUATION_EPISODES", 400)
     world = GymRecipe("my_places:world").make()
     pi = np.zeros((4, 3, 2)) + np.array([0.7, 0.3])
     seen = [evaluation.evaluated(world, pi, seed) for seed in range(100)]
     assert sum(low <= 0.6 <= high for low, high in (x.utility_intervals[0] for x in seen)) >= 86
-    assert np.std([x.utilities[0] for x in seen], ddof=1) == pytest.approx(np.sqrt(0.51 / 1000), rel=0.3)
+    assert np.std([x.utilities[0] for x in seen], ddof=1) == pytest.approx(np.sqrt(0.51 / 400), rel=0.3)
     width = np.mean([high - low for low, high in (x.utility_intervals[0] for x in seen)])
-    assert width == pytest.approx(2 * 1.96 * np.sqrt(0.51 / 1000), rel=0.02)
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(0.51 / 400), rel=0.02)
 
 
 def test_an_evaluation_counts_for_nothing_and_is_shown(project):

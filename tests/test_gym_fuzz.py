@@ -20,7 +20,7 @@ from cmdpkit.running.learning import learn
 from gym_line import FALLS, Line, Watched, lake, told
 
 pytestmark = [pytest.mark.compiled, pytest.mark.usefixtures("short_evaluation")]
-EPISODES = 40
+EPISODES = 20
 ROUNDS = 2  # random moments per kind and learner
 
 

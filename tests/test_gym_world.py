@@ -73,7 +73,7 @@ def test_every_learner_that_can_be_driven_from_outside_learns_without_a_model(al
 
 def test_the_learned_policy_comes_close_to_the_optimum():
     """Half of the optimum's chance of arriving, a random walk has less than a quarter, and falls within bounds."""
-    run = learn(make_env("gym/frozen-lake", H=12, falls=0.1), "triple-q", episodes=60_000, seed=1)
+    run = learn(make_env("gym/frozen-lake", H=12, falls=0.1), "cl-pri", episodes=3_000, seed=1)
     assert run.optimum == pytest.approx(ck.solve(ck.load("gym/frozen-lake", H=12, falls=0.1)).value)
     exact = ck.evaluate(ck.load("gym/frozen-lake", H=12, falls=0.1), run.policy)
     assert (run.policy_value, *run.policy_utilities) == (exact.v, *exact.w)

@@ -181,12 +181,12 @@ def test_a_plan_in_a_box_that_holds_the_truth_is_feasible_and_at_least_as_good_a
     cmdp = synthetic()
     optimum = ck.solve(cmdp).value
     held = 0
-    for run in range(30):
-        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 20 * (run + 1)))
+    for run in range(15):
+        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 40 * (run + 1)))
         box = confidence_box(means, kernel_log(3, 3, 3, 1000, 0.1, 0.1), 3)
         inside = (box.lo <= cmdp.P) & (box.up >= cmdp.P)
         if inside[:2].all() and (cmdp.mu >= box.start_lo).all() and (cmdp.mu <= box.start_up).all():
             held += 1
             found = plan(box, cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H)
             assert found.feasible and found.value >= optimum - 1e-9
-    assert held >= 20
+    assert held >= 10

@@ -197,7 +197,7 @@ import sys
 sys.path[:0] = [{folder!r}]
 from test_triple_q import Source, Spec, TripleQ, digest, small, stream
 for preset in ("practical", "theory", "authors"):
-    cmdp = small(2)
+    cmdp = small(1)
     learner = TripleQ(Spec.of(cmdp, 120), preset=preset)
     learner.run(Source.of(cmdp, 1.0, "bernoulli"), stream(6), 120)
     print(digest(learner))
@@ -213,7 +213,7 @@ def test_compiled_and_interpreted_python_agree_to_the_bit(tmp_path):
     interpreted = done.stdout.split()
     compiled = []
     for preset in ("practical", "theory", "authors"):
-        cmdp = small(2)
+        cmdp = small(1)
         learner = TripleQ(Spec.of(cmdp, 120), preset=preset)
         learner.run(Source.of(cmdp, 1.0, "bernoulli"), stream(6), 120)
         compiled.append(digest(learner))

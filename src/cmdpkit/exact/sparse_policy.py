@@ -69,8 +69,9 @@ def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_o
     C, H, S = choices.shape
     T = (len(indptr) - 1) // (S * A)
     d = np.zeros((2, C, S))
-    for c in range(C):
-        d[0, c] = weights[c] * mu
+    for c in range(C):  # state by state: an operation on whole arrays takes three seconds to compile
+        for s in range(S):
+            d[0, c, s] = weights[c] * mu[s]
     D = 0
     for h in range(H):
         first[h] = D

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.model.compiled import njit
+from cmdpkit.model.compiled import compiled, embedded
 
+LONGEST_INSERTED = 64  # entries of a row; longer rows are sorted by NumPy, as sorting by insertion would take too long
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
 
 
@@ -21,11 +22,16 @@ def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
     begins = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n_rows)))).astype(np.int64)
     s, p = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
     _deal(rows, successors, prob, begins[:-1].copy(), s, p)
+    for row in np.flatnonzero(np.diff(begins) > LONGEST_INSERTED):
+        entries = slice(begins[row], begins[row + 1])
+        if (np.diff(s[entries]) < 0).any():
+            order = np.argsort(s[entries], kind="stable")
+            s[entries], p[entries] = s[entries][order], p[entries][order]
     n = _tidy(begins, s, p)
     return begins, s[:n].copy() if n < len(s) else s, p[:n].copy() if n < len(p) else p
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _deal(rows, successors, prob, place, s, p):
     """Deal the entries out to their rows; `place` says where the next entry of each row goes."""
     for i in range(len(rows)):
@@ -35,14 +41,14 @@ def _deal(rows, successors, prob, place, s, p):
         p[at] = prob[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _tidy(begins, s, p):
     """Sort each row, add up what is there twice, drop zeros, close the gaps; returns how many entries are left."""
     kept = 0
     last = 0
     for row in range(len(begins) - 1):
         first, last = last, begins[row + 1]
-        _sort(s[first:last], p[first:last])
+        _insert(s, p, first, last)
         i = first
         while i < last:
             total, state = p[i], s[i]
@@ -57,21 +63,12 @@ def _tidy(begins, s, p):
     return kept
 
 
-@njit(cache=True, nogil=True)
-def _sort(s, p):
-    """Sort the entries of one row by their states; those of the same state keep their order."""
-    rising = True
-    for i in range(1, len(s)):
-        rising = rising and s[i - 1] <= s[i]
-    if rising:
-        return
-    if len(s) > 64:  # sorting by insertion would take too long
-        order = np.argsort(s, kind="mergesort")
-        s[:], p[:] = s[order], p[order]
-        return
-    for i in range(1, len(s)):
+@embedded
+def _insert(s, p, first, last):
+    """Sort the entries of one row by their states, by insertion; those of the same state keep their order."""
+    for i in range(first + 1, last):
         state, x, j = s[i], p[i], i
-        while j > 0 and s[j - 1] > state:
+        while j > first and s[j - 1] > state:
             s[j], p[j] = s[j - 1], p[j - 1]
             j -= 1
         s[j], p[j] = state, x

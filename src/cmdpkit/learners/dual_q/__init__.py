@@ -164,7 +164,7 @@ def _constants(spec: Spec, p: DualQParams) -> Constants:
         S=word(spec.S),
         A=word(spec.A),
         zero=(1 + spec.N) * (0.0,),
-        usable=np.array(spec.allowed).reshape(-1, spec.A),
+        usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),
         rho=spec.rho,
         frame=int(p.frame),
         eta=float(p.eta),

@@ -222,7 +222,7 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
         lift=(float(p.reward_lift),) + spec.N * (float(p.utility_lift),),
         fresh=ahead[:, None] * shares[0],
         ceiling=ahead[:, None] * shares[1],
-        usable=np.array(spec.allowed).reshape(-1, spec.A),
+        usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),
         rho=spec.rho,
         K=float(spec.K),
         frame=int(p.frame),
