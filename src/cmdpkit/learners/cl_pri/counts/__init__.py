@@ -68,6 +68,7 @@ from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
+MISSING = 2  # the margin of the policy handed over errs with at most such a part of delta, however dear it is
 KEEPING = 5  # a policy that keeps the actions of the best plan errs with at most such a part of delta
 
 
@@ -293,7 +294,7 @@ class WithCounts(ClosedLoopPRI):
         if not self.spec.N:
             return best_plan(model, self.spec.rho)
         delta, different = self.params.delta, different_columns(self.memory.moments[:, 1 : 1 + self.spec.N])
-        quantiles = Quantiles(*(error_quantile(error, different) for error in (delta, delta / KEEPING)))
+        quantiles = Quantiles(*(error_quantile(error, different) for error in (delta / MISSING, delta / KEEPING)))
         found = balanced_plan(model, self.spec.rho, quantiles, self._certificate_width())
         self.margin[...], self.uncovered[...] = found.margin, found.uncovered
         return found.plan
