@@ -91,6 +91,13 @@ def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
     return surplus
 
 
+def value_range(model: Model) -> float:
+    """How far the best and the worst policy of the estimated model are apart if no bound is asked for."""
+    nothing = np.zeros(model.cmdp.N)
+    worst = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
+    return best_plan(model, nothing).value + best_plan(worst, nothing).value
+
+
 class Evidence(NamedTuple):
     """What the memory says of every action at given prices, beside a policy."""
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._certificate import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
-from cmdpkit.learners._counts.hand_over import covering_plan
+from cmdpkit.learners._counts.hand_over import Quantiles, balanced_plan
 from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
 from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
@@ -50,7 +50,7 @@ from cmdpkit.learners.cl_pri.counts.exploration import (
     resume_exploration,
 )
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
-from cmdpkit.learners.cl_pri.counts.plans import FULL_ERROR_EPISODES, margin_error, repaying_plan
+from cmdpkit.learners.cl_pri.counts.plans import repaying_plan
 from cmdpkit.learners.cl_pri.counts.play import (
     Block,
     act,
@@ -67,6 +67,9 @@ from cmdpkit.learners.cl_pri.counts.steer import control, controls_of, steered
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
+
+MISSING = 2  # the margin of the policy handed over errs with at most such a part of delta, however dear it is
+KEEPING = 5  # a policy that keeps the actions of the best plan errs with at most such a part of delta
 
 
 class WithCounts(ClosedLoopPRI):
@@ -291,8 +294,8 @@ class WithCounts(ClosedLoopPRI):
         if not self.spec.N:
             return best_plan(model, self.spec.rho)
         delta, different = self.params.delta, different_columns(self.memory.moments[:, 1 : 1 + self.spec.N])
-        z, least = (error_quantile(margin_error(delta, k), different) for k in (self.table.K, FULL_ERROR_EPISODES))
-        found = covering_plan(model, self.spec.rho, z, self._certificate_width(), least)
+        quantiles = Quantiles(*(error_quantile(error, different) for error in (delta / MISSING, delta / KEEPING)))
+        found = balanced_plan(model, self.spec.rho, quantiles, self._certificate_width())
         self.margin[...], self.uncovered[...] = found.margin, found.uncovered
         return found.plan
 

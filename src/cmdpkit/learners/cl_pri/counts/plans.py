@@ -16,7 +16,6 @@ UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never trie
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
 SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
-FULL_ERROR_EPISODES = 10_000  # up to so many episodes the margin gets its full share of delta
 RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
 TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
 DOUBTED = 10.0  # tries with which the error of an action's value is still larger by a factor of sqrt(2) than they say
@@ -65,15 +64,6 @@ def _surplus(model: Model, rho: FloatArray, plan: Plan, allowed: FloatArray) -> 
         prices[n] = price
         surplus[n] = max(surplus[n], surplus_at(model, rho, prices)[n])
     return surplus
-
-
-def margin_error(delta: float, K: int) -> float:
-    """The probability with which the margin of the policy handed over may be too small, after K episodes.
-
-    It is a fifth of delta up to 10,000 episodes and falls with the square root of their number from then on: the margin
-    itself shrinks in the same way, so that a wider one costs less and less.
-    """
-    return delta / 5 * min(1.0, math.sqrt(FULL_ERROR_EPISODES / K))
 
 
 def expected_gain(advantage: FloatArray, error: FloatArray) -> FloatArray:
