@@ -1,12 +1,7 @@
-"""CL-PRI with ``memory="none"``: the suite, and two problems on which earlier versions were led astray for ever.
+"""CL-PRI with ``memory="none"`` on the suite. Problems that led earlier versions astray are in `lock_in`.
 
-    python -m bench model_free                                  # the reserved problems, then the two below
-    python -m bench.model_free suite development 1e4            # one length on the problems settings were chosen on
-    python -m bench.model_free redundant none                   # the two below with one kind of memory
-
-- *Three copies of one constraint*, four random problems with five seeds each: prices are not unique then.
-- *A constant utility exactly at its bound*, with signals that are drawn: every policy meets the bound, and by chance
-  every policy seems to miss it by a little.
+    python -m bench model_free                            # the reserved problems
+    python -m bench.model_free development 1e4            # one length on the problems settings were chosen on
 
 To compare with another version, run this file with that version's sources first on the path (PYTHONPATH).
 """
@@ -20,11 +15,10 @@ import numpy as np
 import cmdpkit as ck
 from bench._ranges import total_range
 from bench._suite import problems
-from cmdpkit import CMDP, envs
+from cmdpkit import CMDP
 
 SEEDS = {10_000: 2, 100_000: 1, 1_000_000: 1}  # by number of episodes
 EVERY = {1_000_000: 3}  # long runs are made on every third problem
-EPISODES = 400_000
 
 
 def outcome(cmdp: CMDP, K: int, seed: int) -> tuple[float, float, bool, bool]:
@@ -53,35 +47,9 @@ def suite(half: str = "reserved", *lengths: str) -> None:
         print(f"| {K:,} | {len(found)} | {figures} | {met.mean():.0%} |", flush=True)
 
 
-def copies(seed: int) -> CMDP:
-    """A random problem whose only constraint is there three times."""
-    one = envs.build("random", S=6, A=3, H=5, N=1, conflict=0.5, seed=seed)
-    return CMDP(one.P, one.r, np.repeat(one.g, 3, axis=0), np.repeat(one.rho, 3), one.mu)
-
-
-def constant(seed: int) -> CMDP:
-    """A random problem with a utility of 1/2 at every step, and a bound of H/2."""
-    one = envs.build("random", S=6, A=3, H=5, N=0, seed=seed)
-    return CMDP(one.P, one.r, np.full((1, *one.r.shape), 0.5), np.array([one.H / 2]), one.mu)
-
-
-def redundant(*memories: str) -> None:
-    """Gaps of the policies handed over, in units of the value, for both kinds of problems."""
-    print(f"four problems, five seeds each, {EPISODES:,} episodes: what the policy handed over lacks of the optimum")
-    print("| problem | memory | mean | largest | within 0.005 | within 0.01 |\n|---|---|---|---|---|---|", flush=True)
-    for title, build, noise in (("three copies", copies, "none"), ("constant utility", constant, "bernoulli")):
-        for memory in memories or ("none", "counts"):
-            settings = {"episodes": EPISODES, "noise": noise, "memory": memory}
-            runs = [ck.learn(build(i), "cl-pri", seed=seed, **settings) for i in range(4) for seed in range(5)]
-            gap = np.array([run.optimum - run.policy_value for run in runs])
-            within = f"{(gap <= 0.005).sum()} of {len(gap)} | {(gap <= 0.01).sum()} of {len(gap)}"
-            print(f"| {title} | {memory} | {gap.mean():.4f} | {gap.max():.4f} | {within} |", flush=True)
-
-
 def main() -> None:
     suite()
-    redundant()
 
 
 if __name__ == "__main__":
-    {"suite": suite, "redundant": redundant}[sys.argv[1]](*sys.argv[2:])
+    suite(*sys.argv[1:])

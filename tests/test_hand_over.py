@@ -19,6 +19,7 @@ from cmdpkit.learners._counts.hand_over import (
 )
 from cmdpkit.learners._quantiles import different_columns
 from cmdpkit.learners.cl_pri.counts import WithCounts
+from cmdpkit.learners.cl_pri.counts.plans import largest_margin_error
 from cmdpkit.model.evaluate import flow
 from cmdpkit.simulate.random import stream
 
@@ -144,3 +145,9 @@ def test_copies_of_one_utility_count_once_and_others_do_not():
     for cmdp, expected in ((one, 1), (copies, 1), (three, 3)):
         learner, _ = watched(cmdp, 50)
         assert different_columns(learner.memory.moments[:, 1 : 1 + cmdp.N]) == expected
+
+
+def test_short_runs_allow_their_margins_less_error_than_long_ones():
+    """As the page says: half of delta in the end, a tenth of it with 1,000 episodes."""
+    assert largest_margin_error(0.05, 1_000) == pytest.approx(0.005)
+    assert [largest_margin_error(0.05, K) for K in (25_000, 10**7)] == [0.025, 0.025]

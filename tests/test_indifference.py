@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bench.model_free import constant
+from bench.lock_in import constant
 from scipy.stats import f_oneway
 
 from cmdpkit import Policy, evaluate, solve

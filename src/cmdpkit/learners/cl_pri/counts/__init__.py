@@ -50,7 +50,7 @@ from cmdpkit.learners.cl_pri.counts.exploration import (
     resume_exploration,
 )
 from cmdpkit.learners.cl_pri.counts.explore import explore_episodes, learn_path, new_optimism
-from cmdpkit.learners.cl_pri.counts.plans import repaying_plan
+from cmdpkit.learners.cl_pri.counts.plans import largest_margin_error, repaying_plan
 from cmdpkit.learners.cl_pri.counts.play import (
     Block,
     act,
@@ -68,7 +68,6 @@ from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
-MISSING = 2  # the margin of the policy handed over errs with at most such a part of delta, however dear it is
 KEEPING = 5  # a policy that keeps the actions of the best plan errs with at most such a part of delta
 
 
@@ -294,7 +293,8 @@ class WithCounts(ClosedLoopPRI):
         if not self.spec.N:
             return best_plan(model, self.spec.rho)
         delta, different = self.params.delta, different_columns(self.memory.moments[:, 1 : 1 + self.spec.N])
-        quantiles = Quantiles(*(error_quantile(error, different) for error in (delta / MISSING, delta / KEEPING)))
+        errors = largest_margin_error(delta, self.table.K), delta / KEEPING
+        quantiles = Quantiles(*(error_quantile(error, different) for error in errors))
         found = balanced_plan(model, self.spec.rho, quantiles, self._certificate_width())
         self.margin[...], self.uncovered[...] = found.margin, found.uncovered
         return found.plan

@@ -16,6 +16,7 @@ UNKNOWN_LOSS = 0.25  # of an episode's noise: what an action that was never trie
 WORTH_TRYING = 5.0  # times its cost that the information of a deviation must be worth
 FEW = 3  # observations below which nothing is ruled out
 SHORT = 10_000  # episodes: while no more are to come, an action that is hardly better is not worth a search
+NORMAL = 25_000  # episodes from which on errors are nearly normal, as quantiles of margins take them to be
 RARE_SHARE = 0.2  # of the noise of all episodes to come: what tries in states that are hardly ever reached may cost
 TIED_LOSS = 0.002  # of an episode's noise: in a long run, only losses smaller than this count as this
 DOUBTED = 10.0  # tries with which the error of an action's value is still larger by a factor of sqrt(2) than they say
@@ -64,6 +65,14 @@ def _surplus(model: Model, rho: FloatArray, plan: Plan, allowed: FloatArray) -> 
         prices[n] = price
         surplus[n] = max(surplus[n], surplus_at(model, rho, prices)[n])
     return surplus
+
+
+def largest_margin_error(delta: float, K: int) -> float:
+    """The largest probability with which the margin of the policy handed over may be too small, however dear it is.
+
+    It is half of delta. In short runs it is less, because errors that come from few observations exceed normal ones.
+    """
+    return delta / 2 * min(1.0, math.sqrt(K / NORMAL))
 
 
 def expected_gain(advantage: FloatArray, error: FloatArray) -> FloatArray:
