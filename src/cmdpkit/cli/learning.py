@@ -145,6 +145,10 @@ def learn(
     from cmdpkit.results.run_tables import run_table
     from cmdpkit.results.text import learning as show
 
+    if as_json and verbose:
+        raise typer.BadParameter(
+            "--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose"
+        )
     with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
             _environment(model, constraint, horizon, bound or []),

@@ -46,6 +46,9 @@ class World(Protocol):
     def close(self) -> None:
         """Release what the world holds, such as windows and files; nothing is played in it afterwards."""
 
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+
     def spec(self, K: int) -> Spec:
         """What the learner is told."""
 
@@ -111,6 +114,10 @@ class ModelWorld:
         new = copy(self)
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
+
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+        self.source = self.fresh().source
 
     def close(self) -> None:
         """Do nothing, because a model has nothing to release."""
@@ -195,5 +202,7 @@ def world_of(
     if constraints is not None and (ready or isinstance(env, GymRecipe)):
         raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
     if isinstance(env, GymRecipe):
+        if renormalise:
+            raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
         return env.make()
     return cast("World", env) if ready else GymWorld(env, constraints)

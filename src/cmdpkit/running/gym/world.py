@@ -113,10 +113,13 @@ class GymWorld:
         """Close the environment."""
         self.player.env.close()
 
-    def spec(self, K: int) -> Spec:
-        """What the learner is told. This call begins a run, so the counts are set to zero."""
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
         self.meter.sums[...] = 0.0
         self.meter.clock[EPISODES] = 0
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told."""
         H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
         rho = [scale.total_to_unit(x, H) for scale, x in zip(self.scales[1:], self.rho, strict=True)]
         return Spec(H, S + 1, A, K, np.array(rho), self.allowed, self.stationary)
