@@ -168,3 +168,8 @@ def test_a_policy_for_other_states_is_not_evaluated_by_position():
         ck.evaluate(cmdp, ck.Policy(pi, states=["off", "on"], action_names=["go", "stay"]))
     with pytest.raises(ValueError, match="the policy's action 2 is called 'rest', the model's 'stay'"):
         ck.occupancy(cmdp, ck.Policy(pi, states=["on", "off"], action_names=["go", "rest"]))
+
+
+def test_names_may_be_arrays():
+    policy = ck.Policy([[[0.25, 0.75]]], np.array(["on"]), np.array(["stay", "leave"]))
+    assert policy.probabilities(1, "on") == {"stay": 0.25, "leave": 0.75}

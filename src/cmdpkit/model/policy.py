@@ -52,8 +52,8 @@ class MadeFor(NamedTuple):
 class Policy(Shown):
     """A Markov policy, checked and never changed.
 
-    It is stored as one action for each step and state, and the few decisions that draw (`choice` and `rows`); `pi`
-    writes it out as a table of probabilities.
+    It is stored as one action for each step and state, and the few stochastic decisions (`choice` and `rows`);
+    `pi` writes it out as a table of probabilities.
 
     Parameters
     ----------
@@ -86,9 +86,10 @@ class Policy(Shown):
         if is_stationary and H != 1:
             raise CmdpkitError(f"pi has {H} steps, expected one decision per state: the policy is stationary")
         S, A = decisions.choice.shape[1], decisions.p.shape[1]
+        names = (None if isinstance(x, tuple | list) and not x else x for x in (states, actions))
         vars(self).update(
-            states=names_of("states", states or None, S),
-            action_names=names_of("action_names", actions or None, A),
+            states=names_of("states", next(names), S),
+            action_names=names_of("action_names", next(names), A),
             is_stationary=bool(is_stationary),
             decisions=decisions,
             shape=(H, S, A),
