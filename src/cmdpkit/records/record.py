@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
@@ -91,9 +92,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
-        safe = ["undecided" if x is None else x for x in self.safe]
-        utilities = [list(x) for x in self.utilities]
-        plain = {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
+        plain = {**vars(self), "safe": ["undecided" if x is None else x for x in self.safe]}
         if not self.approximate:
             del plain["approximate"]
         return plain
@@ -113,12 +112,6 @@ class Evaluation:
     value_interval: tuple[float, float]  # (low, high)
     utilities: tuple[float, ...]  # [N], mean totals, in the user's sense
     utility_intervals: tuple[tuple[float, float], ...]  # [N], (low, high)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        intervals = [list(pair) for pair in self.utility_intervals]
-        lists = {"value_interval": list(self.value_interval), "utilities": list(self.utilities)}
-        return {**vars(self), **lists, "utility_intervals": intervals}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +141,17 @@ class RunRecord(Shown):
         """The episodes or steps [C] at which the curves were read."""
         return self.curves[self.run.unit]
 
+    def curve(self, name: str) -> FloatArray:
+        """A curve by its name; a CmdpkitError says which ones there are if there is none of this name."""
+        if name not in self.curves:
+            why = "; without an optimum there is no regret" if name.endswith("regret") and self.optimum is None else ""
+            known = ", ".join(sorted(self.curves))
+            raise CmdpkitError(f"{self.run.algo} on {self.run.problem} has no curve {name!r}{why}; there are {known}")
+        return self.curves[name]
+
     def final(self, name: str) -> Any:
         """The last value of a curve: a number, or an array with one number per constraint."""
-        last = self.curves[name][..., -1]
+        last = self.curve(name)[..., -1]
         return float(last) if np.ndim(last) == 0 else np.asarray(last)
 
     @property
@@ -194,7 +195,7 @@ class RunRecord(Shown):
             for d in self.decisions
         ]
         if self.evaluation is not None:
-            out["evaluation"] = self.evaluation.to_dict()
+            out["evaluation"] = dict(vars(self.evaluation))
         out["certificate"] = {} if self.certificate is None else self.certificate.to_dict()
         out["notes"] = list(self.notes)
         out["seconds"] = self.seconds
