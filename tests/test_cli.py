@@ -266,6 +266,7 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, mes
         "solve queue extra",
         "solve queue --method simplex",
         "solve queue --bound energy",
+        "solve queue --bound energy=3 --bound energy=4",
         "solve queue --bound energy=much",
         "solve queue --save-policy policy.xls",
         "tradeoff queue",

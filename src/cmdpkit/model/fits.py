@@ -87,7 +87,8 @@ def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
         has, needs = ("stationary", "one for every step: policy.repeated(H)")
         if cmdp.criterion.stationary:
             has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
-        raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
+        judged = cmdp.criterion.in_words
+        raise CmdpkitError(f"the policy is {has}, but the model is judged by {judged}, which needs {needs}")
     if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
         sizes = (cmdp.steps, cmdp.S, cmdp.A)
         raise CmdpkitError(
