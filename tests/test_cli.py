@@ -275,6 +275,7 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, mes
         "export policy.json",
         "export policy.json other.csv --to md",
         "export policy.json --to xls",
+        "report runs --out report.pdf",
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_how_to_get_help(arguments: str) -> None:

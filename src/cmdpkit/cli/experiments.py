@@ -125,6 +125,8 @@ def report(
 
     if table is not None and tensorboard is not None:
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
+    if table is None and out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
     refuse_existing(out, force)
     study = Study.load(folder)
     if table is not None:
