@@ -5,6 +5,7 @@ import pytest
 
 from cmdpkit import CMDP, CmdpkitError, Learner, at_least, at_most, continue_run, envs, evaluate, learn, load, solve
 from cmdpkit.experiments.worker import learn_many
+from cmdpkit.model.mixture import decompose
 from cmdpkit.model.policy import Policy, one_hot
 from cmdpkit.running.baselines import known_safe, safest
 from cmdpkit.running.gym import GymWorld, to_gym
@@ -113,6 +114,7 @@ def test_what_is_missing_or_wrong_is_named():
             {"baseline": Policy(np.ones((3, 2, 1))), "baseline_utility": 2.05},
             r"shape \(3, 2, 1\), expected \(H, S, A\)",
         ),
+        ({"baseline": decompose(cmdp, best), "baseline_utility": 2.05}, "the policy is a Mixture, expected a Policy"),
     ):
         with pytest.raises(ValueError, match=said):
             learn(world, "dope", episodes=20, **options)

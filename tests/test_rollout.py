@@ -163,3 +163,5 @@ def test_rows_that_sum_to_one_only_nearly_never_lose_an_episode():
 def test_a_policy_of_another_shape_is_refused(paper):
     with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the model \(H, S, A\) = \(3, 3, 3\)"):
         simulate_policy(paper, Policy(np.full((3, 3, 2), 0.5)), 5)
+    with pytest.raises(ValueError, match="the policy is a ndarray, expected a Policy"):
+        simulate_policy(paper, np.full((3, 3, 3), 1 / 3), 5)

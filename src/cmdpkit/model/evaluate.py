@@ -58,8 +58,10 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi; Q is 0 where no action exists."""
-    check_fits(cmdp, pi)
+    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi, the table of a policy of the model.
+
+    Q is 0 where no action exists.
+    """
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
