@@ -14,6 +14,7 @@ from cmdpkit.io.formats.explicit import explicit_of
 from cmdpkit.io.formats.source import reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.validate import Name
 
 SUFFIXES = (".tra", ".umb")
@@ -66,6 +67,7 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
     with the start, and STEM.NAME.rew for the reward and for the signal of every constraint. Bounds and horizon are not
     written, because the formats have no place for them. The start must be one state.
     """
+    check_model(cmdp)
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
     model = explicit_of(cmdp)

@@ -14,9 +14,9 @@ import numpy as np
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.decisions import rows_at
-from cmdpkit.model.fits import check_mixture
+from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.passes import backward, forward
-from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:

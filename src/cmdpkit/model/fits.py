@@ -62,7 +62,7 @@ def _no_policy(given: Any) -> str:
 
 def check_policy(given: Any) -> None:
     """Raise CmdpkitError unless this is a policy."""
-    if not hasattr(given, "decisions"):
+    if not hasattr(given, "is_stationary"):
         raise CmdpkitError(_no_policy(given))
 
 

@@ -19,8 +19,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, all_rows, draw, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
-from cmdpkit.model.fits import check_fits as check_fits
-from cmdpkit.model.fits import in_order
+from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray

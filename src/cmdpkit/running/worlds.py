@@ -16,7 +16,8 @@ from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import Values, evaluate, reach
-from cmdpkit.model.policy import Decision, Policy, check_fits
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream

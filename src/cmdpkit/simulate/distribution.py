@@ -16,7 +16,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -214,8 +215,8 @@ def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Dist
     >>> found.totals.tolist(), found.probabilities.tolist()
     ([0.0, 2.0, 4.0], [0.25, 0.5, 0.25])
     """
-    cmdp.need_horizon("the distribution of totals")
     check_fits(cmdp, policy)
+    cmdp.need_horizon("the distribution of totals")
     m = index_of("total", _names(cmdp), name)
     sign = 1 if m == 0 else cmdp.constraints[m - 1].sign
     signal = sign * (cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1])

@@ -18,7 +18,8 @@ from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.evaluate import Values, evaluate, reach
-from cmdpkit.model.policy import Decision, Policy, check_fits
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask
 from cmdpkit.running.gym.adapters import WithCost
