@@ -116,7 +116,7 @@ def body_of(record: RunRecord) -> Plain:
         "optimum": record.optimum,
         "policy_value": record.policy_value,
         "policy_utilities": record.policy_utilities,
-        "evaluation": None if record.evaluation is None else vars(record.evaluation),
+        "evaluation": None if record.evaluation is None else record.evaluation.to_dict(),
         "certificate": None if record.certificate is None else vars(record.certificate),
         "phases": [{"name": name, "start": start} for name, start in record.phases],
         "stochastic_decisions": [

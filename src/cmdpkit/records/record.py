@@ -92,7 +92,9 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
-        plain = {**vars(self), "safe": ["undecided" if x is None else x for x in self.safe]}
+        safe = ["undecided" if x is None else x for x in self.safe]
+        utilities = [list(x) for x in self.utilities]
+        plain = {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
         if not self.approximate:
             del plain["approximate"]
         return plain
@@ -112,6 +114,12 @@ class Evaluation:
     value_interval: tuple[float, float]  # (low, high)
     utilities: tuple[float, ...]  # [N], mean totals, in the user's sense
     utility_intervals: tuple[tuple[float, float], ...]  # [N], (low, high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        intervals = [list(pair) for pair in self.utility_intervals]
+        lists = {"value_interval": list(self.value_interval), "utilities": list(self.utilities)}
+        return {**vars(self), **lists, "utility_intervals": intervals}
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +203,7 @@ class RunRecord(Shown):
             for d in self.decisions
         ]
         if self.evaluation is not None:
-            out["evaluation"] = dict(vars(self.evaluation))
+            out["evaluation"] = self.evaluation.to_dict()
         out["certificate"] = {} if self.certificate is None else self.certificate.to_dict()
         out["notes"] = list(self.notes)
         out["seconds"] = self.seconds
