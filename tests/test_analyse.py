@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cmdpkit import CmdpkitError
 from cmdpkit.records import store
-from cmdpkit.results.statistics import seed_mean, sign_flip_p, t_central, t_p, t_quantile
+from cmdpkit.results.statistics import seed_mean, sign_flip_p, t_p
 from cmdpkit.results.study import Study, compare, curve, groups, slope
 from records import make_record, study, two_bounds
 
@@ -26,14 +27,6 @@ def shaped(record, **curves):
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("df", [1, 2, 3, 4, 5, 9, 10, 19, 30, 99, 1000])
-def test_students_t_is_scipys(df):
-    for level in (0.5, 0.9, 0.95, 0.99, 0.9999):
-        assert t_quantile(level, df) == pytest.approx(stats.t.ppf((1 + level) / 2, df), rel=1e-10)
-    for t in (0.0, 0.1, 1.0, 2.5, 30.0):
-        assert t_central(t, df) == pytest.approx(1 - 2 * stats.t.sf(t, df), abs=1e-13)
 
 
 def test_the_interval_is_scipys_and_absent_with_one_seed():
@@ -113,6 +106,9 @@ def test_a_curve_is_the_mean_over_seeds_with_its_band(records):
     assert curve(groups(records[:1])[0], "regret").low is None
     with pytest.raises(ValueError, match=r"pri on two has no curve 'speed'; there are episode, multiplier"):
         curve(group, "speed")
+    for ask in (slope, lambda group, name: compare(group, group, name), lambda group, name: records[0].final(name)):
+        with pytest.raises(CmdpkitError, match=r"has no curve 'speed'; there are"):
+            ask(group, "speed")
     with pytest.raises(ValueError, match="has 2 rows, there is no row 2"):
         curve(group, "violation", 2)
 

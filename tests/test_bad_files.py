@@ -213,7 +213,7 @@ CSV_CASES = {
     "constraint without a sign": ("wear <= 3", "wear < 3", r"model.csv:3: head: 'constraint wear < 3' is not of the form"),
     "constraint without a bound": ("wear <= 3", "wear <= much", r"model.csv:3: constraint 1: 'bound' is 'much', expected"),
     "constraint twice": ("# constraint", "# constraint wear >= 0\n# constraint", r"model.csv:4: constraint 2: two constr"),
-    "constraint without a column": ("# constraint wear", "# constraint tear", r"model.csv:4: columns: unknown column 'wear'; did you mean 'tear'\?; a constraint is declared"),
+    "constraint without a column": ("# constraint wear", "# constraint tear", r"model.csv:4: columns: unknown column 'wear'; did you mean 'tear'\? \(a constraint is declared"),
     "column missing": (CSV[CSV.index("state,") :], "state,action,next_state,probability,wear\n", r"model.csv:4: columns: 'reward' is missing"),
     "constraint called like a column": ("# constraint wear", "# constraint reward", r"model.csv:3: constraint 1: 'reward' is a key or"),
     "column unknown": (",reward,", ",rewards,", r"model.csv:4: columns: unknown column 'rewards'; did you mean 'reward'"),

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from cmdpkit import CMDP, at_least, at_most, envs, evaluate, learn, load, solve
-from cmdpkit.model.policy import Policy
+from cmdpkit import CMDP, CmdpkitError, Learner, at_least, at_most, continue_run, envs, evaluate, learn, load, solve
+from cmdpkit.experiments.worker import learn_many
+from cmdpkit.model.mixture import decompose
+from cmdpkit.model.policy import Policy, one_hot
 from cmdpkit.running.baselines import known_safe, safest
 from cmdpkit.running.gym import GymWorld, to_gym
 from cmdpkit.running.worlds import ModelWorld
@@ -112,6 +114,7 @@ def test_what_is_missing_or_wrong_is_named():
             {"baseline": Policy(np.ones((3, 2, 1))), "baseline_utility": 2.05},
             r"shape \(3, 2, 1\), expected \(H, S, A\)",
         ),
+        ({"baseline": decompose(cmdp, best), "baseline_utility": 2.05}, "the policy is a Mixture, expected a Policy"),
     ):
         with pytest.raises(ValueError, match=said):
             learn(world, "dope", episodes=20, **options)
@@ -119,3 +122,40 @@ def test_what_is_missing_or_wrong_is_named():
         learn(cmdp, "triple-q", episodes=20, baseline=best)
     with pytest.raises(ValueError, match=r"the baseline's utility is 1\.2"):
         learn(cmdp, "dope", episodes=20, baseline=solve(cmdp.with_bounds(utility=0.0)).policy)
+
+
+class Told(Learner):
+    """Plays the first action for as long as one likes, and tells what it was told."""
+
+    title, anytime, needs, fixed = "Told.", True, ("slack",), (*Learner.fixed, "slack")
+
+    def __init__(self, spec, *, preset=None, slack=None, **params):
+        super().__init__(spec, preset=preset, **params)
+        self.slack, self.h = slack, 0
+
+    def recommend(self):
+        return one_hot(self.spec.allowed.argmax(axis=-1), self.spec.A)
+
+    def first(self, s, rng):
+        self.h = 0
+        return int(self.spec.allowed[0, s].argmax())
+
+    def next(self, signals, s, rng):
+        self.h += 1
+        return int(self.spec.allowed[self.h, s].argmax())
+
+    def last(self, signals):
+        pass
+
+    def explain(self):
+        return {"slack": self.slack}
+
+
+def test_a_run_that_stops_by_a_rule_is_told_the_baseline_that_was_given(tmp_path):
+    """With a folder the model's safest policy was taken instead, under the key of a run with the user's."""
+    mine = solve(load("paper/synthetic").with_bounds(utility=2.05)).policy
+    asked = {"stop": 20, "seeds": [0], "baseline": mine}
+    (alone,), (kept,) = (learn_many("paper/synthetic", Told, **asked, out=out) for out in (None, tmp_path))
+    assert alone.explanation == kept.explanation == {"slack": pytest.approx(0.05)}
+    with pytest.raises(CmdpkitError, match="call learn again with the same baseline and a later stop="):
+        continue_run(kept, episodes=10)

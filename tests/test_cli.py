@@ -266,6 +266,7 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, mes
         "solve queue extra",
         "solve queue --method simplex",
         "solve queue --bound energy",
+        "solve queue --bound energy=3 --bound energy=4",
         "solve queue --bound energy=much",
         "solve queue --save-policy policy.xls",
         "tradeoff queue",
@@ -274,6 +275,7 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, mes
         "export policy.json",
         "export policy.json other.csv --to md",
         "export policy.json --to xls",
+        "report runs --out report.pdf",
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_how_to_get_help(arguments: str) -> None:

@@ -84,8 +84,10 @@ def test_vacuous_constants_are_said_and_verbose_tells_the_story():
     ("arguments", "code", "message"),
     [
         ((*LEARN, "many"), 2, "'many' is not a number"),
+        ((*LEARN, "10", "--verbose", "--json"), 2, "--verbose adds text, which JSON cannot hold"),
         ((*LEARN, "0.5"), 2, "0.5 is not a whole number"),
         ((*LEARN, "10", "--set", "eta"), 2, "'eta' is not NAME=VALUE"),
+        ((*LEARN, "10", "--set", "eta=2", "--set", "eta=3"), 2, "'eta' is given twice"),
         ((*LEARN, "10", "--set", "etta=1"), 1, "etta"),
         ((*LEARN, "10", "--set", "seed=3"), 2, "'seed' is not a parameter of the algorithm; give --first-seed instead"),
         ((*LEARN, "10", "--set", "preset=theory"), 2, "give --preset instead"),

@@ -34,6 +34,12 @@ def written(folder, text):
 # -- which runs --------------------------------------------------------------------------------------------------------
 
 
+def test_the_suffix_of_a_model_file_may_be_in_capitals(tmp_path):
+    ck.write_model(ck.load("paper/synthetic"), tmp_path / "M.TOML")
+    (run,) = asked(environments=[str(tmp_path / "M.TOML")], seeds=1)
+    assert run.fingerprint == ck.load("paper/synthetic").fingerprint()
+
+
 def test_a_list_is_several_settings_and_the_order_is_that_of_the_file():
     runs = asked(
         environments=["paper/grid", {"model": "random", "params": {"S": [3, 4], "seed": 7}}],

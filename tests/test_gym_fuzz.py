@@ -61,7 +61,7 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "array as a state": (changed(0, np.array([1])), r"the observation is array\(\[1\]\), expected a whole"),
     "no state": (changed(0, None), "the observation is None, expected a whole number"),
     "infinite state": (changed(0, np.inf), "the observation is inf, expected a whole number"),
-    "unshowable state": (changed(0, Unshowable()), "the observation is a Unshowable that cannot be shown"),
+    "unshowable state": (changed(0, Unshowable()), "the observation is <Unshowable>"),
     "state far out": (changed(0, 10**30), "observation 10+ is not in the observation space"),
     "negative state": (changed(0, -1), "observation -1 is not in the observation space"),
     "reward nan": (changed(1, np.nan), r"the reward is nan, outside its range"),
@@ -73,7 +73,7 @@ STEP = {  # what becomes of a step's answer, and what the message must say
         changed(1, np.zeros(1)),
         r"the reward is array\(\[0\.\]\), expected a number; .*CostFromReward",
     ),
-    "reward an object": (changed(1, Unshowable()), "the reward is a Unshowable that cannot be shown"),
+    "reward an object": (changed(1, Unshowable()), "the reward is <Unshowable>"),
     "reward huge": (changed(1, 10**400), "the reward is 1000.*, expected a number"),
     "end as a text": (changed(2, "False"), "terminated is 'False', expected True or False"),
     "end as an array": (

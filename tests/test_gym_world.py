@@ -193,10 +193,12 @@ def test_realised_totals_are_what_the_environment_has_handed_out():
     assert run.curves["realised_regret"][-1] == pytest.approx(150 * run.optimum - env.reward)
     assert run.curves["realised_violation"][0, -1] == pytest.approx(env.cost - 150 * 3)
     assert run.regret == run.curves["realised_regret"][-1] and run.policy_value is not None
+    assert "realised regret" in str(run)
 
 
-def test_a_world_may_serve_one_run_after_another():
-    world = GymWorld(make_env("gym/frozen-lake"))
+@pytest.mark.parametrize("made", [GymWorld, lambda env: ModelWorld(env.cmdp)], ids=["gym", "model"])
+def test_a_world_may_serve_one_run_after_another(made):
+    world = made(make_env("gym/frozen-lake"))
     first = learn(world, "triple-q", episodes=150, seed=3)
     learn(world, "triple-q", episodes=70, seed=4)
     same(first, learn(world, "triple-q", episodes=150, seed=3))

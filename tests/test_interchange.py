@@ -62,6 +62,19 @@ def test_prism_files_written_by_hand_give_the_model_they_describe(tmp_path):
     assert cmdp.mu.tolist() == [1.0, 0.0] and str(cmdp.constraints[0]) == "work ≤ 0.5"
 
 
+def test_probabilities_of_a_foreign_file_are_divided_by_their_sum_on_request(tmp_path):
+    """The error said so, but neither the function nor the command could do it."""
+    path = written(tmp_path, **{"m.tra": TRA.replace("0.75", "0.5")})
+    rewards = {"reward": tmp_path / "m.srew"}
+    with pytest.raises(ck.CmdpkitError, match=r"sums to 0\.75.*renormalise=True"):
+        ck.read_explicit(path, rewards=rewards, reward="reward", horizon=4)
+    cmdp = ck.read_explicit(path, rewards=rewards, reward="reward", horizon=4, renormalise=True)
+    assert cmdp.P[0, 0, 0].tolist() == pytest.approx([2 / 3, 1 / 3])
+    (tmp_path / "m.reward.rew").write_text(STATE_REWARD)
+    told = CliRunner().invoke(app, ["convert", str(path), str(tmp_path / "m.npz"), "--horizon", "4", "--renormalise"])
+    assert told.exit_code == 0 and ck.read_model(tmp_path / "m.npz").P[0, 0, 0, 1] == pytest.approx(1 / 3)
+
+
 def test_choices_without_names_and_states_without_a_file_are_numbered(tmp_path):
     path = written(tmp_path, **{"m.tra": TRA.replace(" keep", "").replace(" repair", "")})
     (tmp_path / "m.sta").unlink()

@@ -177,6 +177,15 @@ def test_a_parquet_file_may_have_steps_and_numbers_for_names(tmp_path):
     assert ck.solve(found).value == 11  # 10 -> 10 earns 5, then 6
 
 
+def test_a_constraint_in_a_parquet_file_may_have_any_name(tmp_path):
+    """Those called like our own columns, p or s, were not found in the file."""
+    names = "state, action, next_state, probability, reward, p, s, c0"
+    path = parquet(tmp_path / "short.parquet", names, "('on', 'go', 'on', 1.0, 2.0, 3.0, 4.0, 5.0)")
+    bounds = [ck.at_most("p", 9), ck.at_least("c0", 1, per_step=True), ck.at_most("s", 9)]
+    cmdp = ck.read_model(path, horizon=2, start="on", constraints=bounds)
+    assert cmdp.r[0].item() == 2.0 and (cmdp.signs * cmdp.g[:, 0].ravel()).tolist() == [3.0, 5.0, 4.0]
+
+
 def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path):
     """DuckDB would read a[1].parquet as the pattern of a1.parquet, which is another model here."""
     lines = "(1, 10, 0, 10, 1.0, {})"
@@ -205,7 +214,7 @@ def test_what_is_wrong_with_a_parquet_file_is_said(names, select, message, tmp_p
     path = parquet(tmp_path / "m.parquet", names, select=select)
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.read_model(path, horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])
-    with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; give also start= and one of horizon="):
+    with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; read it with cmdpkit\.read_model, and give"):
         ck.read_model(path)
     (tmp_path / "none.parquet").write_bytes(b"nothing")
     with pytest.raises(ck.CmdpkitError, match=r"cannot read .*none.parquet"):

@@ -51,7 +51,7 @@ def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, mo
     for _ in range(2):  # saved, and continued from its end
         same(learn("paper/synthetic", "triple-q", **asked, readings=(7_333, 7_334), checkpoint=path), read)
     for wrong in (0, 20_001, 7.5):
-        with pytest.raises(ck.CmdpkitError, match="after 1 to 20,000 episodes"):
+        with pytest.raises(ck.CmdpkitError, match="at least 1 and at most 20,000, the length of the run"):
             learn("paper/synthetic", "triple-q", **asked, readings=[wrong])
 
 

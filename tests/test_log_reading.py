@@ -91,7 +91,10 @@ def test_a_log_that_contradicts_itself_is_refused_with_its_place(change, message
         ({"discount": 0.9, "stationary": False}, "nothing may depend on the step"),
         ({"horizon": 2, "constraints": [ck.at_most("coast", 1)]}, "has no column 'coast'; did you mean 'cost'"),
         ({"horizon": 2, "columns": {"sate": "x"}}, "did you mean 'state'"),
-        ({"horizon": 2, "constraints": [ck.at_most("cost", 1, [[1.0]])]}, "the column of its name is the signal"),
+        (
+            {"horizon": 2, "constraints": [ck.at_most("cost", 1, [[1.0]])]},
+            "has a signal of its own, expected it in the column",
+        ),
     ],
 )
 def test_what_is_asked_of_a_log_is_checked(given, message):

@@ -71,6 +71,8 @@ def test_scales_kinds_and_raw_curves_are_what_was_asked(grid, two):
         plot.regret(blind)
     with pytest.raises(ValueError, match="scale is 'loglog'"):
         plot.regret(grid, scale="loglog")
+    with pytest.raises(ValueError, match="scale is 'loglog'"):
+        plot.multiplier(grid, scale="loglog")
     with pytest.raises(ValueError, match="kind is 'wek'"):
         plot.regret(grid, kind="wek")
 

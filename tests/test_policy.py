@@ -168,3 +168,23 @@ def test_a_policy_for_other_states_is_not_evaluated_by_position():
         ck.evaluate(cmdp, ck.Policy(pi, states=["off", "on"], action_names=["go", "stay"]))
     with pytest.raises(ValueError, match="the policy's action 2 is called 'rest', the model's 'stay'"):
         ck.occupancy(cmdp, ck.Policy(pi, states=["on", "off"], action_names=["go", "rest"]))
+
+
+def test_names_may_be_arrays():
+    policy = ck.Policy([[[0.25, 0.75]]], np.array(["on"]), np.array(["stay", "leave"]))
+    assert policy.probabilities(1, "on") == {"stay": 0.25, "leave": 0.75}
+
+
+def test_what_is_no_model_policy_or_mixture_is_named():
+    cmdp = synthetic()
+    policy = ck.Policy.uniform(cmdp)
+    for call, said in (
+        (lambda: ck.decompose("queue", policy), r"the model is 'queue', expected a CMDP; cmdpkit.load\('queue'\)"),
+        (lambda: ck.decompose(cmdp, ck.solve(cmdp)), "the policy is a Solution, expected a Policy; it is in the attr"),
+        (lambda: ck.markov(cmdp, policy), r"mixture is a Policy, expected a Mixture: Mixture\(policies, weights\)"),
+        (lambda: ck.exact_distribution(None, policy), "the model is None, expected a CMDP"),
+        (lambda: ck.write_explicit(None, "model.tra"), "the model is None, expected a CMDP"),
+        (lambda: ck.evaluate(cmdp, policy.pi), "the policy is a ndarray, expected a Policy"),
+    ):
+        with pytest.raises(ck.CmdpkitError, match=said):
+            call()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.exact.comparison import priced_values
+from cmdpkit.results.policy_tables import spread_table
 
 
 def two_jobs(bound=1.5):
@@ -118,6 +119,8 @@ def test_a_policy_that_is_not_the_best_is_told_so():
     worst = ck.explain(cmdp, 1, 1).options[-1]
     pi = np.tile(np.eye(2)[cmdp.action_index(worst.action)], (4, 3, 1))
     assert f"it loses {worst.loses:.6g}" in ck.explain(cmdp, 1, 1, ck.Policy.of(cmdp, pi)).why
+    # The same action is the reason where a policy draws it beside the best one.
+    assert f"it loses {worst.loses:.6g}" in ck.explain(cmdp, 1, 1, ck.Policy.uniform(cmdp)).why
     with pytest.raises(ck.CmdpkitError, match="step is 5, expected a whole number from 1 to 4"):
         ck.explain(cmdp, 1, 5)
 
@@ -187,6 +190,22 @@ def test_the_exact_distribution_is_that_of_all_paths(name, n):
         sum(p for x, p in expected.items() if x > found.totals[2] + 1e-9)
     )
     assert found.below(found.totals[2]) == pytest.approx(found.probabilities[:2].sum())
+
+
+def test_a_constraint_may_be_called_reward():
+    """How often it misses its bound was computed from the reward itself. By hand: 2 of 2 steps count, in a quarter."""
+    P = np.full((2, 2, 2), 0.5)
+    bound = [ck.at_most("reward", 1, [[1.0, 0.0], [1.0, 0.0]])]
+    cmdp = ck.CMDP(P, [[5.0, 0.0], [5.0, 0.0]], constraints=bound, horizon=2)
+    shown = spread_table(ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 200)).data()
+    assert [row["name"] for row in shown] == ["reward", "reward (constraint)"] and shown[1]["exact"] == 0.25
+
+
+def test_a_run_that_may_never_be_over_is_refused_and_not_played_for_ever():
+    stays_or_ends = ck.CMDP([[[1.0, 0], [0, 1]], [[0, 1], [0, 1]]], [[1.0, 0], [0, 0]], criterion="total")
+    with pytest.raises(ck.CmdpkitError, match="stays for ever in state 1"):
+        ck.simulate_policy(stays_or_ends, ck.Policy.stationary([[1.0, 0], [1, 0]]), 10)
+    assert ck.simulate_policy(stays_or_ends, ck.Policy.stationary([[0.5, 0.5], [1, 0]]), 10).steps == 20  # 2^-20 < 1e-6
 
 
 def test_signals_without_a_common_unit_have_no_exact_distribution():

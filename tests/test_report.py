@@ -17,7 +17,7 @@ from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run
 from cmdpkit.results.folder import model_of
 from cmdpkit.results.report.data import problems
-from cmdpkit.results.report.page import DETAILS, render, write_report
+from cmdpkit.results.report.page import DETAILS, render
 from cmdpkit.results.study import Study, finals, groups
 from records import make_record, study, two_bounds
 
@@ -82,7 +82,7 @@ def test_a_large_study_stays_under_the_limit_by_leaving_policies_and_points_out(
 
 def test_refusals_are_explained(shown, page, monkeypatch):
     with pytest.raises(ValueError, match="exists already; pass overwrite=True"):
-        write_report(shown, page)
+        shown.to_html(page)
     with pytest.raises(ValueError, match="there is nothing to report"):
         render(Study(()))
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -292,6 +292,19 @@ def test_the_command_of_the_box_makes_the_same_runs():
     )
     assert [r.run.key for r in again] == [r.run.key for r in made]
     assert model_of(made[0].run) is not None
+
+
+def test_the_command_of_a_run_with_readings_or_of_unknown_length_has_its_key():
+    """Both were given as plain runs of so many episodes, which have other keys; and imported runs got commands too."""
+    made = ck.learn("paper/synthetic", "cl-pri", stop=40)
+    theirs = ck.import_run("paper/synthetic", "theirs", policies=[(5, made.policy)])
+    (command,) = problems(Study((made, theirs)), DETAILS[0])[0]["reproduction"]["commands"]
+    assert command == "cmdpkit learn paper/synthetic --algo cl-pri --preset practical --stop 40 --seeds 1"
+    assert "Reproduce" not in render(Study((theirs,))) and "Reproduce" in render(Study((made,)))
+    read = ck.learn("paper/synthetic", "dual-q", episodes=40, readings=[7])
+    (command,) = problems(Study((read,)), DETAILS[0])[0]["reproduction"]["commands"]
+    again = eval(command.partition(": ")[2], {"ck": ck, "seed": 0})
+    assert again.run == read.run and 7 in again.curves["episode"]
 
 
 def test_the_data_in_the_page_are_valid_json(page):

@@ -113,7 +113,7 @@ def test_runs_in_which_seeds_make_no_difference_are_called_one_run(monkeypatch):
     for table in published_tables(found):
         column = [column.key for column in table.by_row()[0]].index("interval")
         assert {cells[column].text for cells in table.by_row()[1]} == {"one run (deterministic)"}
-        assert all(row["interval"] is None and row["deterministic"] for row in table.data())
+        assert all(row.to_dict()["interval"] is None and row.deterministic for row in table.rows)
     assert Row.of(json.loads(json.dumps(found[0].to_dict()))) == found[0]
 
 

@@ -12,7 +12,7 @@ import pytest
 from bench._counts import counts
 from scipy import stats
 
-from cmdpkit import CMDP, Policy, envs, evaluate, occupancy
+from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, simulate_policy
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes
 from cmdpkit.simulate.simulator import Simulator
@@ -88,7 +88,7 @@ def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
     pi = some_policy(paper)
-    played = episodes(Simulator.of(paper, noise), pi, stream(1), 100_000)
+    played = episodes(Simulator.of(paper, noise), Policy(pi), stream(1), 100_000)
     samples = np.stack([played.reward, *played.utilities])
     assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
 
@@ -105,7 +105,7 @@ def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, nois
 @pytest.mark.long
 @pytest.mark.parametrize(("n", "repetitions"), [(1, 1500), (3, 1500), (20, 1500)])
 def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n, repetitions):
-    played = episodes(Simulator.of(paper), some_policy(paper), stream(3), n * repetitions)
+    played = episodes(Simulator.of(paper), Policy(some_policy(paper)), stream(3), n * repetitions)
     stepped = played.reward.reshape(repetitions, n).sum(axis=1)
     assert stats.ks_2samp(stepped, [c.reward for c in counted("none", n, repetitions)]).pvalue > UNLIKELY
 
@@ -161,5 +161,7 @@ def test_rows_that_sum_to_one_only_nearly_never_lose_an_episode():
 
 
 def test_a_policy_of_another_shape_is_refused(paper):
-    with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the simulator \(H, S, A\) = \(3, 3, 3\)"):
-        episodes(Simulator.of(paper), np.full((3, 3, 2), 0.5), stream(1), 5)
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the model \(H, S, A\) = \(3, 3, 3\)"):
+        simulate_policy(paper, Policy(np.full((3, 3, 2), 0.5)), 5)
+    with pytest.raises(ValueError, match="the policy is a ndarray, expected a Policy"):
+        simulate_policy(paper, np.full((3, 3, 3), 1 / 3), 5)

@@ -112,7 +112,7 @@ def test_without_a_horizon_rules_are_stationary():
         policy = ck.Policy.of(endless, rule)
         assert policy.is_stationary and policy.pi.tolist() == [BY_HAND]
     assert ck.Policy.of(endless, ["sell", "wait", "order"]).choice.tolist() == [[0, 1, 2]]
-    with pytest.raises(ck.CmdpkitError, match=r"takes h, the step, but the model has discount=0.9"):
+    with pytest.raises(ck.CmdpkitError, match=r"takes h, the step, but the model is judged by totals disc"):
         ck.Policy.of(endless, lambda s, h: "wait")
 
 

@@ -110,9 +110,9 @@ def test_fingerprints_of_models_with_a_horizon_are_those_of_version_0_1():
 def test_stationary_policies_and_models_with_steps_refuse_each_other():
     finite, average = machine(horizon=3), machine(criterion="average")
     stationary = Policy.stationary([[1.0, 0.0], [0.5, 0.5]], ["up", "down"], ["run", "care"])
-    with pytest.raises(CmdpkitError, match="the policy is stationary, but the model has H=3, which needs"):
+    with pytest.raises(CmdpkitError, match="the policy is stationary, but the model is judged by totals over 3 steps"):
         ck.evaluate(finite, stationary)
-    with pytest.raises(CmdpkitError, match="the policy is for 3 steps, but the model has average, which needs"):
+    with pytest.raises(CmdpkitError, match="the policy is for 3 steps, but the model is judged by long-run averages"):
         ck.evaluate(average, Policy.uniform(finite))
     assert ck.evaluate(finite, stationary.repeated(3)).v == pytest.approx(
         -2 * (0.2 + (0.8 * 0.2 + 0.2 * 0.5)), rel=1e-12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,13 +17,15 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli
-from cmdpkit.cli.outcomes import BRIEF
 from cmdpkit.exact.diagnosis import separations
 from cmdpkit.records import store
+from cmdpkit.results.json import learned
 from cmdpkit.results.model_tables import constraint_table, range_table, separation_table
 from cmdpkit.results.run_tables import run_table
+from cmdpkit.results.showing import BRIEF
 from cmdpkit.results.study import Study, groups
 from cmdpkit.results.tables import Column, Table, each, in_line, joined, whole
+from cmdpkit.results.text import learning
 from cmdpkit.results.text.layout import TerminalTable
 from records import make_record, study, two_bounds
 
@@ -254,6 +257,14 @@ def test_the_table_of_runs_shows_what_json_has(two):
     mean = np.mean([r.final("realised_violation")[1] for r in mine])
     assert read(rows[-1][j]) == pytest.approx(mean, rel=5e-4)
     assert [row[0] for row in from_markdown(run_table(mine, most=2).to_markdown())[1]] == ["seed", "mean"]
+
+
+def test_runs_that_a_rule_has_ended_at_different_lengths_show_their_own(two):
+    mine = [r for r in two.records if r.run.algo == "pri"]
+    ended = [replace(r, run=replace(r.run, episodes=100 + r.run.seed, anytime=True)) for r in mine]
+    assert [row["episodes"] for row in run_table(ended, most=3).data()] == [100, 101, 102]
+    assert learned(ended)["episodes"] is None and learned(mine)["episodes"] == mine[0].run.episodes
+    assert "100 to 102 episodes" in str(learning.learned(ended).renderables[0])
 
 
 def test_runs_without_any_constraint_have_a_table_too():

@@ -82,7 +82,7 @@ MISTAKES = {
     "a log whose states do not follow": (lambda: log([(1, 1, "a", "go", 1.0, 0.5, "a"), *ROWS[1:]]), ["row 1: next_state is 'a'", "next row of this episode is in state 'b'", "correct one of them"]),
     "confidence in percent": (lambda: log().solve(confidence=95), ["confidence is 95", "expected a number from 0.5", "such as 0.95"]),
     "the policy of another model": (lambda: ck.evaluate(MODEL, ck.Policy.uniform(ck.load("paper/synthetic"))), ["the policy has shape (3, 3, 3)", "(H, S, A) = (10, 2, 2)", "made for this model"]),
-    "a stationary policy for a horizon": (lambda: ck.evaluate(MODEL, ck.Policy.stationary([[1.0, 0.0], [0.0, 1.0]])), ["the policy is stationary", "H=10", "one for every step", "policy.repeated(H)"]),
+    "a stationary policy for a horizon": (lambda: ck.evaluate(MODEL, ck.Policy.stationary([[1.0, 0.0], [0.0, 1.0]])), ["the policy is stationary", "totals over 10 steps", "one for every step", "policy.repeated(H)"]),
     "policies to compare without names": (lambda: ck.compare_policies(MODEL, [ck.Policy.uniform(MODEL)]), ["policies is a list", "expected a mapping", "{'my rule': policy}"]),
     "a bare function to compare": (lambda: ck.compare_policies(MODEL, {"mine": lambda s: "run"}), ["policies['mine']", "is a function", "expected a Policy", "Policy.of(cmdp, rule)"]),
     "a percentage without its sign": (lambda: csv("on,run,on,100,1"), ["model.csv:4", "sum to 100", "expected 1 within", "renormalise=True"]),

@@ -60,13 +60,13 @@ def shown(name: object) -> str:
     return _short(printable(_text_of(str, name)).replace("\n", "\\n"))
 
 
-def quoted(value: object) -> str:
-    """A value as Python writes it, made safe and short as by `shown`, for messages.
+def quoted(value: object, most: int = MAX_SHOWN) -> str:
+    """A value as Python writes it, made safe as by `shown` and cut to so many characters, for messages.
 
     >>> print(quoted("busy"), quoted([1, 2]))
     'busy' [1, 2]
     """
-    return _short(printable(_text_of(repr, value)).replace("\n", " "))
+    return _short(printable(_text_of(repr, value)).replace("\n", " "), most)
 
 
 def _text_of(write: Any, value: object) -> str:
@@ -77,10 +77,10 @@ def _text_of(write: Any, value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _short(text: str) -> str:
-    if len(text) <= MAX_SHOWN:
+def _short(text: str, most: int = MAX_SHOWN) -> str:
+    if len(text) <= most:
         return text
-    half = (MAX_SHOWN - 3) // 2
+    half = (most - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from cmdpkit import __version__
 from cmdpkit.cli.terminal import Verbs
 from cmdpkit.errors import CmdpkitError
+
+T = TypeVar("T")
 
 app = typer.Typer(
     cls=Verbs,
@@ -98,18 +101,28 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  cmdpkit {line}" for line in lines)
 
 
+def once(pairs: Iterable[tuple[str, T]], option: str) -> dict[str, T]:
+    """Names and values of an option that may be given several times, but not twice for one name."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint=option)
+        found[name] = value
+    return found
+
+
 def bounds_of(given: list[str]) -> dict[str, float]:
     """``NAME=VALUE`` of every --bound."""
-    bounds: dict[str, float] = {}
-    for item in given:
-        name, _, value = item.rpartition("=")
-        try:
-            bounds[name.strip()] = float(value)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{item!r} is not NAME=VALUE with a number as the value", param_hint="--bound"
-            ) from None
-    return bounds
+    return once(map(_bound, given), "--bound")
+
+
+def _bound(item: str) -> tuple[str, float]:
+    name, _, value = item.rpartition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        hint = "is not NAME=VALUE with a number as the value"
+        raise typer.BadParameter(f"{item!r} {hint}", param_hint="--bound") from None
 
 
 def share_of(given: str | None) -> float | None:

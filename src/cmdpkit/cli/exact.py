@@ -189,12 +189,8 @@ def tradeoff(
     model: Model,
     name: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
     points: Annotated[int, typer.Option(min=1, help="How many bounds to try.")] = 21,
-    low: Annotated[
-        float | None, typer.Option(help="The first bound; by default where the bound stops mattering.")
-    ] = None,
-    high: Annotated[
-        float | None, typer.Option(help="The last bound; by default the strictest that can be met.")
-    ] = None,
+    low: Annotated[float | None, typer.Option(help="The smallest bound to try.")] = None,
+    high: Annotated[float | None, typer.Option(help="The largest bound to try.")] = None,
     discount: Discount = None,
     average: Average = False,
     plot: Annotated[
@@ -207,7 +203,10 @@ def tradeoff(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """The best value against the bound of one constraint."""
+    """The best value against the bound of one constraint.
+
+    Without --low and --high, the bounds go from where the constraint stops mattering to the strictest that can be met.
+    """
     import cmdpkit as ck
     from cmdpkit.results import json as data
     from cmdpkit.results.figures.style import save
@@ -273,6 +272,7 @@ def convert(
             horizon=horizon,
             discount=discount,
             criterion="average" if average else None,
+            renormalise=renormalise,
         )
     if out.suffix.lower() in SUFFIXES:
         ck.write_explicit(cmdp, out, overwrite=force)

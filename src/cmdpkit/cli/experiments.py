@@ -125,6 +125,8 @@ def report(
 
     if table is not None and tensorboard is not None:
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
+    if table is None and out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
     refuse_existing(out, force)
     study = Study.load(folder)
     if table is not None:
@@ -166,7 +168,7 @@ def reproduce(
     from cmdpkit.cli.progress import Overview
     from cmdpkit.paper.phases import phase_table
     from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
-    from cmdpkit.results.published import headlines, published_tables
+    from cmdpkit.results.published import headlines, in_order, published_tables
 
     if quick and seeds is not None:
         raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
@@ -177,8 +179,8 @@ def reproduce(
         )
     if as_json:
         written = {"report": str(found.report), "figures": [str(path) for path in found.figures]}
-        rows = [row for its_table in published_tables(found.rows) for row in its_table.data()]
-        phases = list(phase_table(found.phases).data())
+        rows = [row.to_dict() for row in in_order(found.rows)]
+        phases = phase_table(found.phases).data()
         say_json(
             {"headlines": headlines(found.rows), what.value: rows, "phases": phases, "seeds": found.seeds, **written}
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Bounds, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples
+from cmdpkit.cli.app import Bounds, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples, once
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 
@@ -145,6 +145,10 @@ def learn(
     from cmdpkit.results.run_tables import run_table
     from cmdpkit.results.text import learning as show
 
+    if as_json and verbose:
+        raise typer.BadParameter(
+            "--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose"
+        )
     with resumable(out), Watch(quiet=as_json) as watch:
         records = learn_many(
             _environment(model, constraint, horizon, bound or []),
@@ -211,17 +215,20 @@ def whole(option: str, text: str) -> int:
 
 def settings_of(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
-    from cmdpkit.envs import plain_value
     from cmdpkit.running.parameters import check_parameters
 
-    settings: dict[str, Any] = {}
-    for item in given:
-        name, found, value = item.partition("=")
-        if not found or not name.strip().isidentifier():
-            raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
-        if name.strip() in OPTIONS:
-            advice = f"is not a parameter of the algorithm; give {OPTIONS[name.strip()]} instead"
-            raise typer.BadParameter(f"{name.strip()!r} {advice}", param_hint="--set")
-        settings[name.strip()] = plain_value(value.strip())
+    settings = once(map(_setting, given), "--set")
     check_parameters(settings)
     return settings
+
+
+def _setting(item: str) -> tuple[str, Any]:
+    from cmdpkit.envs import plain_value
+
+    name, found, value = (part.strip() for part in item.partition("="))
+    if not found or not name.isidentifier():
+        raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+    if name in OPTIONS:
+        advice = f"is not a parameter of the algorithm; give {OPTIONS[name]} instead"
+        raise typer.BadParameter(f"{name!r} {advice}", param_hint="--set")
+    return name, plain_value(value)

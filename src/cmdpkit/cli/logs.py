@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, refuse_existing
+from cmdpkit.cli.app import Force, Json, SavePolicy, Tables, app, constraints_of, examples, once, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
 
@@ -71,7 +71,7 @@ def estimate(
         refuse_existing(path, force)
     found = ck.from_log(
         log,
-        columns=dict(_pair(item) for item in column or []),
+        columns=once(map(_pair, column or []), "--column"),
         horizon=horizon,
         discount=discount,
         criterion="average" if average else None,

@@ -13,7 +13,7 @@ from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
 from cmdpkit.results.published import headlines, in_order, numbered, published_tables
-from cmdpkit.results.showing import BRIEF
+from cmdpkit.results.showing import tables_of
 from cmdpkit.results.study import Study
 from cmdpkit.results.tables import Table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
@@ -26,13 +26,9 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
     headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
     headline.append(f", {done.skipped:,} before" if done.skipped else "")
     headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
-    parts: list[RenderableType] = [headline]
-    for table in study.summary():
-        parts += [EMPTY_LINE, *_titled(table.only(*BRIEF))]
-    parts += [EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
-    parts += [EMPTY_LINE, *_failures(done.failed.values())]
-    parts.append(Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET))
-    return Group(*parts)
+    failures = _failures(done.failed.values())
+    ended = Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET)
+    return Group(headline, *tables_of(study), EMPTY_LINE, *failures, ended)
 
 
 def reproduction(found: Reproduction) -> RenderableType:

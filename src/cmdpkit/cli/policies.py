@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, figure_file, refuse_existing
 from cmdpkit.cli.terminal import busy, say, say_json, say_tables
 from cmdpkit.errors import CmdpkitError
-
-if TYPE_CHECKING:
-    from cmdpkit.model.cmdp import CMDP
-    from cmdpkit.model.policy import Policy
 
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
 PolicyOption = Annotated[
@@ -72,7 +68,7 @@ def simulate(
     refuse_existing(plot, force)
     cmdp = ck.load(model)
     with busy("playing"):
-        plan = ck.solve(cmdp).policy if policy is None else _read(cmdp, policy)
+        plan = ck.solve(cmdp).policy if policy is None else ck.read_policy(policy, cmdp)
         if isinstance(plan, ck.Mixture):
             raise CmdpkitError("the optimum is a draw among several policies; give one of your own with --policy")
         played = ck.simulate_policy(cmdp, plan, episodes, seed=seed, steps=steps)
@@ -109,7 +105,7 @@ def explain(
 
     cmdp = ck.load(model)
     when = 1 if step is None and not cmdp.criterion.stationary else step
-    found = ck.explain(cmdp, state, when, None if policy is None else _read(cmdp, policy))
+    found = ck.explain(cmdp, state, when, None if policy is None else ck.read_policy(policy, cmdp))
     if as_json:
         facts = {
             "env": model,
@@ -137,7 +133,8 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
         if name in called[:i]:
             raise CmdpkitError(f"the policy file {name} is given twice; give every file once")
     with busy("solving"):
-        found = ck.compare_policies(cmdp, {name: _read(cmdp, path) for name, path in zip(called, files, strict=True)})
+        policies = {name: ck.read_policy(path, cmdp) for name, path in zip(called, files, strict=True)}
+        found = ck.compare_policies(cmdp, policies)
     if as_json:
         rows = {"policies": judged_table(found).data(), "differences": difference_table(found.differences).data()}
         say_json({"env": model, "optimum": found.optimum.value, **rows})
@@ -145,10 +142,3 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
         say_tables([judged_table(found), difference_table(found.differences)], table)
     else:
         say(show.comparison(found))
-
-
-def _read(cmdp: CMDP, path: Path) -> Policy:
-    """The policy in a file, with the names of the model; lines of state and action are enough."""
-    import cmdpkit as ck
-
-    return ck.read_policy(path, cmdp)

@@ -23,7 +23,7 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
-from cmdpkit.model.fits import check_model
+from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.showing import Shown
@@ -86,6 +86,7 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
                 "makes one"
             )
     found = solve_fully(cmdp)
+    lost = None if cmdp.criterion.stationary else _lost(cmdp, found.shadow_prices)
     judged, differences = [], []
     for name, policy in policies.items():
         values = evaluate(cmdp, policy)
@@ -93,9 +94,9 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
         below = found.value - values.v
         met = tuple(bool(x) for x in cmdp.signs * values.w - cmdp.rho >= -found.tolerance)
         judged.append(Judged(name, values.v, values.w, met, below, below + float(found.shadow_prices @ signed)))
-        if not cmdp.criterion.stationary:
+        if lost is not None:
             single = policy if isinstance(policy, Policy) else markov(cmdp, policy)
-            differences += _differences(found, name, single)
+            differences += _differences(found, lost, name, single)
     return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
 
 
@@ -103,12 +104,17 @@ def _kind(policies: object) -> str:
     return "empty" if isinstance(policies, Mapping) else f"a {type(policies).__name__}"
 
 
-def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]:
-    """The decisions of a policy that cost something."""
+def _lost(cmdp: CMDP, prices: FloatArray) -> FloatArray:
+    """[H, S, A]: what every action loses against the best one, at prices [N]."""
+    Q, V = priced_values(cmdp, prices)
+    return np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)
+
+
+def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -> list[Difference]:
+    """The decisions of a policy that cost something; `lost` [H, S, A] is what every action loses."""
     cmdp = found.cmdp
-    Q, V = priced_values(cmdp, found.shadow_prices)
     q = occupancy(cmdp, policy)
-    cost = (q * np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)).sum(axis=-1)
+    cost = (q * lost).sum(axis=-1)
     rounding = NO_COST * max(1.0, abs(found.value))
     reach = q.sum(axis=-1)
     return [
@@ -116,8 +122,8 @@ def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]
             name,
             int(h) + 1,
             cmdp.states[int(s)],
-            _odds(policy, cmdp, int(h), int(s)),
-            _odds(found.policy, cmdp, int(h), int(s)),
+            _odds(cmdp, policy.row(int(h), int(s))),
+            _odds(cmdp, found.policy.row(int(h), int(s))),
             float(reach[h, s]),
             float(cost[h, s]),
         )
@@ -125,8 +131,8 @@ def _differences(found: Solution, name: str, policy: Policy) -> list[Difference]
     ]
 
 
-def _odds(policy: Policy, cmdp: CMDP, h: int, s: int) -> dict[Name, float]:
-    row = policy.pi[h, s]
+def _odds(cmdp: CMDP, row: FloatArray) -> dict[Name, float]:
+    """The probabilities [A] of a decision, by the model's names of the actions."""
     return {cmdp.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row > NEGLIGIBLE)}
 
 
@@ -173,17 +179,17 @@ class Explanation(Shown):
     @property
     def why(self) -> str:
         """The reason in a sentence."""
-        best = self.options[0]
         taken = [x for x in self.options if x.probability > NEGLIGIBLE]
-        if len(taken) > 1 and all(x.loses <= NO_COST * max(1.0, abs(x.priced)) for x in taken):
+        worst = taken[-1]
+        if worst.loses > NO_COST * max(1.0, abs(worst.priced)):
+            return f"{quoted(worst.action)} is not the best action there: it loses {worst.loses:.6g} against the best"
+        if len(taken) > 1:
             names = " and ".join(quoted(x.action) for x in taken)
             return f"{names} are equally good at the prices of the bounds; the policy draws so that the bounds are met"
         if len(self.options) == 1:
-            return f"{quoted(best.action)} is the only action there is"
-        if taken[0].action == best.action:
-            second = self.options[1]
-            return f"{quoted(best.action)} is worth {second.loses:.6g} more than {quoted(second.action)}, the next best"
-        return f"{quoted(taken[0].action)} is not the best action there: it loses {taken[0].loses:.6g} against the best"
+            return f"{quoted(worst.action)} is the only action there is"
+        best, second = self.options[:2]
+        return f"{quoted(best.action)} is worth {second.loses:.6g} more than {quoted(second.action)}, the next best"
 
 
 def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | None = None) -> Explanation:
@@ -203,15 +209,16 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
             "value; cmdpkit.compare_policies(cmdp, {...}) says what policies of your own are worth"
         )
     shown = found.policy if policy is None else policy
+    check_fits(cmdp, shown)
     visited = float(reach(cmdp, shown)[h, s])
     totals = (_endless if cmdp.criterion.stationary else _ahead)(found, h, s)
     priced = totals[0] + found.shadow_prices @ totals[1:]
-    there = np.flatnonzero(cmdp.actions[h, s])
+    there, taken = np.flatnonzero(cmdp.actions[h, s]), shown.row(h, s)
     best = float(priced[there].max())
     options = [
         Option(
             cmdp.action_names[int(a)],
-            float(shown.pi[h, s, a]),
+            float(taken[a]),
             float(totals[0, a]),
             cmdp.signs * totals[1:, a] + 0.0,
             float(priced[a]),

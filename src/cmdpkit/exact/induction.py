@@ -40,7 +40,7 @@ class Signals(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The few decisions at which a policy draws among several actions."""
+    """The stochastic decisions of a policy, at which it draws among several actions."""
 
     first: IntArray  # [H + 1], rows first[h] .. first[h+1] - 1 of the arrays below are the decisions of step h
     s: IntArray  # [D], the state of each decision, rising within a step
@@ -115,7 +115,7 @@ class Induction:
     ) -> FloatArray:
         """Expected reward and utilities [1 + N] if choice [H, S] is followed, except where the policy draws.
 
-        ``action_values`` [D, C, 1 + N] is filled with the totals from each drawing decision on, by the action taken.
+        ``action_values`` [D, C, 1 + N] is filled with the totals from each stochastic decision on, by action.
         """
         drawn = self._no_draws if draws is None else _prepared(draws)
         values = np.zeros((*drawn.p.shape, self._X.shape[2])) if action_values is None else action_values

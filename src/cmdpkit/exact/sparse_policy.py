@@ -1,4 +1,4 @@
-"""Policies that are deterministic nearly everywhere: one action per step and state, and the few decisions that draw."""
+"""Policies that are deterministic nearly everywhere: one action per step and state, and few stochastic decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 
 
 class SparsePolicy(NamedTuple):
-    """A policy that takes action choice[h, s], except in D decisions that draw among several actions."""
+    """A policy that takes action choice[h, s], except in D stochastic decisions."""
 
     choice: Choice  # [H, S], the action taken
     first: IntArray  # [H + 1], rows first[h] .. first[h+1] - 1 of the arrays below are the decisions of step h
@@ -26,7 +26,7 @@ class SparsePolicy(NamedTuple):
 
     @property
     def draws(self) -> Draws:
-        """The decisions that draw."""
+        """The stochastic decisions."""
         return Draws(*self[1:])
 
     def policy(self, cmdp: CMDP) -> Policy:
@@ -65,7 +65,7 @@ def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
 
 @njit(cache=True, nogil=True)
 def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out):
-    """Fill the arrays from `choice` on, and return the number of decisions that draw."""
+    """Fill the arrays from `choice` on, and return the number of stochastic decisions."""
     C, H, S = choices.shape
     T = (len(indptr) - 1) // (S * A)
     d = np.zeros((2, C, S))

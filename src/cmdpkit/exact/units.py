@@ -79,8 +79,8 @@ def survey(induction: Induction) -> tuple[Units, list[Choice]]:
 def operations(cmdp: CMDP) -> int:
     """How many roundings a term of a total goes through at most.
 
-    One product and one sum for each of a row's successors at every step, the sum over the actions of a decision that
-    draws (there are at most N of them), the start distribution, and the few that combine signals or change units.
+    One product and one sum for each of a row's successors at every step, the sum over the actions of a stochastic
+    decision (there are at most N of them), the start distribution, and the few that combine signals or change units.
     """
     width = int(np.diff(cmdp.kernel.indptr).max(initial=1))
     return cmdp.H * (width + 4) + int(np.count_nonzero(cmdp.mu)) + 4 * cmdp.N + 16

@@ -166,7 +166,7 @@ def _explaining(folder: Path, runs: Sequence[Run]) -> Iterator[None]:
     """Add to an error that ends the whole experiment how many runs are finished, and what to do."""
     try:
         yield
-    except ValueError as error:
+    except CmdpkitError as error:
         done = sum(has_record(folder, run.key) for run in runs)
         safe = f"{done} of {len(runs)} runs are finished and kept in {folder}; the same command continues"
         raise CmdpkitError(f"{error}. {safe}") from None

@@ -200,7 +200,7 @@ class Environment(_Part):
             return self.name or f"model-{self.model.fingerprint()[:8]}", self.model
         found = parsed(self.model)
         if found is None:
-            if Path(self.model).suffix not in SUFFIXES:
+            if Path(self.model).suffix.lower() not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
             return self.name or self.model, load(
                 folder / self.model, renormalise=self.renormalise, mmap=False, **params

@@ -97,7 +97,13 @@ def ensure(
 
 
 def ensure_stopped(
-    run: Run, stop: Stop, folder: Path, kind: type[Learner], world: Callable[[], World], progress: Report
+    run: Run,
+    stop: Stop,
+    folder: Path,
+    kind: type[Learner],
+    world: Callable[[], World],
+    progress: Report,
+    baseline: Baseline | None,
 ) -> RunRecord:
     """The record of an anytime run that has stopped by a rule; what a folder holds of it is continued.
 
@@ -106,8 +112,9 @@ def ensure_stopped(
     if stop.episodes is not None and has_record(folder, replace(run, episodes=stop.episodes).key):
         return load_record(folder, replace(run, episodes=stop.episodes).key)
     make_folder(folder)
+    saved = checkpoint(folder, run.key)
     with closing(world()) as place:
-        record = learn_in(place, run, kind, stop=stop, checkpoint=checkpoint(folder, run.key), progress=progress)
+        record = learn_in(place, run, kind, baseline=baseline, stop=stop, checkpoint=saved, progress=progress)
     write_policy(record.policy, folder / f"{record.run.key}.policy.json", overwrite=True)
     save_record(record, folder)
     return record
@@ -170,7 +177,7 @@ def learn_many(
             with closing(world.fresh()) as place:
                 return learn_in(place, run, kind, baseline=safe, stop=target, progress=report)
         if target is not None:
-            return ensure_stopped(run, target, Path(out), kind, world.fresh, report)
+            return ensure_stopped(run, target, Path(out), kind, world.fresh, report, safe)
         ensure(run, Path(out), lambda: kind, world.fresh, report, safe)
         return load_record(out, run.key)
 

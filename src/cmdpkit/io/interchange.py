@@ -14,6 +14,7 @@ from cmdpkit.io.formats.explicit import explicit_of
 from cmdpkit.io.formats.source import reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.validate import Name
 
 SUFFIXES = (".tra", ".umb")
@@ -30,6 +31,7 @@ def read_explicit(
     horizon: int | None = None,
     discount: float | None = None,
     criterion: str | None = None,
+    renormalise: bool = False,
 ) -> CMDP:
     """The problem in a .tra or .umb file, with the bounds and the length that such files do not have.
 
@@ -42,6 +44,7 @@ def read_explicit(
         structure are added. By default the files STEM.NAME.rew beside the .tra file, as `write_explicit` names them.
     start : the first state, or a mapping from states to probabilities; by default the initial state of the file
     horizon, discount, criterion : exactly one of them, as for `CMDP`
+    renormalise : divide the probabilities of every choice by their sum, whatever it is
     """
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
@@ -54,7 +57,7 @@ def read_explicit(
         model = prism.read(path, {name: _paths(files) for name, files in given.items()})
     judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
     with reading(path):
-        return model.problem(reward, listed(constraints), start, **judged)
+        return model.problem(reward, listed(constraints), start, **judged, renormalise=renormalise)
 
 
 def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
@@ -64,6 +67,7 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
     with the start, and STEM.NAME.rew for the reward and for the signal of every constraint. Bounds and horizon are not
     written, because the formats have no place for them. The start must be one state.
     """
+    check_model(cmdp)
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
     model = explicit_of(cmdp)

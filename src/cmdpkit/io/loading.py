@@ -112,6 +112,6 @@ def _hint(text: str) -> str:
     from cmdpkit.io.models import SUFFIXES
 
     folder = Path(text).parent
-    files = [str(path) for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
+    files = [str(path) for path in folder.iterdir() if path.suffix.lower() in SUFFIXES] if folder.is_dir() else []
     near = difflib.get_close_matches(text.partition(":")[0], [*envs.names(), *files], 1)
     return f"did you mean {quoted(near[0])}?" if near else "`cmdpkit envs` lists the environments"

@@ -12,8 +12,9 @@ from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.logs.estimate import Estimate, estimated
 from cmdpkit.exact.logs.log import Log
 from cmdpkit.io.formats.log_table import LogTable, read_table
+from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes
-from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.transitions import IntArray
 
@@ -55,12 +56,7 @@ def from_log(
     >>> estimate.solve().policy.probabilities(step=1, state="on")
     {'work': 1.0}
     """
-    bounds = listed(constraints)
-    for c in bounds:
-        if c.signal is not None:
-            raise CmdpkitError(
-                f"constraint {quoted(c.name)} has a signal; in a log the column of its name is the signal"
-            )
+    bounds = without_signals(constraints)
     judged = _judged(horizon, discount, criterion, stationary)
     signals = [c.name for c in bounds]
     table = read_table(log, columns, (*NEEDED, *signals), ("step",))

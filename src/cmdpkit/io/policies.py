@@ -16,10 +16,10 @@ from cmdpkit.io.formats.archive import Expected
 from cmdpkit.io.formats.controller import python_module
 from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
-from cmdpkit.io.formats.policy_export import markdown
+from cmdpkit.io.formats.markdown import policy_table
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, all_rows, index_type, of_rows, rows_at
+from cmdpkit.model.decisions import all_rows, index_type, rows_at
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.rounding import warn
 from cmdpkit.model.rules import forced
@@ -76,11 +76,11 @@ def write_policy(
 ) -> Path:
     """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true.
 
-    With ``model``, or if a `Solution` is given, the file says for which model and bounds the policy was made.
+    The file says for which model and bounds the policy was made, if ``model`` or a `Solution` is given.
     """
     path = Path(path)
     suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
-    model = getattr(policy, "cmdp", model)
+    model = getattr(policy, "cmdp", None) if model is None else model
     policy = getattr(policy, "policy", policy)  # of a solution
     if not isinstance(policy, Policy):
         raise CmdpkitError(
@@ -92,7 +92,7 @@ def write_policy(
         with writing(path, overwrite=overwrite) as file:
             npz.write(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
         return path
-    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": markdown, ".py": python_module}
+    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
 
 
@@ -161,7 +161,10 @@ def _read_long_csv(path: Path) -> Policy | None:
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None
     found = policy_csv.read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
-    return None if found is None else _named(found, H, names, made_for)
+    if found is None:
+        return None
+    where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
+    return _named(found.choice, (where, found.p), H, names, made_for)
 
 
 def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
@@ -278,11 +281,11 @@ def _made_for(fields: Fields) -> MadeFor | None:
     return MadeFor(made.text("fingerprint"), made.text("criterion"), tuple(bounds))
 
 
-def _named(decisions: Decisions, H: int | None, names: tuple[Any, Any], made_for: MadeFor | None) -> Policy:
-    """Decisions with their names as a policy for H steps, or as a stationary one."""
-    choice, p = decisions.choice, decisions.p
-    where = np.stack(all_rows(decisions, len(choice))[:2], axis=1)
-    policy = Policy.of_choices(choice, (where, p), *names, is_stationary=H is None)
+def _named(
+    choice: Any, rows: tuple[Any, Any], H: int | None, names: tuple[Any, Any], made_for: MadeFor | None
+) -> Policy:
+    """Decisions with their names as a policy for H steps, or as a stationary one; see `Policy.of_choices`."""
+    policy = Policy.of_choices(choice, rows, *names, is_stationary=H is None)
     return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
 
 
@@ -296,7 +299,7 @@ def _read_npz(path: Path) -> Policy:
     names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
     if "pi" in arrays:
         return Policy(arrays["pi"], *names, H is None)._with(made_for=made_for)
-    return _named(of_rows(arrays["choice"], arrays["where"], arrays["p"]), H, names, made_for)
+    return _named(arrays["choice"], (arrays["where"], arrays["p"]), H, names, made_for)
 
 
 def _layout(header: Fields) -> dict[str, Expected]:

@@ -233,9 +233,29 @@ class CMDP(Shown):
         >>> cmdp.with_criterion(discount=0.5)
         CMDP(discount=0.5, S=1, A=1, N=1: cost ≤ 6)
         """
-        from cmdpkit.model.variants import judged_by
-
-        return judged_by(self, horizon=horizon, discount=discount, criterion=criterion)
+        for c in self.constraints:
+            if not c.per_step:
+                raise CmdpkitError(
+                    f"the bound of {quoted(c.name)} is on the whole value under the present criterion, which would "
+                    "mean something else under another one; give the bound per step, with per_step=True"
+                )
+        arrays = self.compact
+        made = CMDP(
+            self.kernel,
+            arrays.r,
+            [c.sign * x for c, x in zip(self.constraints, arrays.g, strict=True)],
+            mu=self.mu,
+            horizon=horizon,
+            discount=discount,
+            criterion=criterion,
+            actions=arrays.allowed,
+            constraints=self.constraints,
+            states=self.states,
+            action_names=self.action_names,
+            grid=self.grid,
+        )
+        vars(made).update(notes=self.notes)
+        return made
 
     def restrict(self, actions: Any) -> CMDP:
         """The same problem with only those of its actions for which ``actions``, [S, A] or [H, S, A], is true."""

@@ -1,4 +1,4 @@
-"""How a policy is stored: one action per step and state, and the few decisions that draw among several.
+"""How a policy is stored: one action per step and state, and the few stochastic decisions.
 
 An optimal policy of a model with N constraints draws in at most N places. Written as probabilities pi [H, S, A] it is
 nearly all zeros; as `Decisions` it takes two bytes per step and state. Decisions that are the same at every step are
@@ -118,7 +118,7 @@ def table_at(decisions: Decisions, h: int) -> FloatArray:
 
 
 def all_rows(decisions: Decisions, H: int) -> tuple[IntArray, Any, Any]:
-    """Step [m], state [m] and probabilities [m, A] of the decisions that draw, at all of H steps."""
+    """Step [m], state [m] and probabilities [m, A] of the stochastic decisions, at all of H steps."""
     T = len(decisions.choice)
     h = np.repeat(np.arange(T), np.diff(decisions.first))
     if T == H:

@@ -6,6 +6,7 @@ the first one. Both are linear, so a mixture has the weighted sum of what its po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy as np
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.decisions import rows_at
-from cmdpkit.model.fits import check_mixture
+from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.passes import backward, forward
-from cmdpkit.model.policy import Policy, check_fits
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:
@@ -57,8 +58,10 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi; Q is 0 where no action exists."""
-    check_fits(cmdp, pi)
+    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi, the table of a policy of the model.
+
+    Q is 0 where no action exists.
+    """
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
@@ -69,11 +72,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.stationary`."""
     if not isinstance(policy, Policy):
-        check_mixture(policy)
-        total = np.zeros((cmdp.steps, cmdp.S, cmdp.A))
-        for weight, part in zip(policy.weights, policy.policies, strict=True):
-            total += weight * occupancy(cmdp, part)
-        return total
+        return _mixed(cmdp, policy, occupancy)
     check_fits(cmdp, policy)
     if cmdp.criterion.stationary:
         from cmdpkit.model.stationary import stationary_occupancy
@@ -85,16 +84,19 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
 def reach(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """The sums over a of the occupancy, [H, S] or [1, S]; it takes a fraction of the memory."""
     if not isinstance(policy, Policy):
-        check_mixture(policy)
-        total = np.zeros((cmdp.steps, cmdp.S))
-        for weight, part in zip(policy.weights, policy.policies, strict=True):
-            total += weight * reach(cmdp, part)
-        return total
+        return _mixed(cmdp, policy, reach)
     if cmdp.criterion.stationary:
         shares: FloatArray = occupancy(cmdp, policy).sum(axis=-1)
         return shares
     check_fits(cmdp, policy)
     return forward(cmdp, policy)
+
+
+def _mixed(cmdp: CMDP, mixture: Mixture, of: Callable[[CMDP, Policy], FloatArray]) -> FloatArray:
+    """The weighted sum of what the policies of a mixture have."""
+    check_mixture(mixture)
+    parts = zip(mixture.weights, mixture.policies, strict=True)
+    return sum((weight * of(cmdp, part) for weight, part in parts), np.zeros(()))
 
 
 def action_uses(cmdp: CMDP, policy: Policy) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, renumbered
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ def _no_policy(given: Any) -> str:
     return f"the policy is a {type(given).__name__}, expected a Policy; {step}"
 
 
+def check_policy(given: Any) -> None:
+    """Raise CmdpkitError unless this is a policy."""
+    if not hasattr(given, "is_stationary"):
+        raise CmdpkitError(_no_policy(given))
+
+
 def check_mixture(given: Any) -> None:
     """Raise CmdpkitError if something that is no policy is no mixture either."""
     if not hasattr(given, "policies"):
@@ -78,36 +84,31 @@ def check_model(cmdp: Any) -> None:
     raise CmdpkitError(f"the model is {quoted(cmdp)}, expected a CMDP; {step}")
 
 
-def check_fits(cmdp: CMDP, policy: Policy | FloatArray) -> None:
+def check_fits(cmdp: CMDP, policy: Policy) -> None:
     """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
     check_model(cmdp)
-    if not isinstance(policy, np.ndarray) and not hasattr(policy, "decisions"):
-        raise CmdpkitError(_no_policy(policy))
-    if not isinstance(policy, np.ndarray) and policy.is_stationary != cmdp.criterion.stationary:
+    check_policy(policy)
+    if policy.is_stationary != cmdp.criterion.stationary:
         has, needs = ("stationary", "one for every step: policy.repeated(H)")
         if cmdp.criterion.stationary:
             has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
-        raise CmdpkitError(f"the policy is {has}, but the model has {cmdp.criterion}, which needs {needs}")
+        judged = cmdp.criterion.in_words
+        raise CmdpkitError(f"the policy is {has}, but the model is judged by {judged}, which needs {needs}")
     if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
         sizes = (cmdp.steps, cmdp.S, cmdp.A)
         raise CmdpkitError(
             f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this "
             "model"
         )
-    if not isinstance(policy, np.ndarray):
-        _check_names("state", policy.states, cmdp.states)
-        _check_names("action", policy.action_names, cmdp.action_names)
+    _check_names("state", policy.states, cmdp.states)
+    _check_names("action", policy.action_names, cmdp.action_names)
     if cmdp.compact.allowed.all():
         return
-    if isinstance(policy, np.ndarray):
-        outside = np.argwhere((policy > 0) & ~cmdp.actions)
-        found = (int(outside[0, 0]), int(outside[0, 1]), int(outside[0, 2])) if len(outside) else None
-    else:
-        found = forbidden(policy.decisions, cmdp.compact.allowed)
+    found = forbidden(policy.decisions, cmdp.compact.allowed)
     if found is not None:
         h, s, a = found
         at = "" if cmdp.criterion.stationary else f" at step {h + 1}"
-        p = policy[h, s, a] if isinstance(policy, np.ndarray) else policy.row(h, s)[a]
+        p = policy.row(h, s)[a]
         raise CmdpkitError(
             f"the policy gives action {cmdp.action_names[a]!r} probability {p}{at} in state {cmdp.states[s]!r}, where "
             "it does not exist; give another action there"

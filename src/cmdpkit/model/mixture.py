@@ -15,8 +15,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import of_rows, of_steps
 from cmdpkit.model.evaluate import occupancy, reach
+from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.passes import one_step
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import frozen, numbers
 
@@ -45,6 +46,9 @@ def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
     Where the mixture never goes, the first policy's decision is kept. Long-run averages are refused: there a mixture
     may divide its time between classes of states that no single policy visits in the same proportion.
     """
+    check_model(cmdp)
+    if not isinstance(mixture, Mixture):
+        raise CmdpkitError(f"mixture is a {type(mixture).__name__}, expected a Mixture: Mixture(policies, weights)")
     _refuse_average(cmdp)
     if cmdp.criterion.stationary:
         return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
@@ -86,6 +90,7 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     If the policy uses E more actions than it has decisions, this gives at most E + 1 policies, where the product
     formula would give up to 2^E.
     """
+    check_fits(cmdp, policy)
     _refuse_average(cmdp)
     H = policy.shape[0]
     where, p = policy.rows

@@ -19,8 +19,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, all_rows, draw, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
-from cmdpkit.model.fits import check_fits as check_fits
-from cmdpkit.model.fits import in_order
+from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -52,8 +51,8 @@ class MadeFor(NamedTuple):
 class Policy(Shown):
     """A Markov policy, checked and never changed.
 
-    It is stored as one action for each step and state, and the few decisions that draw (`choice` and `rows`); `pi`
-    writes it out as a table of probabilities.
+    It is stored as one action for each step and state, and the few stochastic decisions (`choice` and `rows`);
+    `pi` writes it out as a table of probabilities.
 
     Parameters
     ----------
@@ -86,9 +85,10 @@ class Policy(Shown):
         if is_stationary and H != 1:
             raise CmdpkitError(f"pi has {H} steps, expected one decision per state: the policy is stationary")
         S, A = decisions.choice.shape[1], decisions.p.shape[1]
+        names = (None if isinstance(x, tuple | list) and not x else x for x in (states, actions))
         vars(self).update(
-            states=names_of("states", states or None, S),
-            action_names=names_of("action_names", actions or None, A),
+            states=names_of("states", next(names), S),
+            action_names=names_of("action_names", next(names), A),
             is_stationary=bool(is_stationary),
             decisions=decisions,
             shape=(H, S, A),

@@ -110,8 +110,8 @@ def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
     step = _step_parameter(rule)
     if step is not None and cmdp.criterion.stationary:
         raise CmdpkitError(
-            f"the rule takes {step.name}, the step, but the model has {cmdp.criterion}, which needs a rule of the "
-            "state alone"
+            f"the rule takes {step.name}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
+            "a rule of the state alone"
         )
     answers = _Answers(cmdp, 1 if step is None else cmdp.steps)
     open_to_choice = answers.choice < 0

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
@@ -148,9 +149,17 @@ class RunRecord(Shown):
         """The episodes or steps [C] at which the curves were read."""
         return self.curves[self.run.unit]
 
+    def curve(self, name: str) -> FloatArray:
+        """A curve by its name; a CmdpkitError says which ones there are if there is none of this name."""
+        if name not in self.curves:
+            why = "; without an optimum there is no regret" if name.endswith("regret") and self.optimum is None else ""
+            known = ", ".join(sorted(self.curves))
+            raise CmdpkitError(f"{self.run.algo} on {self.run.problem} has no curve {name!r}{why}; there are {known}")
+        return self.curves[name]
+
     def final(self, name: str) -> Any:
         """The last value of a curve: a number, or an array with one number per constraint."""
-        last = self.curves[name][..., -1]
+        last = self.curve(name)[..., -1]
         return float(last) if np.ndim(last) == 0 else np.asarray(last)
 
     @property

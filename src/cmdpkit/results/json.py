@@ -152,7 +152,10 @@ def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:
 
 
 def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """One request for several seeds: what was asked, the optimum, and one entry per seed."""
+    """One request for several seeds: what was asked, the optimum, and one entry per seed.
+
+    The length is null where a rule has ended the runs after different numbers of episodes or steps.
+    """
     first = records[0]
     return {
         "env": first.run.env,
@@ -162,7 +165,7 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
         "algo": first.run.algo,
         "preset": first.run.preset,
         "params": dict(first.run.params),
-        f"{first.run.unit}s": first.run.episodes,
+        f"{first.run.unit}s": first.run.episodes if len({r.run.episodes for r in records}) == 1 else None,
         "optimum": first.optimum,
         "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
         "runs": [record.to_dict() for record in records],

@@ -125,7 +125,7 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
     if c is None:
         return Spread(name, mean, quantiles, None, None, None)
-    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, c.name)
+    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, name)
     if c.sense == "at_most":
         exact = None if counted is None else counted.above(c.bound)
         return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)

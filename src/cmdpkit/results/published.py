@@ -80,7 +80,7 @@ class Row:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values: how JSON and the folder of a study hold the row."""
         return {
             "env": self.env,
             "algo": self.algo,
@@ -209,22 +209,14 @@ _RULES: dict[Rule, Callable[[float, FloatArray, float], Verdict]] = {
 def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
     """One row per published figure beside the measured one; ``numbers`` are those of the assumptions."""
     columns: list[Column[Row]] = [
-        Column("env", "", "The environment.", lambda row: row.env, shown=False),
         Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
         Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
         Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
         Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
         Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
-               lambda row: ONE_RUN if row.deterministic else row.measured, _interval_cells, "right", data=_pair),
-        Column("seeds", "", "Independent runs.", lambda row: row.measured.n, shown=False),
+               lambda row: ONE_RUN if row.deterministic else row.measured, _interval_cells, "right"),
         Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
                tone=lambda row: "" if row.verdict.agrees else "alert"),
-        Column("agrees", "", "Whether it is as published or better.", lambda row: row.verdict.agrees, shown=False),
-        Column("kind", "", "What the row can show.", lambda row: row.kind, shown=False),
-        Column("deterministic", "", "Whether all seeds gave the same numbers.", lambda row: row.deterministic,
-               shown=False),
-        Column("reproduced", "", "Whether the figure was predicted and is as published.", lambda row: row.reproduced,
-               shown=False),
         Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
                lambda row: list(row.assumptions),
                each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
@@ -252,9 +244,3 @@ def _interval_cells(values: Sequence[SeedMean | str], _narrow: bool) -> list[Cel
         return Cell("no spread" if x.low == x.high else span(x.low, x.high), value=x.low, low=x.low, high=x.high)
 
     return [cell(x) for x in values]
-
-
-def _pair(key: str, measured: SeedMean | str) -> dict[str, Any]:
-    if isinstance(measured, str) or measured.low is None:
-        return {key: None}
-    return {key: [measured.low, measured.high]}

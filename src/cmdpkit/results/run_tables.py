@@ -256,13 +256,15 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
     """
     entries = [record.to_dict() for record in records]
     constraints = tuple(label(c.name) for c in records[0].constraints)
-    meanings = MEANINGS[records[0].run.unit]
+    meanings, lengths = MEANINGS[records[0].run.unit], {record.run.episodes for record in records}
     columns: list[Column[Entry]] = [
         Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
+        _figure("episodes", f"{records[0].run.unit}s", "How long the run was.", shown=len(lengths) > 1),
         _figure("regret", "regret", meanings["weak"]),
         _figure("violation", "violation", meanings["weak"], constraints),
         _figure("strong_regret", "strong regret", meanings["strong"]),
         _figure("strong_violation", "strong violation", meanings["strong"], constraints),
+        _figure("realised_regret", "realised regret", meanings["realised"], shown="regret" not in entries[0]),
         _figure("realised_violation", "realised violation", meanings["realised"], constraints),
         _figure("gaps_paid", "gaps paid", GAPS),
         _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
@@ -276,9 +278,9 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
     return Table("runs", kept, tuple(entries) if len(entries) <= most else (), mean)
 
 
-def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = ()) -> Column[Entry]:
+def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = (), *, shown: bool = True) -> Column[Entry]:
     write = each(lambda x: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}")
-    return Column(key, heading, meaning, lambda entry: entry.get(key), write, "right", parts)
+    return Column(key, heading, meaning, lambda entry: entry.get(key), write, "right", parts, shown=shown)
 
 
 def _means(entries: Sequence[Entry]) -> dict[str, Any]:

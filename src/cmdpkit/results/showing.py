@@ -97,57 +97,28 @@ def _decision(policy: Policy, h: int, s: int) -> Text:
     return Text(odds(used), style=DRAWN) if len(used) > 1 else Text(label(next(iter(used))))
 
 
-@renderable.register
-def _(found: Solution) -> RenderableType:
-    return solution("Solution", found, WIDTH)
-
-
-@renderable.register
-def _(found: Simplified) -> RenderableType:
-    return simplified("Simple policy", found, WIDTH)
-
-
-@renderable.register
-def _(estimate: Estimate) -> RenderableType:
-    return coverage("Log", estimate)
-
-
-@renderable.register
-def _(found: Promise) -> RenderableType:
-    return Group(promise(found), EMPTY_LINE, renderable(found.policy))
-
-
-@renderable.register
-def _(found: OffPolicyEvaluation) -> RenderableType:
-    return evaluation(found)
-
-
-@renderable.register
-def _(found: PolicyComparison) -> RenderableType:
-    return comparison(found)
-
-
-@renderable.register
-def _(found: Explanation) -> RenderableType:
-    return explanation(found)
-
-
-@renderable.register
-def _(played: Simulation) -> RenderableType:
-    return simulation("Simulation", played)
-
-
-@renderable.register
-def _(record: RunRecord) -> RenderableType:
-    return learned([record])
+def tables_of(study: Study) -> list[RenderableType]:
+    """The tables of a study as far as a terminal is wide enough for them, and what a reader has to know about them."""
+    parts: list[RenderableType] = []
+    for table in study.summary():
+        parts += [EMPTY_LINE, Text(label(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
+    return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
 
 
 @renderable.register
 def _(study: Study) -> RenderableType:
-    parts: list[RenderableType] = [Text(f"Study of {counted(len(study), 'run')}")]
-    for table in study.summary():
-        parts += [EMPTY_LINE, Text(label(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
-    parts += [EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+    parts: list[RenderableType] = [Text(f"Study of {counted(len(study), 'run')}"), *tables_of(study)]
     if study.failures:
         parts.append(Text(f"{counted(len(study.failures), 'run')} failed.", style="red"))
     return Group(*parts)
+
+
+renderable.register(Solution, lambda found: solution("Solution", found, WIDTH))
+renderable.register(Simplified, lambda found: simplified("Simple policy", found, WIDTH))
+renderable.register(Estimate, lambda estimate: coverage("Log", estimate))
+renderable.register(Promise, lambda found: Group(promise(found), EMPTY_LINE, renderable(found.policy)))
+renderable.register(OffPolicyEvaluation, evaluation)
+renderable.register(PolicyComparison, comparison)
+renderable.register(Explanation, explanation)
+renderable.register(Simulation, lambda played: simulation("Simulation", played))
+renderable.register(RunRecord, lambda record: learned([record]))

@@ -52,7 +52,7 @@ def shape_table(found: Simplified) -> Table[Count]:
 def rule_table(found: Simplified) -> Table[Line]:
     """One row for each phase and group of neighbouring states: what to do there."""
     columns: list[Column[Line]] = [
-        Column("steps", "steps", "The steps of the phase, from 1.", lambda x: _steps(x.phase)),
+        Column("steps", "steps", "The steps of the phase, from 1.", lambda x: steps_of(x.phase)),
         Column("states", "states", "Neighbouring states.", lambda x: states_of(x.rule)),
         Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
     ]
@@ -71,7 +71,8 @@ def draw_table(found: Simplified) -> Table[Decision]:
     return Table("where it draws", tuple(columns), tuple(found.stochastic_decisions()))
 
 
-def _steps(phase: Phase) -> str | None:
+def steps_of(phase: Phase) -> str | None:
+    """The steps of a phase, from 1; None without a horizon."""
     if phase.first is None or phase.last is None:
         return None
     return f"{phase.first}–{phase.last}" if phase.last > phase.first else str(phase.first)

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
@@ -51,7 +52,7 @@ def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL,
     if n < 2:
         return SeedMean(_number(mean), None, None, n)
     if method == "t":
-        half = t_quantile(level, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+        half = float(stdtrit(n - 1, (1 + level) / 2)) * values.std(axis=0, ddof=1) / math.sqrt(n)
         return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
     weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
     low, high = np.quantile(np.tensordot(weights, values, 1), [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -60,39 +61,6 @@ def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL,
 
 def _number(x: Any) -> Any:
     return float(x) if np.ndim(x) == 0 else x
-
-
-def t_central(t: float, df: int) -> float:
-    """Prob(|T| <= t) for Student's t with a whole number of degrees of freedom: a finite sum in the angle of t.
-
-    >>> round(t_central(2.2621571628, 9), 9)
-    0.95
-    """
-    angle = math.atan(abs(t) / math.sqrt(df))
-    c2 = math.cos(angle) ** 2
-    total, term = 0.0, math.cos(angle) if df % 2 else 1.0
-    for k in range(1 + df % 2, df, 2):  # 1, 3, 5, ... or 2, 4, 6, ...
-        total += term
-        term *= c2 * k / (k + 1)
-    if df % 2 == 0:
-        return math.sin(angle) * total
-    return 2 / math.pi * (angle + math.sin(angle) * total)
-
-
-def t_quantile(level: float, df: int) -> float:
-    """The t that ``level`` of a Student distribution lies within, by bisection on its angle.
-
-    >>> round(t_quantile(0.95, 9), 9)
-    2.262157163
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        if t_central(math.sqrt(df) * math.tan(middle), df) < level:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(df) * math.tan(low)
 
 
 def sign_flip_p(differences: FloatArray, seed: int = 0) -> float:
@@ -123,7 +91,7 @@ def t_p(differences: FloatArray) -> float:
     spread = d.std(ddof=1)
     if spread == 0:
         return 1.0 if d[0] == 0 else 0.0
-    return 1 - t_central(float(d.mean() / spread * math.sqrt(len(d))), len(d) - 1)
+    return float(2 * stdtr(len(d) - 1, -abs(d.mean()) / spread * math.sqrt(len(d))))
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:

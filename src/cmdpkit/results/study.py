@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.atomic import write_text
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
@@ -71,9 +72,6 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
     Where the runs have different checkpoints, all of them are used, with straight lines between, from where the last
     run begins to where the first one ends.
     """
-    if not group.has(name):
-        known = sorted(set.intersection(*(set(record.curves) for record in group.records)))
-        raise CmdpkitError(f"{group.label} on {group.run.problem} has no curve {name!r}; there are {', '.join(known)}")
     lines = [(np.asarray(r.read_at, dtype=float), _row(r, name, n)) for r in group.samples]
     grid = lines[0][0]
     if any(not np.array_equal(episode, grid) for episode, _ in lines):
@@ -87,7 +85,7 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
 
 
 def _row(record: RunRecord, name: str, n: int) -> FloatArray:
-    values = np.atleast_2d(np.asarray(record.curves[name], dtype=float))
+    values = np.atleast_2d(np.asarray(record.curve(name), dtype=float))
     if not 0 <= n < len(values):
         raise CmdpkitError(f"curve {name!r} of {record.run.algo} has {len(values)} rows, there is no row {n}")
     line: FloatArray = values[n]
@@ -253,9 +251,10 @@ class Study(Shown):
         self, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
     ) -> Path:
         """Write the report, one file that needs no network; ``rows`` replace the study's published figures."""
-        from cmdpkit.results.report.page import write_report
+        from cmdpkit.results.report.page import render
 
-        return write_report(self, path, title=title or self.title, rows=rows or self.published, overwrite=overwrite)
+        page = render(self, title=title or self.title, rows=rows or self.published)
+        return write_text(path, page, overwrite=overwrite)
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
         """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""

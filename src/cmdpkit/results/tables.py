@@ -93,7 +93,7 @@ def _number(x: float, digits: int, narrow: bool) -> str:
     return compact(x, min(digits, 3)) if narrow else short(x, digits)
 
 
-words = each(lambda x: label(x))
+words = each(label)
 whole = each(lambda x: f"{x:,}")
 odds = each(percent)
 share = each(lambda x: f"{x.part:,} of {x.total:,}")

@@ -13,14 +13,7 @@ from cmdpkit.model.validate import Name
 
 FIRST_SHORTENED = 1e4  # from here on `compact` counts in thousands
 
-
-def label(name: Name) -> str:
-    r"""A name that cannot disturb a terminal: control characters are spelled out, and a long name is cut.
-
-    >>> label("a\tb")
-    'a\\tb'
-    """
-    return shown(name)
+label = shown  # a name that cannot disturb a terminal
 
 
 def titled(what: str, name: Name) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.fits import check_policy
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
@@ -43,6 +44,8 @@ def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | 
         if world.cmdp is None:
             raise CmdpkitError(f"{world.name} has no model to find a safe policy in; give baseline=, baseline_utility=")
         policy, of = safest(world.cmdp), "the policy farthest from all bounds"
+    if policy is not None:
+        check_policy(policy)
     w = _utilities(world, policy, utility)
     spec = world.spec(1)
     signed = [c.sign * x for c, x in zip(world.constraints, w, strict=True)]

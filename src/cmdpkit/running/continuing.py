@@ -53,6 +53,11 @@ def continue_run(
             f"this run of {asked.algo} was planned for {asked.episodes:,} {asked.unit}s and has ended; to be able to "
             f"continue, begin it with stop= instead of {asked.unit}s="
         )
+    if asked.baseline:
+        raise CmdpkitError(
+            f"this run of {asked.algo} was begun with a safe policy of yours, which a record does not hold: call learn "
+            "again with the same baseline and a later stop="
+        )
     world = _world_again(record, env)
     more = length_of(world, episodes, steps)
     until = stop_rule(world, more, stop) or Stop(episodes=asked.episodes + (more or 0))

@@ -208,12 +208,13 @@ def learn_in(
     save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a run in a world in which nothing has been counted yet.
+    """Carry out a run in a world; what was counted there before is forgotten.
 
     ``kind`` and ``baseline`` are those for which the run was requested, and ``stop`` ends an anytime run. It is
     continued from the file ``checkpoint`` if that exists, else from the arrays ``begun``. With ``save_end=False`` no
     checkpoint is written at the end, for callers that keep the record instead.
     """
+    world.begin()
     given, said = _given(world, kind, baseline)
     spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
     learner = kind(spec, preset=run.preset, **given, **run.params)

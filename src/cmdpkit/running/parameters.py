@@ -55,13 +55,8 @@ def with_certified(kind: type[Learner], preset: str | None, params: Mapping[str,
 
 
 def check_readings(readings: Iterable[int], episodes: int | None) -> None:
-    """Refuse readings of the curves at something else than an episode of the run, whose length may be unknown."""
+    """Refuse readings of the curves outside of the run, whose length in episodes or steps may be unknown."""
     for k in readings:
-        if episodes is None and is_int(k) and k >= 1:
-            continue
-        if episodes is None or not is_int(k) or not 1 <= k <= episodes:
-            last = "any number of" if episodes is None else f"{episodes:,}"
-            raise CmdpkitError(
-                f"readings has {k!r}: curves can be read after 1 to {last} episodes, the length of the run; give whole "
-                "numbers in this range"
-            )
+        if not is_int(k) or k < 1 or (episodes is not None and k > episodes):
+            most = "" if episodes is None else f" and at most {episodes:,}, the length of the run"
+            raise CmdpkitError(f"readings has {k!r}, expected whole numbers of episodes or steps, at least 1{most}")

@@ -59,6 +59,10 @@ class StepWorld(ModelWorld):
         new.walk = self.walk._replace(meter=meter, place=self.walk.place * 0 - 1)
         return new
 
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+        self.walk = self.fresh().walk
+
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner take n more steps, usually in compiled code."""
         learner.walk(self.walk, rng, n)

@@ -16,7 +16,8 @@ from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import Values, evaluate, reach
-from cmdpkit.model.policy import Decision, Policy, check_fits
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream
@@ -45,6 +46,9 @@ class World(Protocol):
 
     def close(self) -> None:
         """Release what the world holds, such as windows and files; nothing is played in it afterwards."""
+
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
 
     def spec(self, K: int) -> Spec:
         """What the learner is told."""
@@ -111,6 +115,10 @@ class ModelWorld:
         new = copy(self)
         new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
         return new
+
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+        self.source = self.fresh().source
 
     def close(self) -> None:
         """Do nothing, because a model has nothing to release."""
@@ -195,5 +203,7 @@ def world_of(
     if constraints is not None and (ready or isinstance(env, GymRecipe)):
         raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
     if isinstance(env, GymRecipe):
+        if renormalise:
+            raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
         return env.make()
     return cast("World", env) if ready else GymWorld(env, constraints)

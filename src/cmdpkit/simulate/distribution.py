@@ -15,7 +15,9 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.policy import NEGLIGIBLE, Policy, check_fits
+from cmdpkit.model.evaluate import evaluate
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -129,11 +131,15 @@ def simulate_policy(
     played = play(sim, lasting, stream(seed), int(episodes), discount=discount)
     weights = length if discount == 1 else (1 - discount**length) / (1 - discount)
     per = length if cmdp.criterion.kind == "average" else 1
-    totals = {"reward": cmdp.reward_scale.total_from_unit(played.reward, weights) / per}
-    for n, c in enumerate(cmdp.constraints):
-        utility = cmdp.utility_scales[n].total_from_unit(played.utilities[n], weights) / per
-        totals[c.name if c.name not in totals else f"{c.name} (constraint)"] = c.sign * utility + 0.0
-    return Simulation(cmdp, policy, totals, length, left_out)
+    totals = [cmdp.reward_scale.total_from_unit(played.reward, weights) / per]
+    for c, scale, utility in zip(cmdp.constraints, cmdp.utility_scales, played.utilities, strict=True):
+        totals.append(c.sign * (scale.total_from_unit(utility, weights) / per) + 0.0)
+    return Simulation(cmdp, policy, dict(zip(_names(cmdp), totals, strict=True)), length, left_out)
+
+
+def _names(cmdp: CMDP) -> list[str]:
+    """What totals are called: "reward", and the names of the constraints, of which one may be called reward too."""
+    return ["reward", *("reward (constraint)" if c.name == "reward" else c.name for c in cmdp.constraints)]
 
 
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
@@ -161,12 +167,19 @@ def _until_absorbed(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int,
     """How many steps it takes until hardly any run goes on, and the probability that one does."""
     P, going = chain_of(cmdp, policy.table(0)).T.tocsr(), ~absorbing_states(cmdp)
     d = np.array(cmdp.mu)
+    if steps is None:
+        evaluate(cmdp, policy)  # which refuses a policy that need not be absorbed
     for taken in range(steps or MAX_STEPS):
         left = float(d[going].sum())
         if steps is None and left <= LEFT_OUT:
             return max(taken, 1), left
         d = P @ d
-    return steps or MAX_STEPS, float(d[going].sum())
+    if steps is None:
+        raise CmdpkitError(
+            f"after {MAX_STEPS:,} steps a run is not over with probability {left:.2g}, expected {LEFT_OUT:g} at most; "
+            "say how long runs may be, steps=..."
+        )
+    return steps, float(d[going].sum())
 
 
 class Distribution(NamedTuple):
@@ -194,16 +207,17 @@ def _rounding(limit: float) -> float:
 def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Distribution | None:
     """The exact distribution of a total; None where its signal is no multiple of a unit, or there are too many totals.
 
+    ``name`` is "reward", or the name of a constraint; one that is called reward is "reward (constraint)" here.
+
     >>> import cmdpkit as ck
     >>> coin = ck.CMDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [2.0]], horizon=3)
     >>> found = exact_distribution(coin, ck.Policy.uniform(coin))
     >>> found.totals.tolist(), found.probabilities.tolist()
     ([0.0, 2.0, 4.0], [0.25, 0.5, 0.25])
     """
-    cmdp.need_horizon("the distribution of totals")
     check_fits(cmdp, policy)
-    names = ["reward", *(c.name for c in cmdp.constraints)]
-    m = index_of("total", names, name)
+    cmdp.need_horizon("the distribution of totals")
+    m = index_of("total", _names(cmdp), name)
     sign = 1 if m == 0 else cmdp.constraints[m - 1].sign
     signal = sign * (cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1])
     unit, low = _unit(signal[np.broadcast_to(cmdp.compact.allowed.any(axis=0), signal.shape)])

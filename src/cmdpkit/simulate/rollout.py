@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
@@ -21,8 +20,8 @@ class Rollout(NamedTuple):
     utilities: FloatArray  # [N, n], total utilities of each episode
 
 
-def episodes(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *, discount: float = 1.0) -> Rollout:
-    """n episodes of a policy, or of its table pi [H, S, A]. What is earned at step h counts discount^h times.
+def episodes(sim: Simulator, policy: Policy, rng: Stream, n: int, *, discount: float = 1.0) -> Rollout:
+    """n episodes of a policy that fits the simulator. What is earned at step h counts discount^h times.
 
     >>> from cmdpkit import Policy, envs
     >>> from cmdpkit.simulate.random import stream
@@ -31,18 +30,10 @@ def episodes(sim: Simulator, policy: Policy | FloatArray, rng: Stream, n: int, *
     >>> played.reward.shape, played.utilities.shape
     ((1000,), (1, 1000))
     """
-    decisions = _checked(sim, policy).decisions
+    decisions = policy.decisions
     totals = np.zeros((sim.outcomes.shape[1], n))
     _play(sim, decisions._replace(p=np.cumsum(decisions.p, axis=1)), rng, float(discount), totals)
     return Rollout(totals[0], totals[1:])
-
-
-def _checked(sim: Simulator, policy: Policy | FloatArray) -> Policy:
-    shape = (int(sim.H), int(sim.S), int(sim.A))
-    given = policy.shape if isinstance(policy, Policy) else np.shape(policy)
-    if given != shape or (isinstance(policy, Policy) and policy.is_stationary and shape[0] > 1):
-        raise CmdpkitError(f"the policy has shape {given}, the simulator (H, S, A) = {shape}")
-    return policy if isinstance(policy, Policy) else Policy(policy)
 
 
 @compiled

@@ -2,9 +2,8 @@
 
 A solution and an allowance enter, a `Simplified` leaves. In the order of the imports:
 
-    shape       what simple means: phases, draws, changes over states and over steps
-    judge       candidates, evaluated exactly: which of them are good enough, and what changes of them would cost
-    best        the simplest good candidate so far
+    shape       what simple means: phases, stochastic decisions, changes over states and over steps
+    judge       candidates, evaluated exactly: which of them are good, what changes would cost, the simplest so far
     segments    steps and states divided into few runs at the least cost
     repairs     small changes that make a candidate good
     phases      candidates with few phases

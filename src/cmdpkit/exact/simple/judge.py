@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
     """A policy and its exact totals."""
 
     choice: IntArray  # [H, S], index of the action; H is 1 where there is no horizon
-    where: IntArray  # [m, 2], step and state of the decisions that draw,
+    where: IntArray  # [m, 2], step and state of the stochastic decisions,
     p: FloatArray  # [m, A], and the probabilities of their actions
     policy: Policy  # the same as an object
     totals: FloatArray  # [1 + N], reward and utilities, which are to be at least rho
@@ -91,7 +91,7 @@ class Judge:
         return self.met(candidate) and bool(candidate.totals[0] >= self.least)
 
     def counts(self, candidate: Candidate) -> BoolArray:
-        """[H, S]: which decisions count, for phases and changes: those met, with a choice, that do not draw."""
+        """[H, S]: which decisions count, for phases and changes: those met, with a choice, and not stochastic."""
         counts = (reach(self.cmdp, candidate.policy) > NEGLIGIBLE) & self.choosing
         counts[candidate.where[:, 0], candidate.where[:, 1]] = False
         return counts
@@ -131,3 +131,24 @@ class Judge:
             Q = action_values(self.cmdp, signal, pi)[0]
         added: FloatArray = Q - (pi * Q).sum(axis=-1, keepdims=True)
         return added
+
+
+class Best:
+    """The simplest good candidate so far."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.candidate: Candidate = judge.filled(judge.optimum)
+        self.shape: Shape = judge.shape_of(judge.optimum)
+        if not judge.good(self.candidate):  # rounding
+            self.candidate = judge.optimum
+
+    def offer(self, candidate: Candidate) -> bool:
+        """Keep a candidate if it is good and simpler; of two that are as simple, the one with the larger value."""
+        if not self.judge.good(candidate):
+            return False
+        shape = self.judge.shape_of(candidate)
+        better = (*shape, -candidate.totals[0]) < (*self.shape, -self.candidate.totals[0])
+        if better:
+            self.candidate, self.shape = candidate, shape
+        return better

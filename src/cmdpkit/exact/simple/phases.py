@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Candidate, Judge
+from cmdpkit.exact.simple.judge import Best, Candidate, Judge
 from cmdpkit.exact.simple.repairs import repair
 from cmdpkit.exact.simple.segments import best_phases, phases_at
 from cmdpkit.model.transitions import FloatArray, IntArray

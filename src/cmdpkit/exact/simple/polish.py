@@ -7,8 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Judge
+from cmdpkit.exact.simple.judge import Best, Judge
 from cmdpkit.exact.simple.shape import NONE, phases_of
 from cmdpkit.model.transitions import IntArray
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Candidate, Judge
+from cmdpkit.exact.simple.judge import Best, Candidate, Judge
 from cmdpkit.exact.simple.shape import phases_of
 from cmdpkit.model.transitions import FloatArray, IntArray
 

@@ -1,8 +1,8 @@
-"""How simple a policy is: phases, decisions that draw, changes between neighbouring states and between steps.
+"""How simple a policy is: phases, stochastic decisions, changes between neighbouring states and between steps.
 
 Only decisions count that the policy can meet and that leave a choice: what is done in a state that is never reached, or
 where there is one action only, makes a policy no harder to follow. A *phase* is a run of steps at which every state has
-one action. A decision that draws belongs to any phase, and is counted for itself.
+one action. A stochastic decision belongs to any phase, and is counted for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Shape(NamedTuple):
     """How simple a policy is; of two, the one that is smaller in this order is the simpler one."""
 
     phases: int  # how many there are
-    draws: int  # decisions that draw, step by step
+    draws: int  # stochastic decisions, those of different steps counted apart
     over_states: int  # changes of the action from one state to the next, in all phases together
     over_steps: int  # changes of the action of a state from one step to a later one
 

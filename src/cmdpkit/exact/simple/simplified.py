@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Judge
+from cmdpkit.exact.simple.judge import Best, Judge
 from cmdpkit.exact.simple.phases import fewest_phases
 from cmdpkit.exact.simple.polish import polish
 from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
@@ -50,7 +49,7 @@ class Simplified(Solution):
 
     optimum: Solution  # what was simplified
     least: float  # the value that was asked for
-    before: Shape  # phases, decisions that draw, changes over states and over steps at the optimum
+    before: Shape  # phases, stochastic decisions, changes over states and over steps at the optimum
     after: Shape  # the same of the simple policy
     changed: float  # share of the optimum's decisions that the simple policy takes otherwise
 
@@ -79,7 +78,7 @@ class Simplified(Solution):
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """What to do, phase by phase and state by state; decisions that draw are left out, see stochastic_decisions."""
+        """What to do, phase by phase and state by state, without the `stochastic_decisions`."""
         cmdp = self.cmdp
         counts = (self.reach > NEGLIGIBLE) & (cmdp.actions.sum(axis=-1) > 1)
         where = self.policy.rows[0]
@@ -99,8 +98,8 @@ class Simplified(Solution):
 def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None = None) -> Simplified:
     """The simplest policy found that meets all bounds and whose value is within a share of the optimum.
 
-    Simpler means, in this order: fewer phases (runs of steps at which every state has one action), fewer decisions
-    that draw, and fewer changes of the action between neighbouring states, in the order of the model's states. Without
+    Simpler means, in this order: fewer phases (runs of steps at which every state has one action), fewer stochastic
+    decisions, and fewer changes of the action between neighbouring states, in the order of the model's states. Without
     a horizon there is one phase. Only decisions count that are ever met and that leave a choice; elsewhere the policy
     does what it does in the nearest state.
 

@@ -1,4 +1,4 @@
-"""Candidates with fewer changes from state to state, and without draws, in the phases that were found."""
+"""Candidates with fewer changes from state to state, and fewer stochastic decisions, in the phases that were found."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.simple.best import Best
-from cmdpkit.exact.simple.judge import Candidate, Judge
+from cmdpkit.exact.simple.judge import Best, Candidate, Judge
 from cmdpkit.exact.simple.segments import best_runs
 from cmdpkit.exact.simple.shape import NONE, phases_of
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -22,7 +21,7 @@ PASSES = 3  # over the runs that may be joined
 
 
 def fewest_changes(judge: Judge, best: Best) -> None:
-    """Look for good candidates with fewer changes between neighbouring states, and fewer draws."""
+    """Look for good candidates with fewer changes between neighbouring states, and fewer stochastic decisions."""
     for _ in range(ROUNDS):
         before = best.shape
         _without_draws(judge, best)
@@ -33,7 +32,7 @@ def fewest_changes(judge: Judge, best: Best) -> None:
 
 
 def _without_draws(judge: Judge, best: Best) -> None:
-    """Take one of the actions where the candidate draws."""
+    """Take one of its actions at every stochastic decision of the candidate."""
     drawing = best.candidate
     for (h, s), row in zip(drawing.where, drawing.p, strict=True):
         for a in np.flatnonzero(row):

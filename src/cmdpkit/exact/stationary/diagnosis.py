@@ -49,7 +49,7 @@ def diagnose_stationary(cmdp: CMDP, *, separation: bool = True) -> StationaryDia
     return StationaryDiagnosis(
         reachable=len(problem.problem.states),
         pairs=cmdp.S,
-        slater_slack=slack(cmdp, problem),
+        slater_slack=problem.reach(cmdp.rho, np.ones(cmdp.N)),
         ranges=tuple(_range(cmdp, n) for n in range(cmdp.N)),
         solution=solution,
         infeasible=infeasible,
@@ -58,11 +58,6 @@ def diagnose_stationary(cmdp: CMDP, *, separation: bool = True) -> StationaryDia
         feasible_starts=tuple(cmdp.states[int(s)] for s in starts),
         starts_exact=cmdp.N <= 1,
     )
-
-
-def slack(cmdp: CMDP, problem: Stationary) -> float:
-    """max over policies of min_n (w_n - rho_n), in the user's units; infinite without constraints."""
-    return problem.reach(cmdp.rho, np.ones(cmdp.N))
 
 
 def feasible_starts(cmdp: CMDP) -> BoolArray:

@@ -1,7 +1,7 @@
 """Policies for other machines to run: a Python module that needs nothing but Python.
 
 The module holds the index of the action for every state, once for each sequence of steps with equal decisions, as
-compressed bytes, and the few decisions that draw as they are.
+compressed bytes, and the few stochastic decisions as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.io.formats.policy_export import phases_of
+from cmdpkit.io.formats.markdown import phases_of
 from cmdpkit.model.decisions import rows_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name

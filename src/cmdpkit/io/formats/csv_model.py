@@ -42,8 +42,8 @@ def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
     for name in columns:
         if name not in expected and name != "step":
             here.fail(
-                f"unknown column {quoted(name)}{nearest(name, (*expected, 'step'))}; a constraint is declared by a "
-                f"line '# constraint {name} <= bound' above"
+                f"unknown column {quoted(name)}{nearest(name, (*expected, 'step'))} (a constraint is declared by a "
+                f"line '# constraint {name} <= bound' above)"
             )
     for name in expected:
         if name not in columns:

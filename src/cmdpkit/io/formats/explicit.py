@@ -31,8 +31,11 @@ class Explicit:
     rewards: Mapping[str, FloatArray]  # by name, [choices]: what a choice earns on average
     start: Mapping[int, float]  # the probability of every first state
 
-    def problem(self, reward: str, constraints: Sequence[Constraint], start: Any = None, **criterion: Any) -> CMDP:
-        """The constrained problem in which `reward` is maximised; a constraint bounds the structure of its name."""
+    def problem(self, reward: str, constraints: Sequence[Constraint], start: Any = None, **options: Any) -> CMDP:
+        """The constrained problem in which `reward` is maximised; a constraint bounds the structure of its name.
+
+        ``options`` are those of `CMDP`: horizon, discount, criterion and renormalise.
+        """
         names = list(dict.fromkeys(self.action))
         place = {name: a for a, name in enumerate(names)}
         S, A = len(self.states), len(names)
@@ -53,7 +56,7 @@ class Explicit:
             constraints=[replace(c, signal=self._table(c.name, at, S, A)) for c in constraints],
             states=self.states,
             action_names=names,
-            **criterion,
+            **options,
         )
 
     def _table(self, name: str, at: Any, S: int, A: int) -> FloatArray:

@@ -152,7 +152,7 @@ def _asked_for(table: LogTable, renamed: Mapping[str, str], needed: Sequence[str
         if theirs in there:
             chosen[name] = there[theirs]
         elif name in needed or name in renamed:
-            hint = f"; columns={{{name!r}: ...}} says which column it is (--column {name}=... on the command line)"
+            hint = f" (columns={{{name!r}: ...}} says which column it is; on the command line, --column {name}=...)"
             raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
     if not len(next(iter(chosen.values()))):
         raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")

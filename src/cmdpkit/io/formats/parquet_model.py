@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +36,26 @@ def read(
     """The model in a file; ``judged`` is its horizon, discount or criterion."""
     if start is None or not judged:
         raise CmdpkitError(
-            f"{path}: a .parquet file holds transitions only; give also start= and one of horizon=, discount= and "
-            "criterion="
+            f"{path}: a .parquet file holds transitions only; read it with cmdpkit.read_model, and give start= and one "
+            "of horizon=, discount= and criterion= too"
         )
     bounds = without_signals(constraints or ())
     with reading(path):
         source = _Source(path)
-        columns, states, actions = source.columns([c.name for c in bounds])
+        (s, a, s_next, p, *rest), states, actions = source.columns([c.name for c in bounds])
     S, A = len(states), len(actions)
-    s, a = columns.pop("s"), columns.pop("a")
-    step = [columns.pop("h")] if "h" in columns else []
+    signals, step = rest[: 1 + len(bounds)], rest[1 + len(bounds) :]
     T = int(step[0].max()) + 1 if step else 1
     row = ((step[0] if step else 0) * S + s) * A + a
     allowed = np.bincount(row, minlength=T * S * A).reshape(T, S, A) > 0
-    p = columns.pop("p")
-    tables = {name: _mean(row, p, x, T * S * A).reshape(T, S, A) for name, x in columns.items() if name != "s_next"}
+    reward, *others = (_mean(row, p, x, T * S * A).reshape(T, S, A) for x in signals)
     return CMDP(
-        (*step, s, a, columns["s_next"], p),
-        tables["reward"],
+        (*step, s, a, s_next, p),
+        reward,
         mu=start if isinstance(start, Mapping) else {start: 1.0},
         **judged,
         actions=allowed,
-        constraints=[Constraint(c.name, c.sense, c.bound, tables[c.name], c.per_step) for c in bounds],
+        constraints=[replace(c, signal=x) for c, x in zip(bounds, others, strict=True)],
         states=states,
         action_names=actions,
         renormalise=renormalise,
@@ -86,20 +85,22 @@ class _Source:
             raise CmdpkitError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
         self.types = {name: kind for name, kind, *_ in self.db.execute("DESCRIBE lines").fetchall()}
 
-    def columns(self, constraints: list[str]) -> tuple[dict[str, Any], list[Any], list[Any]]:
-        """Columns of indices and numbers by name, and the names of states and actions."""
+    def columns(self, constraints: list[str]) -> tuple[list[Any], list[Any], list[Any]]:
+        """State, action, next state, probability, reward, constraints and perhaps step of every line; and the names.
+
+        States and actions are given by their indices in the two lists of names.
+        """
         self._check([*NEEDED, *constraints])
         states = self._names("states", ("state", "next_state"))
         actions = self._names("actions", ("action",))
-        timed = "step" in self.types
-        picked = ["s.i AS s", "a.i AS a", "n.i AS s_next", "probability AS p"]
-        picked += ["step - 1 AS h"] * timed
-        picked += [_quoted(name, '"') for name in ("reward", *constraints)]
+        signals = [_quoted(name, '"') for name in ("reward", *constraints)]
+        picked = ["s.i", "a.i", "n.i", "probability", *signals, *["step - 1"] * ("step" in self.types)]
+        numbered = ", ".join(f"{column} AS c{i}" for i, column in enumerate(picked))
         found = self.db.execute(
-            f"SELECT {', '.join(picked)} FROM lines JOIN states s ON lines.state = s.name "
+            f"SELECT {numbered} FROM lines JOIN states s ON lines.state = s.name "
             "JOIN states n ON lines.next_state = n.name JOIN actions a ON lines.action = a.name"
         ).fetchnumpy()
-        return {name: np.ma.getdata(x) for name, x in found.items()}, states, actions
+        return [np.ma.getdata(found[f"c{i}"]) for i in range(len(picked))], states, actions
 
     def _check(self, needed: list[str]) -> None:
         """Refuse missing and unknown columns, columns of another type, and cells that are empty."""

@@ -52,8 +52,7 @@ def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog",
 
 def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
     """One row per environment, with one panel for the regret and one for each constraint."""
-    if scale not in ("linear", "log", "symlog"):
-        raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
+    _check_scale(scale)
     by_env = _by_env(records)
     columns = [_panels_of(found, what) for found in by_env.values()]
     figure, axes = canvas(len(by_env), max(map(len, columns)))
@@ -146,7 +145,11 @@ def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
 def multiplier(
     records: Records, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
 ) -> Figure:
-    """The multipliers of the learners that have one, against the exact shadow price where the model is known."""
+    """The multipliers of the learners that have one, against the exact shadow price where the model is known.
+
+    Prices are drawn on a linear scale; with any other ``scale``, the axis of the episodes is logarithmic.
+    """
+    _check_scale(scale)
     by_env = {env: [g for g in found if g.has("multiplier")] for env, found in _by_env(records).items()}
     by_env = {env: found for env, found in by_env.items() if found}
     if not by_env:
@@ -191,6 +194,11 @@ def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") ->
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------
+
+
+def _check_scale(scale: str) -> None:
+    if scale not in ("linear", "log", "symlog"):
+        raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
 
 
 def _by_env(records: Records) -> dict[str, list[Group]]:

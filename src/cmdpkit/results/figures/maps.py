@@ -34,7 +34,7 @@ def solution_map(found: Solution) -> Figure:
 
 @styled
 def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
-    """The most probable action at every step in every state; a dot marks decisions that draw.
+    """The most probable action at every step in every state; a dot marks stochastic decisions.
 
     With ``reach``, the probability [H, S] of being in a state at a step, places that are never reached stay white.
     """

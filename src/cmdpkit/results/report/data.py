@@ -21,6 +21,7 @@ from cmdpkit.results.run_tables import by_problem, group_table, ledger_table
 from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
 from cmdpkit.results.wording import drawn, label, number
+from cmdpkit.running.importing import PRESET as IMPORTED
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed
@@ -229,23 +230,24 @@ def _reproduction(found: Sequence[Group]) -> Plain:
         for name, version in record.versions.items():
             versions.setdefault(name, set()).add(version)
     return {
-        "commands": [_command(group) for group in found],
+        "commands": [_command(group) for group in found if group.run.preset != IMPORTED],
         "versions": [f"{name} {' or '.join(sorted(those))}" for name, those in sorted(versions.items())],
     }
 
 
 def _command(group: Group) -> str:
-    """What to type to have the same runs again: in a shell, or in Python if the seeds are not consecutive."""
+    """What to type to have the same runs again: in Python where the shell has no option for what was asked."""
     run, seeds = group.run, group.seeds
-    options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else ""}
-    if seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {f"{run.unit}s": run.episodes, "preset": run.preset, **run.params, **options}
+    length = "stop" if run.anytime else f"{run.unit}s"
+    options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else "", "readings": run.readings}
+    if run.readings or seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
+        given = {length: run.episodes, "preset": run.preset, **run.params, **options}
         words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
         words += ["baseline=baseline"] if run.baseline else []
         return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
     words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset]
-    words += [f"--{run.unit}s", str(run.episodes)]
-    words += ["--seeds", str(len(seeds)), *(("--first-seed", str(seeds[0])) if seeds[0] else ())]
+    words += [f"--{length}", str(run.episodes), "--seeds", str(len(seeds))]
+    words += ["--first-seed", str(seeds[0])] if seeds[0] else []
     for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]
     for name, value in run.params.items():

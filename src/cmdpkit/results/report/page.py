@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import write_text
 from cmdpkit.results.figures.style import COLOURS
 from cmdpkit.results.published import Row
 from cmdpkit.results.report.data import Detail, failures, problems, published
@@ -28,13 +25,6 @@ MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
 DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
 THINNED = "This study is large: curves are thinned, and not every seed's policy is on this page."
 SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
-
-
-def write_report(
-    study: Study, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
-) -> Path:
-    """Write the report of a study; the parameters are those of `Study.to_html`."""
-    return write_text(path, render(study, title=title, rows=rows), overwrite=overwrite)
 
 
 def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:

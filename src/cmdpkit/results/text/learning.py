@@ -24,7 +24,9 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     first = records[0]
     run = first.run
     headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
-    headline.append(f": {counted(run.episodes, run.unit)}, {counted(len(records), 'seed')}")
+    lengths = sorted({record.run.episodes for record in records})  # differ where a rule has ended the runs
+    length = counted(lengths[0], run.unit) if len(lengths) == 1 else f"{lengths[0]:,} to {lengths[-1]:,} {run.unit}s"
+    headline.append(f": {length}, {counted(len(records), 'seed')}")
     parts: list[RenderableType] = [
         headline,
         EMPTY_LINE,

@@ -48,9 +48,11 @@ def evaluation(found: OffPolicyEvaluation) -> RenderableType:
 
 def promise(found: Promise) -> RenderableType:
     """The promised policy: its totals with their ranges."""
-    bounds = "meets the bounds" if found.cmdp.N else "has no bounds to meet"
+    sure = f"{percent(found.confidence)} confidence"
     headline = (
-        f"With {percent(found.confidence)} confidence, the policy {bounds}. Each range holds with that confidence."
+        f"With {sure}, the policy meets the bounds. Each range holds with that confidence."
+        if found.cmdp.N
+        else f"There are no bounds to meet. Each range holds with {sure}."
     )
     chosen, tested = found.episodes
     how = f"Chosen on {counted(chosen, 'episode')}, tested on {tested:,} others; {found.tested} policies were tested."

@@ -21,7 +21,7 @@ from cmdpkit.model.evaluate import action_uses
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
-from cmdpkit.results.wording import label, percent, ranges
+from cmdpkit.results.wording import drawn, label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
 MOST_BOARDS = 12  # different ones; further steps are only counted
@@ -44,6 +44,19 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
     if _width(table) > width:
         table, notes = _by_state(solution, reached)
     return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
+
+
+def draws(found: Solution) -> RenderableType:
+    """Where the policy draws; where there are many such decisions, how many."""
+    decisions = found.stochastic_decisions()
+    if not decisions:
+        return Text("The policy is deterministic.")
+    at, noun = ("in", "state") if found.cmdp.criterion.stationary else ("at", "place")
+    places = f"{at} one {noun}" if len(decisions) == 1 else f"{at} {len(decisions):,} {noun}s"
+    if len(decisions) > MOST_ROWS:
+        return Text(f"The policy draws {places}.")
+    title = Text(f"The policy draws {places} and is deterministic everywhere else:")
+    return Group(title, *(Text(f"  {drawn(d)}", style=DRAWN) for d in decisions))
 
 
 def _width(renderable: RenderableType) -> int:

@@ -7,10 +7,9 @@ from rich.text import Text
 
 from cmdpkit.exact.simple.simplified import Phase, Simplified
 from cmdpkit.results.model_tables import constraint_table
-from cmdpkit.results.simple_tables import shape_table, states_of
+from cmdpkit.results.simple_tables import shape_table, states_of, steps_of
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TAKEN, TerminalTable
-from cmdpkit.results.text.policy import view
-from cmdpkit.results.text.solution import draws
+from cmdpkit.results.text.policy import draws, view
 from cmdpkit.results.wording import counted, duration, label, number, percent
 
 MOST_LINES = 60  # about the policy
@@ -64,7 +63,5 @@ def _plan(found: Simplified) -> list[RenderableType]:
 
 
 def _steps(phase: Phase) -> str:
-    if phase.first is None or phase.last is None:
-        return "Always"
-    several = phase.last > phase.first
-    return f"Steps {phase.first}–{phase.last}" if several else f"Step {phase.first}"
+    steps = steps_of(phase)
+    return "Always" if steps is None else f"Step{'s' * (phase.first != phase.last)} {steps}"

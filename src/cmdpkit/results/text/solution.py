@@ -9,9 +9,9 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.text import stationary
-from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.text.policy import view
-from cmdpkit.results.wording import drawn, duration, label, number
+from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.text.policy import draws, view
+from cmdpkit.results.wording import duration, label, number
 
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
@@ -26,16 +26,6 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
     return Group(*parts, draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
-
-
-def draws(found: Solution) -> RenderableType:
-    """Where the policy draws."""
-    decisions = found.stochastic_decisions()
-    if not decisions:
-        return Text("The policy is deterministic.")
-    places = "one place" if len(decisions) == 1 else f"{len(decisions)} places"
-    title = Text(f"The policy draws at {places} and is deterministic everywhere else:")
-    return Group(title, *(Text(f"  {drawn(d)}", style=DRAWN) for d in decisions))
 
 
 def _proof(found: Solution) -> Text:

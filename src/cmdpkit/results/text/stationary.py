@@ -15,7 +15,7 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.results import wording
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table, right
-from cmdpkit.results.text.policy import MOST_ROWS
+from cmdpkit.results.text.policy import MOST_ROWS, draws
 from cmdpkit.results.wording import counted, duration, label, number, percent, ranges, titled
 
 VALUES = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
@@ -39,7 +39,8 @@ def solution(name: str, found: StationarySolution) -> RenderableType:
 
 def _start(found: StationarySolution) -> str:
     states = [f"{titled('state', s)}" + ("" if p == 1 else f" ({percent(p)})") for s, p in found.start.items()]
-    shown = ", ".join(states[:MOST_STARTS]) + (f" and {len(states) - MOST_STARTS:,} more" if len(states) > 3 else "")
+    more = len(states) - MOST_STARTS
+    shown = ", ".join(states[:MOST_STARTS]) + (f" and {more:,} more" if more > 0 else "")
     if found.cmdp.criterion.kind == "discounted":
         return f"From {shown}. Bounds are promises from this start on: other starts are other problems."
     return f"From {shown}."
@@ -48,23 +49,12 @@ def _start(found: StationarySolution) -> str:
 def _policies(found: StationarySolution) -> list[RenderableType]:
     """The policy, or each policy of a mixture with its probability."""
     if isinstance(found.policy, Policy):
-        return [_draws(found), EMPTY_LINE, policy_table(found.cmdp, found.policy, found.occupancy[0])]
+        return [draws(found), EMPTY_LINE, policy_table(found.cmdp, found.policy, found.occupancy[0])]
     parts: list[RenderableType] = []
     for weight, policy in zip(found.policy.weights.tolist(), found.policy.policies, strict=True):
         title = Text(f"Drawn at the start with probability {percent(weight)}, and kept for ever:")
         parts += [title, policy_table(found.cmdp, policy, occupancy(found.cmdp, policy)[0]), EMPTY_LINE]
     return parts[:-1]
-
-
-def _draws(found: StationarySolution) -> RenderableType:
-    decisions = found.stochastic_decisions()
-    if not decisions:
-        return Text("The policy is deterministic.")
-    if len(decisions) > MOST_ROWS:
-        return Text(f"The policy draws in {len(decisions):,} states.")
-    places = "one state" if len(decisions) == 1 else f"{len(decisions)} states"
-    title = Text(f"The policy draws in {places} and is deterministic everywhere else:")
-    return Group(title, *(Text(f"  {wording.drawn(d)}", style=DRAWN) for d in decisions))
 
 
 def policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.errors import quoted
 from cmdpkit.model.validate import is_int
-
-MAX_SHOWN = 120  # characters of a value in a message
 
 
 def whole(x: Any) -> int:
@@ -64,45 +63,36 @@ def costs(x: Any, N: int) -> NDArray[Any]:
     return array
 
 
-def shown(x: Any) -> str:
-    """A value for a message, on one line and not too long, even if its class fails to show it."""
-    try:
-        text = " ".join(repr(x).split())
-    except Exception:
-        return f"a {type(x).__name__} that cannot be shown"
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
-
-
 def complaint(result: Any, N: int) -> str:
     """What is wrong with the answer of a step, for N constraints."""
     expected = "(obs, reward, terminated, truncated, info)"
     if not isinstance(result, tuple | list):
-        return f"env.step returned {shown(result)}, expected {expected}"
+        return f"env.step returned {quoted(result)}, expected {expected}"
     if len(result) != 5:
         advice = "; cmdpkit.gym.CostFromStep takes the cost out of six" if len(result) == 6 else ""
-        return f"expected {expected}, got {len(result)} values{advice}: {shown(result)}"
+        return f"expected {expected}, got {len(result)} values{advice}: {quoted(result)}"
     obs, reward, terminated, truncated, info = result
     if _refused(real, reward):
         advice = "; cmdpkit.gym.CostFromReward splits a vector" if _has_axes(reward) else ""
-        return f"the reward is {shown(reward)}, expected a number{advice}"
+        return f"the reward is {quoted(reward)}, expected a number{advice}"
     for name, value in (("terminated", terminated), ("truncated", truncated)):
         if _refused(flag, value):
-            return f"{name} is {shown(value)}, expected True or False"
+            return f"{name} is {quoted(value)}, expected True or False"
     if _refused(whole, obs):
-        return f"the observation is {shown(obs)}, expected a whole number, as the observation space is Discrete"
+        return f"the observation is {quoted(obs)}, expected a whole number, as the observation space is Discrete"
     if not isinstance(info, Mapping):
-        return f'info is {shown(info)}, expected a dict with a "cost"'
+        return f'info is {quoted(info)}, expected a dict with a "cost"'
     if "cost" not in info:
         return f'info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one'
-    return f'info["cost"] is {shown(info["cost"])}, expected {"a number" if N == 1 else f"{N} numbers"}'
+    return f'info["cost"] is {quoted(info["cost"])}, expected {"a number" if N == 1 else f"{N} numbers"}'
 
 
 def reset_complaint(result: Any) -> str:
     """What is wrong with the answer of a reset."""
     if not isinstance(result, tuple | list) or len(result) != 2:
-        return f"env.reset returned {shown(result)}, expected (obs, info)"
-    return f"the first observation is {shown(result[0])}, expected a whole number, as the observation space is Discrete"
+        return f"env.reset returned {quoted(result)}, expected (obs, info)"
+    found = quoted(result[0])
+    return f"the first observation is {found}, expected a whole number, as the observation space is Discrete"
 
 
 def _refused(check: Any, value: Any) -> bool:

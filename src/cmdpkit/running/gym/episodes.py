@@ -18,17 +18,18 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError, RunFailed
+from cmdpkit.errors import CmdpkitError, RunFailed, quoted
 from cmdpkit.learners import Episodic, Learner
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, shown, whole
+from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, whole
 from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
 
 EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
+MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 ROUNDING = 1e-9  # a reward or cost may leave its range by this share of the range's width, and is then moved to its end
 
 
@@ -183,7 +184,7 @@ class Player:
 def _env_raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed:
     """The failure of a run whose environment raised an exception."""
     place = f"episode {k + 1}" if h is None else f"episode {k + 1}, step {h + 1}"
-    return RunFailed(f"{place}: {call} raised {shown(error)}")
+    return RunFailed(f"{place}: {call} raised {quoted(error, MAX_EXCEPTION)}")
 
 
 class ByStep:

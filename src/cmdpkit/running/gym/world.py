@@ -18,7 +18,8 @@ from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.evaluate import Values, evaluate, reach
-from cmdpkit.model.policy import Decision, Policy, check_fits
+from cmdpkit.model.fits import check_fits
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask
 from cmdpkit.running.gym.adapters import WithCost
@@ -113,10 +114,13 @@ class GymWorld:
         """Close the environment."""
         self.player.env.close()
 
-    def spec(self, K: int) -> Spec:
-        """What the learner is told. This call begins a run, so the counts are set to zero."""
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
         self.meter.sums[...] = 0.0
         self.meter.clock[EPISODES] = 0
+
+    def spec(self, K: int) -> Spec:
+        """What the learner is told."""
         H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
         rho = [scale.total_to_unit(x, H) for scale, x in zip(self.scales[1:], self.rho, strict=True)]
         return Spec(H, S + 1, A, K, np.array(rho), self.allowed, self.stationary)
