@@ -349,3 +349,16 @@ def test_a_policy_that_is_handed_over_does_not_rely_on_a_few_lucky_tries(name):
     learner.counts.sums[0] = [[10_000, 2], [0, 0]]
     learner.counts.place[:] = 0, -1
     assert learner.recommend()[0, 0] == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_policy_that_may_end_in_one_of_several_places_is_warned_of(back):
+    # From state 0, where the run began, the only action leads to state 1 or 2, which were never left, or left once.
+    spec = Spec(1, 3, 1, 1000, np.zeros(0), np.ones((1, 3, 1), dtype=bool), True, criterion="average")
+    learner = load("cmdp-psrl")(spec)
+    assert learner.warnings() == (), "nothing was seen yet"
+    learner.counts.moves[:, 0] = [[0, 1, 1], [0, 9, back], [0, back, 9]]
+    learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
+    learner.counts.starts[0] = 1
+    learner.counts.place[:] = 1, -1
+    assert ["one of 2 sets of states" in x for x in learner.warnings()] == ([] if back else [True])

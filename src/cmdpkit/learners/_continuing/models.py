@@ -7,6 +7,8 @@ on transitions that do not exist, and one that is never smoothed would not prepa
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 
@@ -19,7 +21,16 @@ from cmdpkit.simulate.random import Stream, generator
 SELDOM = 100  # tries up to which an action may lead, in the cautious model, where others of the same state have led
 UNSURE = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
 
-__all__ = ["Model", "cautious_model", "drawn_model", "hopeful_model", "mean_model", "means", "with_patience"]
+__all__ = [
+    "Model",
+    "cautious_model",
+    "chain_of",
+    "drawn_model",
+    "hopeful_model",
+    "mean_model",
+    "means",
+    "with_patience",
+]
 
 
 def mean_model(counts: Counts, spec: Spec) -> Model | None:
@@ -112,6 +123,16 @@ def with_patience(model: Model, counts: Counts, steps: float) -> Model:
     been = counts.visits.sum(axis=1).astype(float)
     been[int(counts.place[0])] += 1.0
     return model._replace(kind="discounted", discount=1.0 - 1.0 / steps, mu=been / been.sum())
+
+
+def chain_of(model: Model, pi: FloatArray) -> Any:
+    """Sparse transition matrix [S, S] of the policy pi [S, A]."""
+    S, A = pi.shape
+    P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
+    drawn = sparse.csr_array((pi.reshape(-1), (np.repeat(np.arange(S), A), np.arange(S * A))), shape=(S, S * A))
+    chain = sparse.csr_array(drawn @ P)
+    chain.sum_duplicates()
+    return chain
 
 
 def means(counts: Counts) -> FloatArray:

@@ -19,10 +19,11 @@ from cmdpkit.learners._continuing.counting import (
     observe,
     play,
 )
-from cmdpkit.learners._continuing.models import cautious_model
+from cmdpkit.learners._continuing.models import cautious_model, chain_of, mean_model
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.spec import Returns, Spec, check_walk
+from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
@@ -152,3 +153,17 @@ class Player(Learner):
     def explain(self) -> dict[str, Any]:
         """How many plans were made, and how many of them could not meet the bounds."""
         return {"plans": self.plans, "plans that could not meet the bounds": self.impossible}
+
+    def warnings(self) -> tuple[str, ...]:
+        """That the policy handed over may end in one of several parts of the world, by the transitions seen so far."""
+        model = mean_model(self.counts, self.spec)
+        if model is None or model.kind != "average":
+            return ()
+        starts = self.counts.starts / self.counts.starts.sum()
+        _, classes = long_run_shares(chain_of(model, self.recommend()[0]), starts)
+        if len(classes) < 2:
+            return ()
+        return (
+            f"by the transitions seen so far, the policy handed over ends in one of {len(classes)} sets of states that "
+            "it never leaves; its long-run averages are means over these, and a single run has those of one of them",
+        )
