@@ -12,6 +12,7 @@ from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.boxes import box_around, frequencies, may_lead
 from cmdpkit.learners._continuing.counting import Counts
+from cmdpkit.learners._continuing.models import cautious_model
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._planning.confidence import box_of, point
@@ -349,6 +350,19 @@ def test_a_policy_that_is_handed_over_does_not_rely_on_a_few_lucky_tries(name):
     learner.counts.sums[0] = [[10_000, 2], [0, 0]]
     learner.counts.place[:] = 0, -1
     assert learner.recommend()[0, 0] == pytest.approx([1.0, 0.0])
+
+
+def test_a_policy_that_is_handed_over_leaves_bad_states_by_ways_that_were_seen():
+    # State 0 pays 0.9. In state 1, action 0 pays 0.895 and was never seen to leave; action 1 pays nothing and leaves
+    # after two steps. If action 0 left after 182 steps, as the cautious model says, it would be the better way.
+    spec = Spec(1, 2, 2, 1000, np.zeros(0), np.ones((1, 2, 2), dtype=bool), True, criterion="average")
+    learner = load("cmdp-psrl")(spec)
+    learner.counts.moves[...] = [[[9999, 1], [9999, 1]], [[0, 90], [45, 45]]]
+    learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
+    learner.counts.sums[0] = [[9000, 9000], [80.55, 0]]
+    learner.counts.place[:] = 0, -1
+    assert planned(cautious_model(learner.counts, spec), spec.rho).pi[1] == pytest.approx([1.0, 0.0])
+    assert learner.recommend()[0, 1] == pytest.approx([0.0, 1.0])
 
 
 @pytest.mark.parametrize("back", [0, 1])

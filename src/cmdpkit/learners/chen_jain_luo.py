@@ -20,10 +20,11 @@ Departures. Signals are the observed means, and 1 where nothing was seen. Where 
 the bounds, the plan is the pair that misses them least. span_n is the parameter `span` times L for all n, 0 unless told
 otherwise, as in the public code of arXiv 2405.19017; with 0 the bounds are those of every segment, which is stricter
 than the paper from bad states. In a discounted problem the box is that of the world that begins anew. The policy handed
-over is the best one of the cautious mean model (`cmdpkit.learners._continuing.models`). "practical": L = 50; c = 1e-6;
-an action that was tried `few` times leads only where it has led to. L and c are the best of four settings on
-development problems (`python -m bench average_settings`). Plans may lack a reward of `gap` per step. And a plan serves
-later segments from the same state too, until the next one is due by the rule of `cmdpkit.learners._planning.cadence`:
+over is the best one of the mean model that does not rely on luck (`proven_model` of
+`cmdpkit.learners._continuing.models`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
+where it has led to. L and c are the best of four settings on development problems (`python -m bench average_settings`).
+Plans may lack a reward of `gap` per step. And a plan serves later segments from the same state too, until the next one
+is due by the rule of `cmdpkit.learners._planning.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 

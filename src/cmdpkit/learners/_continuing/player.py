@@ -19,7 +19,7 @@ from cmdpkit.learners._continuing.counting import (
     observe,
     play,
 )
-from cmdpkit.learners._continuing.models import cautious_model, chain_of, mean_model
+from cmdpkit.learners._continuing.models import chain_of, mean_model, proven_model
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.spec import Returns, Spec, check_walk
@@ -138,16 +138,12 @@ class Player(Learner):
         return pi
 
     def recommend(self) -> FloatArray:
-        """pi [1, S, A], the best policy of the cautious mean model; at random as long as nothing was seen."""
+        """pi [1, S, A], the best policy of the proven model; at random as long as nothing was seen."""
         return self.best_guess(self.spec.rho)[None]
 
     def best_guess(self, rho: FloatArray) -> FloatArray:
-        """The best policy [S, A] of the cautious mean model under bounds rho.
-
-        In the plain one, an action that was tried twice and stayed where it was twice would count as one that stays
-        there for ever.
-        """
-        model = cautious_model(self.counts, self.spec)
+        """The best policy [S, A] of the proven model under bounds rho."""
+        model = proven_model(self.counts, self.spec)
         return at_random(self.spec) if model is None else planned(model, rho).pi
 
     def explain(self) -> dict[str, Any]:
