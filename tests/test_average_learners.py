@@ -299,7 +299,7 @@ def test_the_policies_of_a_segment_are_played_in_turn():
 
 
 def test_a_segment_is_planned_for_its_own_bounds_from_the_present_state():
-    learner, walk, _ = after("chen-jain-luo", "machine-two", 7000, segment=7, c=0.0, progress=0.0, gap=0.0)
+    learner, walk, _ = after("chen-jain-luo", "machine-two", 7000, segment=7, c=0.0, replan=0.0, gap=0.0)
     cmdp, spec = ck.load("machine-two"), learner.spec
     p, r, g = frequencies(learner.counts), cmdp.compact.r[0], cmdp.compact.g[0, 0]
     mean = ck.CMDP(p, r, g, 7 * 0.85, horizon=7, mu=int(walk.place[0]), actions=spec.allowed[0])

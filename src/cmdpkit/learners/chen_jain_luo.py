@@ -28,7 +28,7 @@ is due by the rule of `cmdpkit.learners._planning.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
-with the visits q(s, a) that the plan expects, must have fallen by the share `progress` since the plan was made, or the
+with the visits q(s, a) that the plan expects, must have fallen by the share `replan` since the plan was made, or the
 number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept (`MOST_KEPT`).
 """
 
@@ -64,7 +64,7 @@ class SegmentParams(Params):
     delta: float = 0.1  # probability with which the box may fail
     span: float = 0.0  # by how much bounds are loosened per step of a segment, unit scale
     few: int = 20  # tries after which a pair leads only where it has led to
-    progress: float = PROGRESS  # share by which the error of a plan must have fallen for a new one; 0: always a new one
+    replan: float = PROGRESS  # share by which the error of a plan must have fallen for a new one; 0: always a new one
     gap: float = 1e-5  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class SegmentParams(Params):
         self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
         self._expect("span", 0 <= self.span < math.inf, "a finite number, at least 0")
         self._expect("few", self.few >= 1, "at least 1")
-        self._expect("progress", 0 <= self.progress < 1, "at least 0 and less than 1")
+        self._expect("replan", 0 <= self.replan < 1, "at least 0 and less than 1")
         self._expect("gap", 0 <= self.gap < math.inf, "a finite number, at least 0")
 
 
@@ -105,7 +105,7 @@ class Kept(NamedTuple):
 def theory(spec: Spec) -> SegmentParams:
     """Constants of the paper, as far as they are known."""
     return SegmentParams(
-        segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=2**62, progress=0.0, gap=0.0
+        segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=2**62, replan=0.0, gap=0.0
     )
 
 
@@ -163,9 +163,9 @@ class ChenJainLuo(Player):
     def _is_due(self, s: int, place: int) -> bool:
         """Whether a segment from state s needs a new plan."""
         kept = self.kept
-        if self.params.progress == 0 or kept.start[place] != s or self.steps >= 2 * kept.made[place]:
+        if self.params.replan == 0 or kept.start[place] != s or self.steps >= 2 * kept.made[place]:
             return True
-        return self._error(kept.visits[place]) <= (1 - self.params.progress) * float(kept.error[place])
+        return self._error(kept.visits[place]) <= (1 - self.params.replan) * float(kept.error[place])
 
     def _error(self, visits: FloatArray) -> float:
         """How wrong the prediction of a plan with these expected visits [S, A] may be by now, up to a factor."""
