@@ -7,10 +7,23 @@ import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
 from cmdpkit.learners._planning.confidence import box_of, point
-from cmdpkit.learners._planning.extended import Plan, plan
+from cmdpkit.learners._planning.extended import BoxPool, Plan, plan
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
+
+
+def count_calls(patch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
+    """A list that grows by one entry with every call of a method."""
+    calls: list[int] = []
+    method = getattr(owner, name)
+
+    def counted(*args: object) -> object:
+        calls.append(1)
+        return method(*args)
+
+    patch.setattr(owner, name, counted)
+    return calls
 
 
 def check_model(x: Problem, found: Plan) -> None:
@@ -123,3 +136,20 @@ def test_a_plan_is_the_same_every_time_and_leaves_its_inputs_alone():
     for a, b in zip(before, (*x.box, x.r, x.g, x.rho, x.allowed), strict=True):
         np.testing.assert_array_equal(a, b)
         assert b.flags.writeable
+
+
+def test_a_plan_that_may_lack_something_lacks_no_more_than_that_and_takes_less_work():
+    rng, work = np.random.default_rng(5), {0.0: 0, 0.05: 0}
+    for _ in range(10):
+        x = box_oracle.problem(rng, 2)
+        optimum = box_oracle.optimum(x, np.eye(3)[0], bounded=True)
+        for gap in work:
+            with pytest.MonkeyPatch.context() as patch:
+                priced = count_calls(patch, BoxPool, "_induct")
+                found = plan(*x, gap=gap)
+            work[gap] += len(priced)
+            if optimum is not None:
+                check_model(x, found)
+                assert (found.utilities >= x.rho - 1e-8).all()
+                assert optimum - 1e-7 - gap * x.H * np.abs(x.r).max() <= found.value <= optimum + 1e-7
+    assert work[0.05] < work[0.0]

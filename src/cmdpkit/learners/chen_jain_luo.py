@@ -20,15 +20,23 @@ Departures. Signals are the observed means, and 1 where nothing was seen. Where 
 the bounds, the plan is the pair that misses them least. span_n is the parameter `span` times L for all n, 0 unless told
 otherwise, as in the public code of arXiv 2405.19017; with 0 the bounds are those of every segment, which is stricter
 than the paper from bad states. In a discounted problem the box is that of the world that begins anew. The policy handed
-over is the best one of the mean model. "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
+over is the best one of the mean model that does not rely on luck (`proven_model` of
+`cmdpkit.learners._continuing.models`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
 where it has led to. L and c are the best of four settings on development problems (`python -m bench average_settings`).
+Plans may lack a reward of `gap` per step. And a plan serves later segments from the same state too, until the next one
+is due by the rule of `cmdpkit.learners._planning.cadence`:
+
+    error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
+
+with the visits q(s, a) that the plan expects, must have fallen by the share `replan` since the plan was made, or the
+number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept (`MOST_KEPT`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,11 +44,15 @@ from cmdpkit.learners._continuing.boxes import box_around, frequencies
 from cmdpkit.learners._continuing.models import means
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners._planning.extended import plan
+from cmdpkit.learners._planning.cadence import PROGRESS, UNSEEN
+from cmdpkit.learners._planning.extended import Plan, plan
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Spec
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
+
+MOST_KEPT = 2_000_000  # numbers that the plans kept for later segments may consist of
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,8 @@ class SegmentParams(Params):
     delta: float = 0.1  # probability with which the box may fail
     span: float = 0.0  # by how much bounds are loosened per step of a segment, unit scale
     few: int = 20  # tries after which a pair leads only where it has led to
+    replan: float = PROGRESS  # share by which the error of a plan must have fallen for a new one; 0: always a new one
+    gap: float = 1e-5  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
 
     def __post_init__(self) -> None:
         self._expect("segment", self.segment >= 1, "at least 1")
@@ -59,11 +73,40 @@ class SegmentParams(Params):
         self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
         self._expect("span", 0 <= self.span < math.inf, "a finite number, at least 0")
         self._expect("few", self.few >= 1, "at least 1")
+        self._expect("replan", 0 <= self.replan < 1, "at least 0 and less than 1")
+        self._expect("gap", 0 <= self.gap < math.inf, "a finite number, at least 0")
+
+
+class Kept(NamedTuple):
+    """The last plans. That of segments from state s is in place s modulo the number of places."""
+
+    start: IntArray  # [places], the state for which the plan was made; -1 as long as there is none
+    made: IntArray  # [places], the step at which it was made
+    pi: FloatArray  # [places, L, S, A], what it plays
+    visits: FloatArray  # [places, S, A], what it expects to visit in a segment
+    error: FloatArray  # [places], its error when it was made
+    lam: FloatArray  # [places, N], its prices, near which those of the next one are looked for
+
+    @classmethod
+    def none(cls, spec: Spec, L: int) -> Kept:
+        """No plan was made yet."""
+        S, A = spec.S, spec.A
+        places = min(S, max(1, MOST_KEPT // (L * S * A)))
+        return cls(
+            start=np.full(places, -1),
+            made=np.zeros(places, dtype=np.int64),
+            pi=np.zeros((places, L, S, A)),
+            visits=np.zeros((places, S, A)),
+            error=np.zeros(places),
+            lam=np.zeros((places, spec.N)),
+        )
 
 
 def theory(spec: Spec) -> SegmentParams:
     """Constants of the paper, as far as they are known."""
-    return SegmentParams(segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=2**62)
+    return SegmentParams(
+        segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=2**62, replan=0.0, gap=0.0
+    )
 
 
 class ChenJainLuo(Player):
@@ -73,10 +116,10 @@ class ChenJainLuo(Player):
     >>> from cmdpkit.simulate.random import stream
     >>> from cmdpkit.simulate.steps import Walk
     >>> cmdp = ck.load("machine-two")
-    >>> learner = ChenJainLuo(Spec.of(cmdp, K=1000))
-    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
-    >>> learner.explain()["plans"]  # one for every segment of 50 steps, and one for the step after the last
-    21
+    >>> learner = ChenJainLuo(Spec.of(cmdp, K=10_000))
+    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 10_000)
+    >>> learner.explain()["plans"]  # for 201 segments of 50 steps, of which the last one begins after the run
+    92
     """
 
     title = "Chen-Jain-Luo: plans short segments from the present state, for averages and discounted totals."
@@ -88,7 +131,7 @@ class ChenJainLuo(Player):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.ignore_doubling()
-        self.lam = np.zeros(spec.N)  # prices of the last plan, near which those of the next one are looked for
+        self.kept = Kept.none(spec, self.params.segment)
 
     @property
     def length(self) -> int:
@@ -96,14 +139,43 @@ class ChenJainLuo(Player):
         return self.params.segment
 
     def decide(self, rng: Stream) -> None:
-        """Plan the next segment from the present state."""
+        """Play the next segment: by a new plan from the present state, or by the last one if none is due."""
+        s, kept = int(self.counts.place[0]), self.kept
+        place = s % len(kept.start)
+        if self._is_due(s, place):
+            found = self._planned(kept.lam[place])
+            self.follow(Planned(found.pi, found.feasible))
+            self._keep(found, s, place)
+        else:
+            self.pi[...] = kept.pi[place]
+        self.wait(self.params.segment)
+
+    def _planned(self, guess: FloatArray) -> Plan:
+        """The plan for a segment from the present state; its prices are looked for near a guess [N]."""
         spec, p = self.spec, self.params
         x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(self.counts.visits, 1)[:, :, None]
         p_hat = frequencies(self.counts)
         box = box_around(p_hat, 4 * np.sqrt(p_hat * x) + 28 * x, self.counts, spec, p.few)
         signals = means(self.counts)[:, None]  # [1+N, 1, S, A]: the same at every step
         bounds = p.segment * (spec.rho - p.span)
-        found = plan(box, signals[0], signals[1:], bounds, spec.allowed, p.segment, guess=self.lam)
-        self.lam[...] = found.lam if found.feasible else 0.0
-        self.follow(Planned(found.pi, found.feasible))
-        self.wait(p.segment)
+        return plan(box, signals[0], signals[1:], bounds, spec.allowed, p.segment, guess=guess, gap=p.gap)
+
+    def _is_due(self, s: int, place: int) -> bool:
+        """Whether a segment from state s needs a new plan."""
+        kept = self.kept
+        if self.params.replan == 0 or kept.start[place] != s or self.steps >= 2 * kept.made[place]:
+            return True
+        return self._error(kept.visits[place]) <= (1 - self.params.replan) * float(kept.error[place])
+
+    def _error(self, visits: FloatArray) -> float:
+        """How wrong the prediction of a plan with these expected visits [S, A] may be by now, up to a factor."""
+        n = self.counts.visits
+        return float((visits * np.where(n > 0, 1.0 / np.sqrt(np.maximum(n, 1)), UNSEEN)).sum())
+
+    def _keep(self, found: Plan, s: int, place: int) -> None:
+        """Keep a plan for later segments from state s."""
+        kept, visits = self.kept, found.q.sum(axis=0)
+        kept.start[place], kept.made[place] = s, self.steps
+        kept.pi[place], kept.visits[place] = found.pi, visits
+        kept.error[place] = self._error(visits)
+        kept.lam[place] = found.lam if found.feasible else 0.0

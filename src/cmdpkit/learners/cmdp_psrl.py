@@ -16,7 +16,9 @@ policy that misses the worst bound by least. Discounted problems are learned wit
 probability 1 - discount, and planned as discounted problems of the drawn model. "practical": once a pair was tried
 `few` times, the prior is only on states to which some action has led from the same state; with a prior on all states
 drawn models of a queue jump, and often have no policy within the bounds. With both presets the signals of an action
-count as 1, the best there is, until it was tried five times.
+count as 1, the best there is, until it was tried five times. The policy handed over, of which the paper does not speak
+(memory), is the best one of the mean model that does not rely on luck (`proven_model` of
+`cmdpkit.learners._continuing.models`).
 """
 
 from __future__ import annotations

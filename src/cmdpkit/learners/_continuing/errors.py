@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.learners._continuing.counting import Counts
-from cmdpkit.learners._continuing.models import Model
+from cmdpkit.learners._continuing.models import Model, chain_of
 from cmdpkit.model.chains import Chain, long_run_shares
 from cmdpkit.model.transitions import FloatArray
 
@@ -20,9 +20,7 @@ def standard_errors(model: Model, counts: Counts, pi: FloatArray) -> FloatArray:
     """
     S, A = pi.shape
     P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
-    drawn = sparse.csr_array((pi.reshape(-1), (np.repeat(np.arange(S), A), np.arange(S * A))), shape=(S, S * A))
-    chain = sparse.csr_array(drawn @ P)
-    chain.sum_duplicates()
+    chain = chain_of(model, pi)
     if model.kind == "average":
         shares, classes = long_run_shares(chain, model.mu)
         used = max(classes, key=lambda found: found[1])[0]

@@ -1,11 +1,14 @@
 """Models made of counts: their mean, or a draw from those that the counts leave plausible.
 
-The mean has no transition that was not seen of the action itself. In the cautious model an action that was tried seldom
-may also lead where other actions of the same state have led: a mean that is smoothed for ever would let policies rely
-on transitions that do not exist, and one that is never smoothed would not prepare them for what has been rare so far.
+The mean has no transition that was not seen of the action itself, and in the proven model no plan relies on actions
+that were tried only a few times. In the cautious model an action that was tried seldom may also lead where other
+actions of the same state have led: a mean that is smoothed for ever would let policies rely on transitions that do not
+exist, and one that is never smoothed would not prepare them for what has been rare so far.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -19,7 +22,17 @@ from cmdpkit.simulate.random import Stream, generator
 SELDOM = 100  # tries up to which an action may lead, in the cautious model, where others of the same state have led
 UNSURE = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
 
-__all__ = ["Model", "cautious_model", "drawn_model", "hopeful_model", "mean_model", "means", "with_patience"]
+__all__ = [
+    "Model",
+    "cautious_model",
+    "chain_of",
+    "drawn_model",
+    "hopeful_model",
+    "mean_model",
+    "means",
+    "proven_model",
+    "with_patience",
+]
 
 
 def mean_model(counts: Counts, spec: Spec) -> Model | None:
@@ -30,16 +43,30 @@ def mean_model(counts: Counts, spec: Spec) -> Model | None:
     return _mean(counts.moves.astype(float), means(counts), counts, spec)
 
 
-def cautious_model(counts: Counts, spec: Spec) -> Model | None:
-    """The mean model as a policy should see it that is handed over: prepared for surprises, and not lucky.
+def proven_model(counts: Counts, spec: Spec) -> Model | None:
+    """The mean model in which no plan relies on luck.
 
-    An action that was tried seldom may also lead where other actions of the same state have led. Of a state that was
-    visited n times, actions that were tried fewer than sqrt(n) times count as the worst there are: they serve to get
-    away where nothing else does, and no plan relies on what they brought by luck.
+    Of a state that was visited n times, actions that were tried fewer than sqrt(n) times count as the worst there are:
+    they serve to get away where nothing else does. An action that was tried twice and stayed twice would otherwise
+    count as one that stays for ever.
+    """
+    return _mean(counts.moves.astype(float), _proven(counts), counts, spec)
+
+
+def cautious_model(counts: Counts, spec: Spec) -> Model | None:
+    """The proven model prepared for surprises: an action that was tried seldom may lead where others have led.
+
+    These others are actions of the same state.
     """
     weights = counts.moves + np.where((counts.visits < SELDOM)[:, :, None], _others(counts), 0.0)
+    return _mean(weights, _proven(counts), counts, spec)
+
+
+def _proven(counts: Counts) -> FloatArray:
+    """Mean signals [1+N, S, A]; 0 for actions that were tried fewer than sqrt(n) times in a state with n visits."""
     rare = counts.visits**2 < counts.visits.sum(axis=1, keepdims=True)
-    return _mean(weights, np.where(rare, 0.0, means(counts)), counts, spec)
+    proven: FloatArray = np.where(rare, 0.0, means(counts))
+    return proven
 
 
 def _mean(weights: FloatArray, signals: FloatArray, counts: Counts, spec: Spec) -> Model | None:
@@ -112,6 +139,16 @@ def with_patience(model: Model, counts: Counts, steps: float) -> Model:
     been = counts.visits.sum(axis=1).astype(float)
     been[int(counts.place[0])] += 1.0
     return model._replace(kind="discounted", discount=1.0 - 1.0 / steps, mu=been / been.sum())
+
+
+def chain_of(model: Model, pi: FloatArray) -> Any:
+    """Sparse transition matrix [S, S] of the policy pi [S, A]."""
+    S, A = pi.shape
+    P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
+    drawn = sparse.csr_array((pi.reshape(-1), (np.repeat(np.arange(S), A), np.arange(S * A))), shape=(S, S * A))
+    chain = sparse.csr_array(drawn @ P)
+    chain.sum_duplicates()
+    return chain
 
 
 def means(counts: Counts) -> FloatArray:

@@ -19,10 +19,11 @@ from cmdpkit.learners._continuing.counting import (
     observe,
     play,
 )
-from cmdpkit.learners._continuing.models import mean_model
+from cmdpkit.learners._continuing.models import chain_of, mean_model, proven_model
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.spec import Returns, Spec, check_walk
+from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
@@ -137,14 +138,28 @@ class Player(Learner):
         return pi
 
     def recommend(self) -> FloatArray:
-        """pi [1, S, A], the best policy of the mean model; at random as long as nothing was seen."""
+        """pi [1, S, A], the best policy of the proven model; at random as long as nothing was seen."""
         return self.best_guess(self.spec.rho)[None]
 
     def best_guess(self, rho: FloatArray) -> FloatArray:
-        """The best policy [S, A] of the mean model under bounds rho."""
-        model = mean_model(self.counts, self.spec)
+        """The best policy [S, A] of the proven model under bounds rho."""
+        model = proven_model(self.counts, self.spec)
         return at_random(self.spec) if model is None else planned(model, rho).pi
 
     def explain(self) -> dict[str, Any]:
         """How many plans were made, and how many of them could not meet the bounds."""
         return {"plans": self.plans, "plans that could not meet the bounds": self.impossible}
+
+    def warnings(self) -> tuple[str, ...]:
+        """That the policy handed over may end in one of several parts of the world, by the transitions seen so far."""
+        model = mean_model(self.counts, self.spec)
+        if model is None or model.kind != "average":
+            return ()
+        starts = self.counts.starts / self.counts.starts.sum()
+        _, classes = long_run_shares(chain_of(model, self.recommend()[0]), starts)
+        if len(classes) < 2:
+            return ()
+        return (
+            f"by the transitions seen so far, the policy handed over ends in one of {len(classes)} sets of states that "
+            "it never leaves; its long-run averages are means over these, and a single run has those of one of them",
+        )

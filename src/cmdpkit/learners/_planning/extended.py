@@ -34,6 +34,7 @@ class Plan(NamedTuple):
     utilities: FloatArray  # [N]: expected total utilities of the policy in that model
     lam: FloatArray  # [N]: multipliers; if infeasible, weights with max lam . (w - rho) < 0 over all pairs
     feasible: bool  # whether some pair of a policy and a model meets the thresholds
+    q: FloatArray  # [H, S, A]: expected visits of the policy in that model
 
 
 class BoxPool(Columns):
@@ -53,13 +54,21 @@ class BoxPool(Columns):
 
 
 def plan(
-    box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, allowed: BoolArray, H: int, guess: FloatArray | None = None
+    box: Box,
+    r: FloatArray,
+    g: FloatArray,
+    rho: FloatArray,
+    allowed: BoolArray,
+    H: int,
+    guess: FloatArray | None = None,
+    gap: float = 0.0,
 ) -> Plan:
     """Maximise the reward over policies and kernels of the box, with every utility at least rho [N].
 
     r [1 or H, S, A], g [N, 1 or H, S, A], allowed [1 or H, S, A]. If no pair of policy and kernel reaches rho, the plan
     is the one that misses it least, relative to the range of the utilities (for N = 1: the largest utility), and
     `feasible` is false. Multipliers near a `guess` [N] are found sooner; those of a similar problem are a good one.
+    The plan is the best one up to rounding, or up to `gap` times H times the largest reward, which is proved.
     """
     pool = BoxPool(box, r, g, allowed, H)
     thresholds = pool.scaled(rho)
@@ -70,7 +79,7 @@ def plan(
         t, weights, y = pool.reach(thresholds, np.ones(pool.N), enough=0.0)
         if t < -FEASIBLE:
             return _read_off(pool, weights, y / pool.units[1:], feasible=False)
-    best = pool.maximise(thresholds)
+    best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= gap)
     return _read_off(pool, best.weights, best.lam * pool.units[0] / pool.units[1:], feasible=True)
 
 
@@ -90,7 +99,7 @@ def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: 
     reached = used.any(axis=-1)
     pi[reached] = np.where(used, q, 0.0)[reached]
     pi /= pi.sum(axis=-1, keepdims=True)
-    return Plan(pi, float(totals[0]), totals[1:], lam, feasible)
+    return Plan(pi, float(totals[0]), totals[1:], lam, feasible, q)
 
 
 @compiled

@@ -222,15 +222,17 @@ class Endless(Player, ClosedLoopPRI):
         return batch_intervals(self.batches[: self.tested], self.tested * self._batch, self.params.delta)
 
     def warnings(self) -> tuple[str, ...]:
-        """Why there is no certificate, or that it is approximate."""
+        """Why there is no certificate, or that it is approximate; and what `Player` warns of."""
         if self.certificate() is not None:
             return (
+                *super().warnings(),
                 "the certificate is approximate: it treats blocks of steps as independent, because nothing repeats "
                 "itself in a world without episodes",
             )
         share = 1 - self.params.hand_over
         needed = math.ceil(2 * LEAST_BATCHES * LEAST_BATCH / share - 1e-6)
         return (
+            *super().warnings(),
             f"there is no certificate: the policy is tested in the last {100 * share:.3g} % of a run, for which it "
             f"needs at least {needed:,} steps in all; a run of unknown length has this test at the end of each stage",
         )
