@@ -19,7 +19,6 @@ from cmdpkit.learners.cl_pri.model_free.moments import (
     evidence,
     means,
     pooled_variance,
-    unchanged_utilities,
     utility_errors,
 )
 from cmdpkit.learners.cl_pri.model_free.play import Samples
@@ -35,7 +34,6 @@ MIN_CEILING = 0.1  # by which these prices may exceed that multiple
 RECENT_EPOCHS = 5  # whose prices count as recent
 PROVEN = 3.0  # standard errors by which a gain of utility must exceed 0 to count
 LEAST_MARGIN = 0.2  # share of the margin below which it is given up
-NEAR = 3.0  # standard errors within which a total cannot be told from its bound
 TOLERANCE = 1.0  # standard errors of the policy's utilities: a smaller shortfall does not move the prices
 MIN_PRECISE_SAMPLES = 10  # samples below which a row is always worth more
 MIN_SAMPLES_TO_RULE_OUT = 5  # samples without which nothing is ruled out
@@ -90,27 +88,15 @@ def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[Floa
     low = np.maximum(progress.lam / p.trust - MIN_PRICE_STEP, 0.0)
     high = np.minimum(progress.lam * p.trust + MIN_PRICE_STEP, p.lam_max)
     error = progress.sd / np.sqrt(samples.start[0])
-    pursued = _pursued(task, progress, samples)
-    goal = pursued * (spec.rho - TOLERANCE * error), pursued * low, pursued * high
-    answer, found = _best(task, progress, samples, goal, frozen=frozen)
+    answer, found = _best(task, progress, samples, (spec.rho - TOLERANCE * error, low, high), frozen=frozen)
     repay = _repayment(task, progress, samples)
-    more = pursued * (spec.rho + repay), pursued * low, pursued * _ceiling(task, progress, answer.lam)
+    more = spec.rho + repay, low, _ceiling(task, progress, answer.lam)
     repaying, _ = _best(task, progress, samples, more, frozen=frozen, any_action=True)
     if frozen:
         return repaying.p, answer
     policy = _repaired(task, progress, repaying.p, found)
     progress.core[...] = (policy > 0) | (answer.p > 0)
     return policy, answer
-
-
-def _pursued(task: Task, progress: Progress, samples: Samples) -> FloatArray:
-    """[N]: 1 for bounds worth asking for: some action changes the utility, or it is clearly apart from its bound.
-
-    Otherwise, 0: it would seem by chance that the bound is missed, and no price would help.
-    """
-    M, n = 1 + task.spec.N, samples.start[0]
-    near = np.abs(means(samples.start, M)[1:] - task.spec.rho) <= NEAR * progress.sd / np.sqrt(n)
-    return np.where(near & unchanged_utilities(samples, progress.base, M), 0.0, 1.0)
 
 
 def _repayment(task: Task, progress: Progress, samples: Samples) -> FloatArray:
@@ -139,16 +125,15 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
     spec, error = task.spec, safe_quantile(task, samples) * progress.sd / np.sqrt(samples.start[0])
     margin = error + _certificate_width(task, progress)
     part, high = np.ones(spec.N), _ceiling(task, progress, progress.lam)
-    pursued = _pursued(task, progress, samples)
     while True:
         target = spec.rho + np.where(part >= 0, part * margin, -error)
-        answer, _ = _best(task, progress, samples, (pursued * target, np.zeros(spec.N), high), frozen=True)
+        answer, _ = _best(task, progress, samples, (target, np.zeros(spec.N), high), frozen=True)
         missed = (answer.short > MIN_PROBABILITY) & (part >= 0)
         if not missed.any():
             break
         part = np.where(missed, _smaller(part), part)
         high = np.where(part >= 0, high, task.params.lam_max)
-    progress.uncovered[...] = np.where(pursued > 0, np.maximum(spec.rho + margin - target, 0.0), margin)
+    progress.uncovered[...] = np.maximum(spec.rho + margin - target, 0.0)
     return answer
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc
 
 from cmdpkit.learners.cl_pri.model_free.play import Samples
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -17,7 +16,6 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with
 PRIOR_OF_RANGE = 0.005  # samples of the largest possible variance that are mixed in as well
 MIN_PRICE = 1e-9  # a price below this is none
-NOT_NOISE = 1e-4  # probability of differences as large as these, below which they are not taken for noise
 MIN_SAMPLES = 3.0  # samples a row needs before it says anything
 
 
@@ -114,28 +112,6 @@ def utility_errors(samples: Samples, shape: tuple[int, ...]) -> FloatArray:
     rows, found = samples.rows.reshape(H, S, A, -1), np.zeros((H, S, A, M - 1))
     for n in range(M - 1):
         found[..., n] = _squared_error(rows, np.eye(M)[1 + n])
-    return found
-
-
-def unchanged_utilities(samples: Samples, base: IntArray, M: int) -> BoolArray:
-    """[N]: utilities that no action is seen to change: the differences to the base actions [H, S] are all noise.
-
-    If they are, the sum of their squares, each divided by its squared error, has a chi-square distribution; a utility
-    that nothing changes is taken for one that something changes with probability NOT_NOISE.
-    """
-    H, S = base.shape
-    rows = samples.rows.reshape(H, S, -1, samples.rows.shape[-1])
-    b, counts, X = base[..., None], rows[..., 0], means(rows, M)
-    told = (counts >= MIN_SAMPLES) & (np.take_along_axis(counts, b, -1) >= MIN_SAMPLES)
-    np.put_along_axis(told, b, False, axis=-1)
-    found = np.zeros(M - 1, dtype=bool)
-    for n in range(M - 1):
-        c = np.eye(M)[1 + n]
-        ahead = 2 * _ahead_error(samples.values.reshape(H, S, -1), c)[:, None, None]
-        error = _squared_error(rows, c) + ahead
-        gain = X[..., 1 + n] - np.take_along_axis(X[..., 1 + n], b, -1)
-        squares = (gain**2 / np.maximum(error + np.take_along_axis(error, b, -1), 1e-300))[told]
-        found[n] = len(squares) > 0 and chdtrc(len(squares), squares.sum()) >= NOT_NOISE
     return found
 
 
