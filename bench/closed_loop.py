@@ -1,8 +1,8 @@
 """How good CL-PRI is after a few thousand episodes, on problems of fifteen families (`bench._suite`).
 
-    python -m bench closed_loop                            # 57 reserved problems, two seeds, 1,000 to 10,000 episodes
+    python -m bench closed_loop                            # 57 fresh problems, two seeds, 1,000 to 10,000 episodes
     python -m bench.closed_loop development 3000           # one length on the problems that settings were chosen on
-    python -m bench.closed_loop reserved 1e5 1e6           # longer ones; of 1e6 episodes, 16 problems
+    python -m bench.closed_loop fresh 1e5 1e6              # longer ones; of 1e6 episodes, 16 problems
     python -m bench.closed_loop development anytime 3000   # runs that were not told how long they would be
 
 Regret and the gap of the policy are shares of the range of values that policies can have.
@@ -58,7 +58,7 @@ def line(half: str, K: int, anytime: bool) -> str:
     return f"| {K:,} | {figures} | {kept:.0%} | {met.mean():.0%} | {good:.0%} |"
 
 
-def main(half: str = "reserved", *lengths: str) -> None:
+def main(half: str = "fresh", *lengths: str) -> None:
     told = ", anytime" if "anytime" in lengths else ""
     print(f"{half} problems, {SEEDS} seeds each{told}; regret and gap in % of the range of values")
     print("| episodes | regret per episode, median (mean) | gap | realised violation <= 0 | bounds met | good |")

@@ -1,6 +1,7 @@
 """The tables of docs/algorithms/which.md: every algorithm on the same problems (experiments/table1.toml).
 
-python -m bench which_algorithm          some minutes; what is finished in runs/table1 is not run again
+python -m bench which_algorithm          over an hour; what is finished in runs/table1 is not run again
+python -m bench.which_algorithm cl-pri   only these algorithms, whose rows take the place of those in the tables
 
 The experiment is run as it stands, with other numbers of episodes (`FEW` for all algorithms, `MANY` for those that take
 microseconds per episode), and with more seeds for the algorithms that promise never to be unsafe. Writes
@@ -12,6 +13,7 @@ and the largest total of a signal, and of these the median over problems.
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -84,24 +86,27 @@ class Figures(NamedTuple):
         )
 
 
-def main() -> None:
+def main(*algos: str) -> None:
     experiment = Experiment.load(EXPERIMENT)
-    done = execute(all_runs(experiment.runs()), experiment.worlds, experiment.output, title=experiment.name)
+    runs = [run for run in all_runs(experiment.runs()) if not algos or run.algo in algos]
+    done = execute(runs, experiment.worlds, experiment.output, title=experiment.name)
     groups = done.study().groups()
     models = {problem.env: problem.world for problem in experiment.problems}
     practical = [group for group in groups if group.run.preset == "practical"]
     FOLDER.mkdir(exist_ok=True)
-    write("summary", summary(practical, models))
-    write("waking", waking(practical, models))
-    write("safety", safety([group for group in groups if group.run.algo in SAFE and group.run.episodes == FEW[0]]))
+    write("summary", summary(practical, models), algos)
+    write("waking", waking(practical, models), algos)
+    promised = [group for group in groups if group.run.algo in SAFE and group.run.episodes == FEW[0]]
+    write("safety", safety(promised), algos)
     long = [group for group in groups if group.run.episodes not in FEW]
-    write("growth", growth(long))
+    write("growth", growth(long), algos)
     for preset in PRESETS:
         lines = []
         for env, cmdp in models.items():
             mine = [group for group in long if (group.run.env, group.run.preset) == (env, preset)]
-            lines += [f"### `{env}`", "", described(cmdp, mine[0]), "", *table(mine, cmdp), ""]
-        write(preset, lines)
+            if mine:
+                lines += [f"### `{env}`", "", described(cmdp, mine[0]), "", *table(mine, cmdp), ""]
+        write(preset, lines, algos)
     print(f"{done.seconds:.0f} s of learning now, {len(done.failed)} runs failed; the tables are in {FOLDER}")
 
 
@@ -116,8 +121,27 @@ def all_runs(runs: Sequence[Run]) -> list[Run]:
     return list({run.key: run for run in (*few, *practical, *theory, *many, *safe)}.values())
 
 
-def write(name: str, lines: Sequence[str]) -> None:
-    Path(FOLDER, f"{name}.inc").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def write(name: str, lines: Sequence[str], algos: Sequence[str]) -> None:
+    """Write a table, or put its rows of some algorithms into the one that is there."""
+    path = Path(FOLDER, f"{name}.inc")
+    if algos:
+        lines = with_rows(path.read_text(encoding="utf-8").splitlines(), lines, algos)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def with_rows(old: Sequence[str], new: Sequence[str], algos: Sequence[str]) -> list[str]:
+    """Old lines in which the rows of some algorithms are those of the new ones, in the same order."""
+    rows = [line for line in new if algo_of(line) in algos]
+    places = [i for i, line in enumerate(old) if algo_of(line) in algos]
+    found = list(old)
+    for i, row in zip(places, rows, strict=True):
+        found[i] = row
+    return found
+
+
+def algo_of(line: str) -> str:
+    """The first cell of a row, in which the algorithm stands."""
+    return line.lstrip("| ").partition(" |")[0].strip("` ")
 
 
 class Line(NamedTuple):
@@ -345,4 +369,4 @@ def exponents(groups: Sequence[Group], kind: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
