@@ -46,12 +46,12 @@ def wait_until(holds, process):
         time.sleep(0.01)
 
 
-def interrupt(process):
+def interrupt(process, allowed=ALLOWED):
     """Send one Ctrl-C; what was printed, after checking that the process ended in time and as it should."""
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
-    assert time.monotonic() - began < ALLOWED
+    assert time.monotonic() - began < allowed
     assert process.returncode == 130, errors
     assert "Traceback" not in errors and "Exception" not in errors
     return output, errors
@@ -96,7 +96,7 @@ def test_a_run_that_was_interrupted_again_and_again_ends_with_the_same_bits(tmp_
         time.sleep(chance.uniform(0.2, 1.0))
         if process.poll() is not None:
             break
-        interrupt(process)
+        interrupt(process, allowed=30.0)  # other tests look at the time; here it may be loading code on a busy machine
         interrupts += 1
     assert interrupts > 0
     process = started(*asked, cwd=tmp_path)
