@@ -67,15 +67,29 @@ def told(*arguments):
 """
 
 
+# Code that tells of every piece of a run when it has been played, by the name of the thread.
+PLAYED = """
+import os, threading
+from cmdpkit.running.worlds import ModelWorld
+play = ModelWorld.play
+def told(*arguments):
+    result = play(*arguments)
+    os.write(1, f"{threading.current_thread().name}\\n".encode())
+    return result
+ModelWorld.play = told
+"""
+
+
 @pytest.mark.parametrize("deaf", [False, True], ids=["as from a terminal", "as from a script, in the background"])
 def test_one_interrupt_ends_learn_in_time_and_all_runs_under_way_continue_from_there(tmp_path, deaf):
     """The runs would take minutes, and are saved every 5 s only: what is there was saved because of the interrupt."""
     ignore = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)} if deaf else {}
-    process = started(*LEARN, "4e8", "--out", "my runs", cwd=tmp_path, **ignore)
-    wait_until((tmp_path / "my runs").exists, process)
-    time.sleep(0.5)
+    process = started(*LEARN, "4e8", "--out", "my runs", before=PLAYED, cwd=tmp_path, **ignore)
+    threads = set()
+    while len(threads) < 2:  # each run has played a piece, so nothing is left to be compiled or loaded
+        threads.add(process.stdout.readline())
     output, errors = interrupt(process)
-    assert output == ""
+    assert set(output.splitlines(keepends=True)) <= threads, "nothing is printed but what this test asked for"
     assert errors == (
         "interrupted: what is done is kept in my runs. Continue with\n"
         "  cmdpkit learn paper/synthetic --algo triple-q --seeds 3 --threads 2 --episodes 4e8 --out 'my runs'\n"

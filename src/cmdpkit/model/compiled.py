@@ -20,12 +20,14 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import config
 from numba import njit as njit
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 
@@ -65,6 +67,17 @@ inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinl
 embedded: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
+
+
+def per_signal(values: Sequence[float]) -> tuple[float, ...] | NDArray[np.float64]:
+    """Constants of reward and utilities, [1+N], for compiled code that loops over them.
+
+    With one constraint they are a tuple. Its length is known when compiling, so loops over signals are unrolled, which
+    makes learners up to 1.7 times as fast. With more constraints this gains nothing, and every number of them would
+    have to be compiled anew, so all other models share one form, with an array.
+    """
+    given = tuple(float(x) for x in values)
+    return given if len(given) == 2 else readonly(given)
 
 
 def readonly(x: Any) -> Any:

@@ -30,6 +30,7 @@ from cmdpkit.learners import Learner, Params, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._frame_prices import find_best_everywhere
 from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play
+from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -163,7 +164,7 @@ def _constants(spec: Spec, p: DualQParams) -> Constants:
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
-        zero=(1 + spec.N) * (0.0,),
+        zero=per_signal([0.0] * (1 + spec.N)),
         usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),
         rho=spec.rho,
         frame=int(p.frame),

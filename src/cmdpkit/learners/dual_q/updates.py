@@ -17,12 +17,12 @@ from cmdpkit.simulate.simulator import reset, step
 
 
 class Constants(NamedTuple):
-    """What compiled code needs of spec and parameters. The length of `zero`, 1 + N, is known when compiling."""
+    """What compiled code needs of spec and parameters. For `zero` see `per_signal`."""
 
     H: np.uint64  # number of steps
     S: np.uint64  # number of states
     A: np.uint64  # number of actions
-    zero: tuple[float, ...]  # [1+N]: zeros; only its length is used
+    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros; only its length is used
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
     frame: int  # episodes between two steps of the prices

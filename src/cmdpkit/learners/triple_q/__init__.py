@@ -31,6 +31,7 @@ from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
 from cmdpkit.learners.triple_q.updates import Constants, Learned, chosen, learn, play, scan
+from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
@@ -218,8 +219,8 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
-        bonus=(float(p.reward_bonus),) + spec.N * (float(p.utility_bonus),),
-        lift=(float(p.reward_lift),) + spec.N * (float(p.utility_lift),),
+        bonus=per_signal([p.reward_bonus] + spec.N * [p.utility_bonus]),
+        lift=per_signal([p.reward_lift] + spec.N * [p.utility_lift]),
         fresh=ahead[:, None] * shares[0],
         ceiling=ahead[:, None] * shares[1],
         usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),

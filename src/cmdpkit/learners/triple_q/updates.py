@@ -24,15 +24,16 @@ NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can 
 class Constants(NamedTuple):
     """What compiled code needs of spec and parameters.
 
-    The length of `bonus`, 1 + N, is known when compiling, so loops over signals are unrolled. So is whether `extras` is
-    None, which makes "practical" a tenth faster. The other flags are not known then: the other presets share one loop.
+    With one constraint the lengths of `bonus` and `lift` are known when compiling (see `per_signal`). So is whether
+    `extras` is None, which makes "practical" a tenth faster. The other flags are not known then: the other presets
+    share one loop.
     """
 
     H: np.uint64  # number of steps
     S: np.uint64  # number of states
     A: np.uint64  # number of actions
-    bonus: tuple[float, ...]  # [1+N]: scale of the bonus of reward and utilities
-    lift: tuple[float, ...]  # [1+N]: what is added to reward and utility values over the whole run
+    bonus: tuple[float, ...] | FloatArray  # [1+N]: scale of the bonus of reward and utilities
+    lift: tuple[float, ...] | FloatArray  # [1+N]: what is added to reward and utility values over the whole run
     fresh: FloatArray  # [H, 1+N]: values of an untried action
     ceiling: FloatArray  # [H, 1+N]: values lifted above this start afresh
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used

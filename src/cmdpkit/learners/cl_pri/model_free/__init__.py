@@ -28,6 +28,7 @@ from cmdpkit.learners.cl_pri.model_free.schedule import timetable
 from cmdpkit.learners.cl_pri.model_free.steer import steered
 from cmdpkit.learners.cl_pri.model_free.warm_up import WarmUp
 from cmdpkit.learners.cl_pri.settings import ModelFreeParams
+from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -188,7 +189,7 @@ class WithoutCounts(ClosedLoopPRI):
             H=np.uint64(H),
             S=np.uint64(S),
             A=np.uint64(A),
-            zero=(1 + spec.N) * (0.0,),
+            zero=per_signal([0.0] * (1 + spec.N)),
             deviation_chance=chance,
             learn=progress.episode < self.task.table.hand,
             certify=progress.certifying,

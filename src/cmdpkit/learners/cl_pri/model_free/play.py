@@ -32,12 +32,12 @@ from cmdpkit.simulate.simulator import reset, step
 
 
 class Block(NamedTuple):
-    """What is played in a block. The length of `zero`, 1 + N, is known when compiling."""
+    """What is played in a block. For `zero` see `per_signal`."""
 
     H: Any  # uint64: number of steps
     S: Any  # uint64: number of states
     A: Any  # uint64: number of actions
-    zero: tuple[float, ...]  # [1+N]: zeros
+    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros
     deviation_chance: float  # probability per step that a deviation is asked for
     learn: bool  # whether rows, values and starts are sampled
     certify: bool  # whether returns are sampled for the certificate of a fixed policy

@@ -18,6 +18,7 @@ from cmdpkit.learners._frame_prices import find_best_everywhere
 from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play
 from cmdpkit.learners.cl_pri.model_free.play import Episode
 from cmdpkit.learners.state import Saved
+from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -95,7 +96,7 @@ def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
-        zero=(1 + spec.N) * (0.0,),
+        zero=per_signal([0.0] * (1 + spec.N)),
         shared=bool(spec.stationary),
         usable=np.array(spec.allowed).reshape(-1, spec.A),
         rho=spec.rho,
