@@ -7,6 +7,7 @@ shown to be broken by learners that are wrong in a known way.
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,21 +20,16 @@ from cmdpkit.learners import Learner, Source, Spec, facts, load, name_of, names,
 from cmdpkit.learners.registry import SHARED
 from cmdpkit.simulate.random import stream
 from cmdpkit.testing import CHECKS, PROBLEMS, Case, ContractBroken, check_learner
+from cmdpkit.testing.learners import WITH_OWN_MODEL
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "tutorial"))
 from mine import Mine
 
-K = 200  # episodes of a run here
+K = 150  # episodes of a run here
 every = pytest.mark.parametrize("name", names_for("horizon"))  # test_steps.py is about the others
-# These bring models of their own, so one problem is enough.
-ALONE = (
-    "confined_it_uses_no_other_action",
-    "it_is_blind_to_what_it_has_not_seen",
-    "a_source_of_another_size_is_refused",
-)
-PAIRS = [(p, c) for p in PROBLEMS for c in CHECKS if c not in ALONE or p == "paper/synthetic"]
+PAIRS = [(p, c) for p in PROBLEMS for c in CHECKS if c not in WITH_OWN_MODEL or p == "paper/synthetic"]
 # Together these call all compiled functions of a learner; the other checks and problems call the same ones again.
-CALL_ALL = (*ALONE, "run_does_what_single_steps_do", "it_continues_from_a_saved_state")
+CALL_ALL = (*WITH_OWN_MODEL, "run_does_what_single_steps_do", "it_continues_from_a_saved_state")
 CALLED_ON = ("paper/synthetic", "paper/grid", "two constraints")
 
 
@@ -41,10 +37,16 @@ def marks(problem, check):
     return [pytest.mark.compiled] if check in CALL_ALL and problem in CALLED_ON else []
 
 
-@every
+@cache
+def shared_case(name, problem):
+    """One for all checks, because they share a run."""
+    return Case(load(name), PROBLEMS[problem](), K)
+
+
 @pytest.mark.parametrize(("problem", "check"), [pytest.param(p, c, marks=marks(p, c)) for p, c in PAIRS])
+@every
 def test_it_keeps_the_promises_of_a_learner(name, problem, check):
-    CHECKS[check](Case(load(name), PROBLEMS[problem](), K))
+    CHECKS[check](shared_case(name, problem))
 
 
 @pytest.mark.compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.running.baselines import known_safe
+from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
@@ -49,9 +50,11 @@ def check_learner(
     >>> check_learner("dual-q", episodes=30)
     """
     broken: list[str] = []
-    for name, problem in PROBLEMS.items():
+    for at, (name, problem) in enumerate(PROBLEMS.items()):
         case = Case(resolve(kind), problem(), episodes, seed, preset, params)
-        for check in CHECKS.values():
+        for promise, check in CHECKS.items():
+            if promise in WITH_OWN_MODEL and at > 0:
+                continue
             try:
                 check(case)
             except ContractBroken as error:
@@ -78,7 +81,7 @@ class Case:
         cmdp = cmdp or self.cmdp
         given = {}
         if self.kind.needs:
-            safe = known_safe(ModelWorld(told or cmdp))
+            safe = self.safe if (told or cmdp) is self.cmdp else known_safe(ModelWorld(told or cmdp))
             offered = {"baseline": safe.pi, "baseline_utility": safe.utility, "slack": safe.slack}
             given = {name: offered[name] for name in self.kind.needs}
         spec = Spec.of(cmdp, self.episodes, allowed)
@@ -93,6 +96,18 @@ class Case:
     def rng(self) -> Stream:
         """The random numbers of a run."""
         return stream(self.seed)
+
+    @cached_property
+    def safe(self) -> Baseline:
+        """The safe policy of the problem, for learners that need one."""
+        return known_safe(ModelWorld(self.cmdp))
+
+    @cached_property
+    def whole(self) -> Whole:
+        """A run in one piece. It is played once, and several checks compare runs of their own with it."""
+        learner, source, rng = self.learner(), self.source(), self.rng()
+        played = Played.of(learner, learner.run(source, rng, self.episodes), rng)
+        return Whole(played, source, learner.behaviour())
 
 
 class Played(NamedTuple):
@@ -120,6 +135,14 @@ class Played(NamedTuple):
         if mine.keys() != theirs.keys():
             return f"names of the saved state ({', '.join(sorted(mine.keys() ^ theirs.keys()))})"
         return next((name for name, x in mine.items() if not _same(x, theirs[name])), None)
+
+
+class Whole(NamedTuple):
+    """A run in one piece, and what it leaves behind."""
+
+    played: Played  # its results
+    source: Source  # its world, with the meter
+    behaviour: FloatArray  # what the learner would play next
 
 
 def _same(x: NDArray[Any], y: NDArray[Any]) -> bool:
@@ -196,8 +219,7 @@ def confined_it_uses_no_other_action(case: Case) -> None:
 
 def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
     """run(n) is n times run(1): neither the learner nor the meter depends on how a run is cut."""
-    whole, source, rng = case.learner(), case.source(), case.rng()
-    expected = Played.of(whole, whole.run(source, rng, case.episodes), rng)
+    expected, source, _ = case.whole
     pieces, other, again = case.learner(), case.source(), case.rng()
     sizes = (1, 0, 7, case.episodes // 3)
     parts = [pieces.run(other, again, n) for n in (*sizes, case.episodes - sum(sizes))]
@@ -210,17 +232,15 @@ def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
 
 def it_continues_from_a_saved_state(case: Case) -> None:
     """Saved in the middle and restored into a fresh learner, a run ends with the same bits."""
-    half = case.episodes // 2
-    whole, rng = case.learner(), case.rng()
-    returns = whole.run(case.source(), rng, case.episodes)
-    tail = Returns(returns.reward[half:], returns.utilities[:, half:])
+    half, whole = case.episodes // 2, case.whole.played
+    tail = Returns(whole.returns.reward[half:], whole.returns.utilities[:, half:])
     first, second, again = case.learner(), case.learner(), case.rng()
     first.run(case.source(), again, half)
     saved = first.state()
     first.run(case.source(), stream(case.seed + 1), 5)  # what was saved must be a copy
     second.restore(saved)
     found = Played.of(second, second.run(case.source(), again, case.episodes - half), again)
-    differs = Played.of(whole, tail, rng).difference(found)
+    differs = whole._replace(returns=tail).difference(found)
     expect(differs is None, f"Restored from its state, it goes on in another way: {differs} differ.")
 
 
@@ -244,8 +264,7 @@ def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
 
 def run_does_what_single_steps_do(case: Case) -> None:
     """If a learner has its own `run`, it does the same as `first`, `next` and `last`, to the bit."""
-    fast, source, rng = case.learner(), case.source(), case.rng()
-    expected = Played.of(fast, fast.run(source, rng, case.episodes), rng)
+    expected, source, behaviour = case.whole
     slow, other, again = case.learner(), case.source(), case.rng()
     returns = Learner.run(slow, other, again, case.episodes)
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
@@ -255,7 +274,7 @@ def run_does_what_single_steps_do(case: Case) -> None:
         )
     differs = expected.difference(Played.of(slow, expected.returns, again))
     expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
-    expect(_same(fast.behaviour(), slow.behaviour()), "After run() it plays on in another way than after single steps.")
+    expect(_same(behaviour, slow.behaviour()), "After run() it plays on in another way than after single steps.")
     if source.meter.every == 1:
         told, truth = source.meter.sums[EXACT], other.meter.sums[EXACT]
         expect(bool(np.allclose(told, truth, rtol=1e-6)), "run() tells the meter other policies than behaviour() says.")
@@ -263,11 +282,10 @@ def run_does_what_single_steps_do(case: Case) -> None:
 
 def returns_are_what_was_earned(case: Case) -> None:
     """There is one return per episode, between 0 and H, and the meter has counted the same returns."""
-    learner, source = case.learner(), case.source()
-    returns, n = learner.run(source, case.rng(), case.episodes), case.episodes
-    totals, shape = np.vstack((returns.reward, returns.utilities)), (1 + learner.spec.N, n)
+    (played, source, _), n = case.whole, case.episodes
+    totals, shape = np.vstack(played.returns), (1 + case.cmdp.N, n)
     expect(totals.shape == shape, f"run() returns totals of shape {totals.shape}, expected (1 + N, n) = {shape}.")
-    inside = bool((totals >= -ROUNDING).all() and (totals <= learner.spec.H + ROUNDING).all())
+    inside = bool((totals >= -ROUNDING).all() and (totals <= case.cmdp.H + ROUNDING).all())
     expect(inside, "run() returns totals outside of 0 .. H.")
     counted = int(source.meter.clock[EPISODES]) == n
     same = bool(np.allclose(source.meter.sums[REALISED], totals.sum(axis=1), rtol=1e-6))
@@ -276,11 +294,8 @@ def returns_are_what_was_earned(case: Case) -> None:
 
 def the_seed_decides(case: Case) -> None:
     """The same random numbers give the same run."""
-    runs = []
-    for _ in range(2):
-        learner, rng = case.learner(), case.rng()
-        runs.append(Played.of(learner, learner.run(case.source(), rng, case.episodes), rng))
-    differs = runs[0].difference(runs[1])
+    learner, rng = case.learner(), case.rng()
+    differs = case.whole.played.difference(Played.of(learner, learner.run(case.source(), rng, case.episodes), rng))
     expect(differs is None, f"Two runs with the same seed are not the same: {differs} differ.")
 
 
@@ -360,3 +375,9 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         it_does_the_same_where_nobody_knows_how_long,
     )
 }
+# These bring models of their own, so one problem is enough.
+WITH_OWN_MODEL = (
+    "confined_it_uses_no_other_action",
+    "it_is_blind_to_what_it_has_not_seen",
+    "a_source_of_another_size_is_refused",
+)
