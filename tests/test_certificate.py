@@ -169,8 +169,8 @@ def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_hand
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     hits, widths, policies = 0, [], set()
     for seed in range(20):
-        learner = load("cl-pri")(Spec.of(cmdp, 500), delta=0.1)
-        learner.run(Source.of(cmdp, noise="bernoulli"), stream(seed), 500)
+        learner = load("cl-pri")(Spec.of(cmdp, 300), delta=0.1)
+        learner.run(Source.of(cmdp, noise="bernoulli"), stream(seed), 300)
         found = learner.certificate()
         assert found.level == 0.9
         pi = learner.recommend()

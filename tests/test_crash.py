@@ -26,13 +26,13 @@ from cmdpkit.records.manifest import difference
 
 KILLS = int(os.environ.get("CMDPKIT_KILLS", "6"))  # shared among the three executors
 SEED = int(os.environ.get("CMDPKIT_CRASH_SEED", "0"))
-RUNS = 12
+RUNS = 8
 PATIENCE = 120.0  # seconds that one command may take
 TOML = """
 environments = ["paper/synthetic", "paper/grid"]
 algorithms = ["triple-q", "dual-q"]
 episodes = 40_000
-seeds = 3
+seeds = 2
 """
 # Python reads this file when it starts, in workers too: runs are saved far more often than every five seconds.
 EAGER = "import cmdpkit.running.learning\ncmdpkit.running.learning.SAVE_SECONDS = 0.02\n"

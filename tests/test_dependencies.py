@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -54,6 +55,9 @@ def imported(folder):
     return found
 
 
+owners_of_packages = cache(packages_distributions)  # it takes seconds
+
+
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
@@ -64,7 +68,7 @@ def imported(folder):
     ],
 )
 def test_every_imported_package_is_declared(folder, allowed):
-    distributions = packages_distributions()
+    distributions = owners_of_packages()
     for package, path in imported(folder).items():
         owners = {canonical(name) for name in distributions.get(package, [package])}
         assert owners & allowed, f"{path} imports {package}, which pyproject.toml does not declare for {folder}"

@@ -192,11 +192,11 @@ def test_the_halves_share_nothing_and_do_not_depend_on_what_was_recorded():
 @pytest.mark.long
 @pytest.mark.compiled
 def test_promises_are_kept_where_the_plug_in_breaks_the_bound():
-    """40 logs. If a promise is broken with probability 5 %, more than 7 of 40 are with probability 0.1 %."""
+    """20 logs. If a promise is broken with probability 5 %, more than 5 of 20 are with probability 0.03 %."""
     truth = small()
     made = kept = plain = 0
     values = []
-    for seed in range(40):
+    for seed in range(20):
         found = simulated(truth, 300, seed, stationary=True)
         plain += in_truth(truth, ck.solve(found.cmdp).policy).w[0] <= 1.6
         try:
@@ -207,8 +207,8 @@ def test_promises_are_kept_where_the_plug_in_breaks_the_bound():
         made, kept = made + 1, kept + (true.w[0] <= 1.6)
         values.append(true.v)
         assert promise.utilities[0].high <= 1.6 + 1e-9
-    assert made >= 37 and made - kept <= 7
-    assert plain <= 30  # the plug-in keeps the bound in about half of the logs
+    assert made >= 18 and made - kept <= 5
+    assert plain <= 15  # the plug-in keeps the bound in about half of the logs
     best, usual = ck.solve(truth).value, ck.evaluate(truth, ck.Policy.uniform(truth)).v
     assert np.mean(values) > usual + 0.6 * (best - usual) or np.mean(values) > best - 0.1
 

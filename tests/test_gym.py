@@ -92,7 +92,7 @@ def test_episodes_have_the_models_values_and_occupancy(noise, stationary):
     cmdp = two_bounds(stationary)
     pi = np.where(cmdp.actions, [0.3, 0.7], 0.0)
     policy = ck.Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
-    n = 4000
+    n = 1000
     totals, visits = played(to_gym(cmdp, noise), policy.pi, n, seed=11)
     values = ck.evaluate(cmdp, policy)
     assert_mean(totals, np.array([values.v, *values.w]))
@@ -201,13 +201,13 @@ def test_the_seed_decides_everything():
 
 @pytest.mark.parametrize("name", [*GYM, "gym/cliff-walking:slippery=true,H=60"])
 def test_the_exact_model_and_the_environment_give_a_policy_the_same_value(name):
-    """One step in ten is random; 1,500 episodes with the rewards and costs that the environment hands out."""
+    """One step in ten is random; 500 episodes with the rewards and costs that the environment hands out."""
     base, params = envs.parse(name)
     env = make_env(base, **params)
     cmdp = env.cmdp
     assert cmdp == ck.load(name)
     pi = 0.9 * ck.solve(cmdp).policy.pi + 0.1 * ck.Policy.uniform(cmdp).pi
-    totals, _ = played(env, pi, 1500, seed=7)
+    totals, _ = played(env, pi, 500, seed=7)
     values = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
     assert_mean(totals, np.array([values.v, *values.w]))
 

@@ -21,7 +21,7 @@ from gym_line import FALLS, Line, Watched, lake, told
 
 pytestmark = [pytest.mark.compiled, pytest.mark.usefixtures("short_evaluation")]
 EPISODES = 20
-ROUNDS = 2  # random moments per kind and learner
+ROUNDS = 1  # random moments per kind and learner
 
 
 class Unshowable:

@@ -48,9 +48,9 @@ def test_on_a_deterministic_model_both_loops_learn_the_same_bits(name, params):
     cmdp = ck.load(name)
     env = make_env(name) if name.startswith("gym/") else to_gym(cmdp)
     worlds = ModelWorld(cmdp), GymWorld(env)
-    learners = [load("triple-q")(world.spec(4000), **params) for world in worlds]
+    learners = [load("triple-q")(world.spec(2000), **params) for world in worlds]
     streams = [stream(3), stream(3)]
-    for n in (1, 6, 93, 1900):
+    for n in (1, 6, 93, 900):
         for world, learner, rng in zip(worlds, learners, streams, strict=True):
             world.play(learner, rng, n)
         a, b = learners

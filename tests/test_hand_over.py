@@ -99,9 +99,9 @@ def range_of_values(cmdp):
 
 
 def test_the_margin_balances_what_it_costs_and_the_misses_that_it_avoids():
-    """Twenty random problems: no margin of a fine grid has a smaller sum of lost value and expected cost of a miss."""
+    """Ten random problems: no margin of a fine grid has a smaller sum of lost value and expected cost of a miss."""
     least, wider = 0.5, 0
-    for seed in range(20):
+    for seed in range(10):
         episodes = (300, 3000)[seed % 2]
         learner, model = watched(envs.build("random", S=4, A=3, H=3, N=1, conflict=0.5, seed=seed), episodes)
         rho, none, loss = learner.spec.rho, np.zeros(1), MISSED * range_of_values(model.cmdp)
@@ -114,12 +114,12 @@ def test_the_margin_balances_what_it_costs_and_the_misses_that_it_avoids():
             return loss * float(norm.sf(z[0])) - plan.value, float(z[0])
 
         lost, z = cost(found.plan)
-        grid = (best_plan(model, rho + x) for x in np.linspace(0, WIDEST, 60) * plan_errors(model, found.plan.pi))
+        grid = (best_plan(model, rho + x) for x in np.linspace(0, WIDEST, 40) * plan_errors(model, found.plan.pi))
         others = [cost(plan) for plan in grid if plan.feasible]
         assert z >= least / 1.03 and not found.uncovered.any()
         assert lost <= min(x for x, other in others if other >= least) + 0.02 * loss
         wider += z > 1.5
-    assert wider >= 5
+    assert wider >= 3
 
 
 def test_a_margin_is_wider_where_it_is_cheaper_and_what_cannot_be_covered_is_said():

@@ -71,7 +71,7 @@ def policies(draw) -> Policy:
 
 
 @given(policy=policies(), suffix=st.sampled_from(READABLE))
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_any_policy_with_any_names_comes_back_equal(policy, suffix, tmp_path_factory):
     path = tmp_path_factory.mktemp("policies") / f"policy{suffix}"
     assert_same(read_policy(write_policy(policy, path)), policy)

@@ -17,6 +17,7 @@ from cmdpkit.cli.outcomes import reproduction
 from cmdpkit.paper import reproduce
 from cmdpkit.paper.phases import phases_of
 from cmdpkit.paper.reproduce import ASSUMPTIONS, READ_AT, Reproduction, compared, paper_experiments
+from cmdpkit.results.figures.saving import SAVING
 from cmdpkit.results.published import Row, headlines, in_order, published_tables
 from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study, groups
@@ -215,6 +216,7 @@ def test_the_numbers_on_the_terminal_are_those_of_the_rows():
 def shorten(monkeypatch, folder):
     """The published lengths divided by four thousand; the numbers mean nothing then, the way there is the same."""
     monkeypatch.chdir(folder)
+    monkeypatch.setitem(SAVING, "savefig.dpi", 60)
     monkeypatch.setattr(reproduce, "READ_AT", {env: k // 4000 for env, k in READ_AT.items()})
     whole = reproduce.Experiment.of
 
@@ -267,7 +269,7 @@ def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(firs
     folder = tmp_path / "runs/paper/figures"
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(first) == FIGURES
-    assert all(data.startswith(b"\x89PNG") and len(data) > 10_000 for data in first.values())
+    assert all(data.startswith(b"\x89PNG") and len(data) > 3_000 for data in first.values())
     (folder / "mine.png").write_bytes(b"mine")
     (folder / "paper-grid-multiplier.png").write_bytes(b"old")
     again = json.loads(CliRunner().invoke(cli.app, [*COMMAND, "--json"]).stdout)

@@ -97,13 +97,13 @@ def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, noise):
     pi, n = some_policy(paper), 20
-    totals = np.array([[c.reward, *c.utilities] for c in counted(noise, n, 1500)]).T
+    totals = np.array([[c.reward, *c.utilities] for c in counted(noise, n, 1000)]).T
     mean, covariance = exact_moments(paper, pi, noisy=noise == "bernoulli")
     assert_moments(totals, n * mean, n * covariance)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("n", "repetitions"), [(1, 1500), (3, 1500), (20, 1500)])
+@pytest.mark.parametrize(("n", "repetitions"), [(1, 1000), (3, 1000), (20, 1000)])
 def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n, repetitions):
     played = episodes(Simulator.of(paper), Policy(some_policy(paper)), stream(3), n * repetitions)
     stepped = played.reward.reshape(repetitions, n).sum(axis=1)
@@ -113,7 +113,7 @@ def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper,
 @pytest.mark.long
 def test_visits_of_counting_have_the_exact_mean_and_covariance(paper):
     pi, n = some_policy(paper), 20
-    drawn = np.array([c.visits.ravel() for c in counted("none", n, 1500)]).T
+    drawn = np.array([c.visits.ravel() for c in counted("none", n, 1000)]).T
     q = occupancy(paper, Policy(pi)).ravel()
     together = np.zeros((27, 27))  # probability that one episode uses both cells
     for p, states, actions in all_paths(paper, pi):
