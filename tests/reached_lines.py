@@ -103,7 +103,9 @@ class ReachedLines:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self) -> None:
         self.coverage = Coverage.current()
-        self.coverage.stop()
+        while running := Coverage.current():  # workers of pytest-xdist have two
+            running.stop()
+        assert sys.gettrace() is None, "something still follows the program line by line"
 
     @pytest.hookimpl(wrapper=True, trylast=True)  # inside of what pytest-cov does: it saves and reports afterwards
     def pytest_runtestloop(self) -> Iterator[None]:
