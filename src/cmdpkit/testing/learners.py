@@ -43,7 +43,7 @@ def check_learner(
     Parameters
     ----------
     kind : the class, or its name
-    episodes : length of the runs, of which there are about a hundred
+    episodes : length of the runs, of which there are about fifty
     seed : of the random numbers
     preset, params : with which the learner is made
 
