@@ -27,7 +27,7 @@ EPISODES = 150
 PRESETS = ("practical", "theory", "paper", "authors")
 RENAMED = {"cl-pri": ("pri", "practical")}  # a learner's name now: its name and preset in older versions
 PARAMS = {"cl-pri": {"memory": "none"}}  # parameters with which a learner does what it did in older versions
-EPISODIC = [name for name in envs.names() if not envs.build(name).criterion.stationary]
+EPISODIC = [name for name in envs.names() if hasattr(envs.build(name), "H")]
 CASES = {
     **{name: (name, "none") for name in EPISODIC if name != "gym/taxi"},
     "random, three constraints": ("random?", "none"),
@@ -91,4 +91,7 @@ def main(out: str, before: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    files = sys.argv[1:]
+    if not 1 <= len(files) <= 2 or any(name.startswith("-") for name in files):
+        sys.exit(__doc__)
+    sys.exit(main(*files))
