@@ -117,11 +117,13 @@ def row_value(box, t, s, a, V, order):
     lo, up, states = box.lo[t, s, a], box.up[t, s, a], box.states[t, s, a]
     value = 0.0
     for i in range(box.needed[t, s, a]):
-        value += lo[states[i]] * V[states[i]]
+        s_next = np.uint64(states[i])
+        value += lo[s_next] * V[s_next]
     missing = box.missing[t, s, a]
-    for s_next in order:
+    for i in range(len(order)):
         if missing <= 0.0:
             break
+        s_next = np.uint64(order[i])
         extra = min(up[s_next] - lo[s_next], missing)
         missing -= extra
         value += extra * V[s_next]
@@ -135,9 +137,10 @@ def fill_row(lo, up, order, row):
     for s in range(len(row)):
         row[s] = lo[s]
         missing -= lo[s]
-    for s in order:
+    for i in range(len(order)):
         if missing <= 0.0:
             break
+        s = np.uint64(order[i])
         extra = min(up[s] - lo[s], missing)
         row[s] += extra
         missing -= extra
@@ -148,8 +151,9 @@ def sort_descending(V, order):
     """Reorder the states in `order` by falling V: insertion, which is quick where neighbouring steps agree."""
     for i in range(1, len(order)):
         s = order[i]
+        value = V[np.uint64(s)]
         j = i
-        while j > 0 and V[order[j - 1]] < V[s]:
+        while j > 0 and V[np.uint64(order[j - 1])] < value:
             order[j] = order[j - 1]
             j -= 1
         order[j] = s
