@@ -140,9 +140,9 @@ def fill_row(lo, up, order, row):
     for i in range(len(order)):
         if missing <= 0.0:
             break
-        s = np.uint64(order[i])
-        extra = min(up[s] - lo[s], missing)
-        row[s] += extra
+        at = np.uint64(order[i])
+        extra = min(up[at] - lo[at], missing)
+        row[at] += extra
         missing -= extra
 
 
