@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.exact.logs.fitted import Fitted
-from cmdpkit.exact.logs.homogeneity import homogeneity
+from cmdpkit.estimate.alike import homogeneity
+from cmdpkit.estimate.fitted import Fitted
 from small_log import BOUND, COLUMNS, ROWS
 
 

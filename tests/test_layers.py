@@ -14,6 +14,7 @@ ORDER = [
     "envs",
     "io",
     "simulate",
+    "estimate",
     "learners",
     "records",
     "running",
@@ -58,8 +59,8 @@ def test_every_room_has_its_place_and_imports_only_earlier_ones():
 
 def test_the_house_stays_small():
     entries = [path for path in ROOT.iterdir() if path.name != "__pycache__"]
-    assert len(entries) <= 18
-    assert len(ORDER) <= 13
+    assert len(entries) <= 19
+    assert len(ORDER) <= 14
 
 
 def test_every_function_that_is_not_compiled_says_its_types():

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from cmdpkit.errors import InputWarning as InputWarning
     from cmdpkit.errors import RoundingWarning as RoundingWarning
     from cmdpkit.errors import RunFailed as RunFailed
+    from cmdpkit.estimate.from_log import Estimate as Estimate
+    from cmdpkit.estimate.from_log import from_log as from_log
+    from cmdpkit.estimate.promise import NoPromise as NoPromise
+    from cmdpkit.estimate.promise import Promise as Promise
     from cmdpkit.exact.comparison import compare_policies as compare_policies
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
-    from cmdpkit.exact.logs.estimate import Estimate as Estimate
-    from cmdpkit.exact.logs.promise import NoPromise as NoPromise
-    from cmdpkit.exact.logs.promise import Promise as Promise
     from cmdpkit.exact.simple.simplified import Simplified as Simplified
     from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solver import Solution as Solution
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from cmdpkit.io.interchange import read_explicit as read_explicit
     from cmdpkit.io.interchange import write_explicit as write_explicit
     from cmdpkit.io.loading import load as load
-    from cmdpkit.io.logs import from_log as from_log
     from cmdpkit.io.models import read_model as read_model
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
@@ -79,8 +79,8 @@ _HOME = {
     "exact.comparison": ("compare_policies", "explain"),
     "exact.diagnosis": ("diagnose",),
     "exact.infeasible": ("Infeasible",),
-    "exact.logs.estimate": ("Estimate",),
-    "exact.logs.promise": ("NoPromise", "Promise"),
+    "estimate.from_log": ("Estimate", "from_log"),
+    "estimate.promise": ("NoPromise", "Promise"),
     "exact.simple.simplified": ("Simplified", "simplify"),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
@@ -90,7 +90,6 @@ _HOME = {
     "learners.contract": ("Learner",),
     "learners.reload": ("reload_plan",),
     "io.interchange": ("read_explicit", "write_explicit"),
-    "io.logs": ("from_log",),
     "io.models": ("read_model", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),

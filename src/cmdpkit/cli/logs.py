@@ -60,7 +60,7 @@ def estimate(
     from rich.console import Group
 
     import cmdpkit as ck
-    from cmdpkit.exact.logs.estimate import check_confidence
+    from cmdpkit.estimate.from_log import check_confidence
     from cmdpkit.results import json as data
     from cmdpkit.results.log_tables import promise_table
     from cmdpkit.results.text import logs as show

@@ -14,7 +14,6 @@ random numbers or touches files, and models are never changed. In the order of t
     solver            `solve`, which puts all of these together
     ranges, diagnosis, tradeoff   how far bounds can be moved, and what each of them costs
     comparison        given policies beside the optimum, and why the optimum decides as it does
-    logs/             a model from a log of past decisions, and policies that can be promised from it
 
 Other rooms import `solve_fully` (`solve` is for users, because it catches Ctrl-C), `diagnose`, `tradeoff` and their
 results; `Columns` and `Pool` for planning of their own; `highs` for linear programs of their own.

@@ -1,7 +1,7 @@
 """Files in and out.
 
 What enters: paths, texts and names that a user gives. What leaves: a `CMDP` or a `Policy`, equal to the last bit to
-what was written; an `Estimate` of what a log says (`from_log`); or an error that names the file, the line and the rule.
+what was written; a log as arrays of indices; or an error that names the file, the line and the rule.
 `load` takes a file or an environment's name.
 
 Reading never runs code: nothing is unpickled or evaluated, and what is read is checked before it is used. Writing

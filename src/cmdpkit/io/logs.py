@@ -1,90 +1,44 @@
-"""From a log of past decisions to what it says: `from_log`."""
+"""The reader of logs: a table of recorded decisions becomes arrays of indices."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.exact.logs.estimate import Estimate, estimated
-from cmdpkit.exact.logs.log import Log
+from cmdpkit.errors import quoted, shown
 from cmdpkit.io.formats.log_table import LogTable, read_table
-from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes
-from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.criterion import Criterion, criterion_of
-from cmdpkit.model.transitions import IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 NEEDED = ("episode", "state", "action", "reward", "next_state")
 
 
-def from_log(
-    log: Any,
-    *,
-    columns: Sequence[str] | Mapping[str, str] | None = None,
-    horizon: int | None = None,
-    discount: float | None = None,
-    criterion: str | None = None,
-    constraints: Iterable[Constraint] = (),
-    stationary: bool | None = None,
-) -> Estimate:
-    """What a log of past decisions says: a model, how far it can be trusted, and policies that can be promised.
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """n recorded transitions as arrays of indices, ordered by episode and step."""
 
-    Parameters
-    ----------
-    log : a CSV or Parquet file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
-        row is one transition, with the columns episode, step, state, action, reward, next_state and one for each
-        constraint. Without a step the rows of an episode are in order. Other columns are passed over.
-    columns : names of the columns of plain tuples, in order; or a mapping from our names to those in the log, such as
-        {"state": "stock"}
-    horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
-    constraints : `at_least` and `at_most` without a signal: the column of that name is the signal
-    stationary : whether all steps behave alike, so that they share their counts. With a horizon they do not unless this
-        is true; `Estimate.notes` says when the log does not contradict it. Without a horizon they always do.
-
-    A state in which no action was ever recorded is one in which the episode is over.
-
-    >>> did = ["work", "wait"] * 40
-    >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
-    >>> names = ["episode", "step", "state", "action", "reward", "noise", "next_state"]
-    >>> estimate = from_log(rows, columns=names, horizon=2, constraints=[Constraint("noise", "at_most", 2.5)])
-    >>> estimate.cmdp, estimate.episodes
-    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 80)
-    >>> estimate.solve().policy.probabilities(step=1, state="on")
-    {'work': 1.0}
-    """
-    bounds = without_signals(constraints)
-    judged = _judged(horizon, discount, criterion, stationary)
-    signals = [c.name for c in bounds]
-    table = read_table(log, columns, (*NEEDED, *signals), ("step",))
-    read = _read(table, tuple(c.over(judged.steps) for c in bounds), judged)
-    return estimated(read, judged.stationary if stationary is None else stationary, asked=stationary is not None)
+    states: tuple[Any, ...]  # the values in the log, in their natural order
+    action_names: tuple[Any, ...]  # likewise
+    episode: IntArray  # [n], numbered from 0
+    step: IntArray  # [n], within the episode, from 0
+    s: IntArray  # [n], state
+    a: IntArray  # [n], action
+    s_next: IntArray  # [n], next state
+    x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
 
 
-def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Criterion:
-    if horizon is None and discount is None and criterion is None:
-        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
-    if criterion == "total":
-        raise CmdpkitError(
-            "criterion is 'total', about which a log cannot promise anything: give a horizon that is not shorter than "
-            "the longest episode, or a discount"
-        )
-    if stationary not in (None, True, False):
-        raise CmdpkitError(f"stationary is {quoted(stationary)}, expected True, False or None")
-    judged = criterion_of(horizon, discount, criterion, {"the log": 1})
-    if judged.stationary and stationary is False:
-        raise CmdpkitError(f"stationary is False, but the criterion is {judged}, where nothing may depend on the step")
-    return judged
-
-
-def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterion) -> Log:
-    """The log as arrays of indices, ordered by episode and step."""
+def read_log(
+    source: Any, columns: Sequence[str] | Mapping[str, str] | None, signals: Sequence[str], horizon: int | None
+) -> Recorded:
+    """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints."""
+    table = read_table(source, columns, (*NEEDED, *signals), ("step",))
     mistakes = Mistakes(table.where)
     names = {key: table.names(key, mistakes) for key in ("episode", "state", "action", "next_state")}
-    x = np.array([table.numbers(key, mistakes) for key in ("reward", *(c.name for c in constraints))])
+    x = np.array([table.numbers(key, mistakes) for key in ("reward", *signals)])
     for key in ("episode", "state", "action"):
         for i in (i for i, value in enumerate(names[key]) if value is None):
             mistakes.add(
@@ -98,9 +52,9 @@ def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterio
     order = np.lexsort((step, episode))
     follows = np.zeros(len(order), dtype=bool)  # whether the next row in order belongs to the same episode
     follows[:-1] = np.diff(episode[order]) == 0
-    _check_order(table, names["episode"], step, order, follows, judged, mistakes)
+    _check_order(table, names["episode"], step, order, follows, horizon, mistakes)
     mistakes.check()
-    nexts = _next_states(table, names, step, order, follows, judged, mistakes)
+    nexts = _next_states(table, names, step, order, follows, horizon, mistakes)
     mistakes.check()
     states = natural_order([*names["state"], *nexts])
     actions = natural_order(names["action"])
@@ -111,7 +65,7 @@ def _read(table: LogTable, constraints: tuple[Constraint, ...], judged: Criterio
         np.array([state[x] for x in nexts]),
     )
     s, a, s_next = (column[order] for column in indices)
-    return Log(states, actions, constraints, judged, episode[order], step[order], s, a, s_next, x[:, order])
+    return Recorded(states, actions, episode[order], step[order], s, a, s_next, x[:, order])
 
 
 def _steps(table: LogTable, episode: IntArray, steps: list[float] | None, mistakes: Mistakes) -> IntArray:
@@ -137,7 +91,7 @@ def _check_order(
     step: IntArray,
     order: IntArray,
     follows: Any,
-    judged: Criterion,
+    horizon: int | None,
     mistakes: Mistakes,
 ) -> None:
     """Every episode begins at the first step and goes on step by step, up to the horizon."""
@@ -159,11 +113,11 @@ def _check_order(
             f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}: {step[j] - step[i]} after the row "
             "before, expected 1; correct the steps, or leave their column out if the rows are in order"
         )
-    if judged.horizon is not None and step.max() >= judged.horizon:
+    if horizon is not None and step.max() >= horizon:
         i = int(step.argmax())
         mistakes.add(
             f"{table.place(i)}: episode {quoted(episodes[i])} has {int(step[i]) + 1} steps, but the horizon is "
-            f"{judged.horizon}; give a longer horizon, or leave the rows after it out"
+            f"{horizon}; give a longer horizon, or leave the rows after it out"
         )
 
 
@@ -173,7 +127,7 @@ def _next_states(
     step: IntArray,
     order: IntArray,
     follows: Any,
-    judged: Criterion,
+    horizon: int | None,
     mistakes: Mistakes,
 ) -> list[Any]:
     """The next state of every row, which is the state of the row that follows it; an empty one is filled in."""
@@ -188,7 +142,7 @@ def _next_states(
                 )
             nexts[i] = after
         elif nexts[i] is None:
-            if judged.horizon is None or step[i] + 1 < judged.horizon:
+            if horizon is None or step[i] + 1 < horizon:
                 mistakes.add(
                     f"{table.place(i)}: next_state is empty, and no row of this episode follows; fill in where it led, "
                     "or leave the row out"

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
+from cmdpkit.estimate.promise import NoPromise, Promise
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
-from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
-from cmdpkit.exact.logs.promise import NoPromise, Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cmdpkit.exact.logs.coverage import Thin, Untried
-from cmdpkit.exact.logs.estimate import OffPolicyEvaluation
-from cmdpkit.exact.logs.promise import Promise, Range, Wanted
+from cmdpkit.estimate.coverage import Thin, Untried
+from cmdpkit.estimate.from_log import OffPolicyEvaluation
+from cmdpkit.estimate.promise import Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole

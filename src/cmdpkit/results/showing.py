@@ -9,9 +9,9 @@ import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
+from cmdpkit.estimate.promise import Promise
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
-from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
-from cmdpkit.exact.logs.promise import Promise
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP

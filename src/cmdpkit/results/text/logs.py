@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.logs.coverage import FEW
-from cmdpkit.exact.logs.estimate import Estimate, OffPolicyEvaluation
-from cmdpkit.exact.logs.promise import Promise
+from cmdpkit.estimate.coverage import FEW
+from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
+from cmdpkit.estimate.promise import Promise
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.results.log_tables import promise_table, thin_table, untried_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.estimate.fitted import Fitted, Total
+from cmdpkit.estimate.log import Log
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.logs.fitted import Fitted, Total
-from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import stdtrit
 
-from cmdpkit.exact.logs.log import Log
+from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow

@@ -1,13 +1,13 @@
-"""The recorded transitions of a process, as arrays of indices."""
+"""A log: recorded transitions with the bounds and the criterion that were asked for, whole or in halves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from cmdpkit.io.logs import Recorded
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -17,20 +17,12 @@ MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its epis
 STRETCHES = 200  # so many of them
 
 
-@dataclass(frozen=True, eq=False)
-class Log:
-    """What was recorded: n transitions, ordered by episode and step."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Log(Recorded):
+    """The transitions that a log recorded, with the bounds and the criterion that were asked for."""
 
-    states: tuple[Any, ...]  # the values in the log, in their natural order
-    action_names: tuple[Any, ...]  # likewise
     constraints: tuple[Constraint, ...]  # the bounds that were asked for
     criterion: Criterion  # horizon, discount or average
-    episode: IntArray  # [n], numbered from 0
-    step: IntArray  # [n], within the episode, from 0
-    s: IntArray  # [n], state
-    a: IntArray  # [n], action
-    s_next: IntArray  # [n], next state
-    x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
     first_states: IntArray | None = None  # of the episodes, where this is a part that does not have them itself
     whole: Log | None = None  # the log that this is a part of
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.log import Log
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.logs.log import Log
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy

@@ -1,7 +1,8 @@
-"""What a log of past decisions says, for users: a model, its coverage, and policies that can be promised."""
+"""From a log of past decisions to a model, its coverage, and policies that can be promised: `from_log`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.exact.logs.coverage import Coverage, coverage
-from cmdpkit.exact.logs.fitted import Fitted, plug_in
-from cmdpkit.exact.logs.homogeneity import homogeneity
-from cmdpkit.exact.logs.log import Log
-from cmdpkit.exact.logs.promise import Promise, Range, promised, range_of, usual_actions
+from cmdpkit.estimate.alike import homogeneity
+from cmdpkit.estimate.coverage import Coverage, coverage
+from cmdpkit.estimate.fitted import Fitted, plug_in
+from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.promise import Promise, Range, promised, range_of, usual_actions
+from cmdpkit.io.formats.parquet_model import without_signals
+from cmdpkit.io.logs import read_log
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import IntArray
@@ -95,6 +100,64 @@ class Estimate(Shown):
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
+
+
+def from_log(
+    log: Any,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    criterion: str | None = None,
+    constraints: Iterable[Constraint] = (),
+    stationary: bool | None = None,
+) -> Estimate:
+    """What a log of past decisions says: a model, how far it can be trusted, and policies that can be promised.
+
+    Parameters
+    ----------
+    log : a CSV or Parquet file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
+        row is one transition, with the columns episode, step, state, action, reward, next_state and one for each
+        constraint. Without a step the rows of an episode are in order. Other columns are passed over.
+    columns : names of the columns of plain tuples, in order; or a mapping from our names to those in the log, such as
+        {"state": "stock"}
+    horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
+    constraints : `at_least` and `at_most` without a signal: the column of that name is the signal
+    stationary : whether all steps behave alike, so that they share their counts. With a horizon they do not unless this
+        is true; `Estimate.notes` says when the log does not contradict it. Without a horizon they always do.
+
+    A state in which no action was ever recorded is one in which the episode is over.
+
+    >>> did = ["work", "wait"] * 40
+    >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
+    >>> names = ["episode", "step", "state", "action", "reward", "noise", "next_state"]
+    >>> estimate = from_log(rows, columns=names, horizon=2, constraints=[Constraint("noise", "at_most", 2.5)])
+    >>> estimate.cmdp, estimate.episodes
+    (CMDP(H=2, S=1, A=2, N=1: noise ≤ 2.5), 80)
+    >>> estimate.solve().policy.probabilities(step=1, state="on")
+    {'work': 1.0}
+    """
+    bounds = without_signals(constraints)
+    judged = _judged(horizon, discount, criterion, stationary)
+    read = read_log(log, columns, [c.name for c in bounds], judged.horizon)
+    made = Log(**vars(read), constraints=tuple(c.over(judged.steps) for c in bounds), criterion=judged)
+    return estimated(made, judged.stationary if stationary is None else stationary, asked=stationary is not None)
+
+
+def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Criterion:
+    if horizon is None and discount is None and criterion is None:
+        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+    if criterion == "total":
+        raise CmdpkitError(
+            "criterion is 'total', about which a log cannot promise anything: give a horizon that is not shorter than "
+            "the longest episode, or a discount"
+        )
+    if stationary not in (None, True, False):
+        raise CmdpkitError(f"stationary is {quoted(stationary)}, expected True, False or None")
+    judged = criterion_of(horizon, discount, criterion, {"the log": 1})
+    if judged.stationary and stationary is False:
+        raise CmdpkitError(f"stationary is False, but the criterion is {judged}, where nothing may depend on the step")
+    return judged
 
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
-from cmdpkit.exact.logs.log import Log
+from cmdpkit.estimate.log import Log
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 GROUPS = 4  # parts of the horizon that are compared with each other
