@@ -58,8 +58,11 @@ def progress_of(active: ActiveRun) -> Progress:
 
 
 def _phase(active: ActiveRun) -> str:
-    """Name of the phase that the learner is in; "learning" if it has no phases."""
-    begun = [name for name, first in active.learner.phases() if first <= active.done]
+    """Name of the phase that the learner is in; "learning" if it has no phases, or cannot tell them."""
+    try:
+        begun = [str(name) for name, first in active.learner.phases() if first <= active.done]
+    except Exception:  # a phase is only shown; the record will have a note about the error
+        begun = []
     return begun[-1] if begun else "learning"
 
 

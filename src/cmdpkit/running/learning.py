@@ -27,15 +27,14 @@ from cmdpkit.model.validate import check_seed, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.origin import checkout_of, versions
 from cmdpkit.records.record import Run, RunRecord, Scalar, unit_of
-from cmdpkit.running.active import ActiveRun, Progress, arrays_of, certificate_of, progress_of, put_back, saved_key
+from cmdpkit.running.account import account_of
+from cmdpkit.running.active import ActiveRun, Progress, arrays_of, progress_of, put_back, saved_key
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.checkpoint import read_saved, write_saved
 from cmdpkit.running.curves import curves_of, readings_of, row_of
-from cmdpkit.running.evaluation import evaluated
 from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings, with_certified
-from cmdpkit.running.steps import StepWorld
 from cmdpkit.running.stopping import Asked, Stop, stop_of
-from cmdpkit.running.wording import in_users_names, in_users_units, told_slack
+from cmdpkit.running.wording import told_slack
 from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Noise
@@ -336,6 +335,7 @@ def _record(active: ActiveRun) -> RunRecord:
     pi = learner.recommend()
     policy = world.policy(pi)
     exact = world.values(policy)
+    account = account_of(world, learner, pi, active.run.seed)
     return RunRecord(
         run=replace(active.run, episodes=active.done),
         constraints=world.constraints,
@@ -345,17 +345,13 @@ def _record(active: ActiveRun) -> RunRecord:
         policy_value=None if exact is None else exact[0].v,
         policy_utilities=None if exact is None else exact[0].w,
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
-        certificate=certificate_of(world, learner),
-        phases=learner.phases(),
-        explanation=in_users_names(learner.explain(), world, policy),
-        notes=(
-            *world.notes,
-            *(in_users_units(x, world) for x in (*learner.notes, *learner.warnings())),
-            *(world.warnings(policy) if isinstance(world, StepWorld) else ()),
-        ),
+        certificate=account.certificate,
+        phases=account.phases,
+        explanation=account.explanation,
+        notes=(*account.notes, *account.missing),
         seconds=active.seconds,
         versions=dict(versions()),
         checkout=checkout_of(type(learner)),
-        evaluation=evaluated(world, pi, active.run.seed) if exact is None else None,
+        evaluation=account.evaluation,
         saved=arrays_of(active) if active.run.anytime else None,
     )

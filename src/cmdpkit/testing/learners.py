@@ -15,6 +15,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.running.account import account_of
 from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
@@ -343,6 +344,14 @@ def _blind_run(case: Case, cmdp: CMDP, truth: CMDP) -> Played:
     return Played.of(learner, learner.run(case.source(cmdp), rng, case.episodes), rng)
 
 
+def it_can_explain_itself_in_a_record(case: Case) -> None:
+    """What a learner says about its run can be computed and saved; otherwise a record would be made without it."""
+    learner = case.learner()
+    learner.run(case.source(), case.rng(), case.episodes)
+    missing = account_of(ModelWorld(case.cmdp), learner, learner.recommend(), case.seed).missing
+    expect(not missing, f"After a run, {'; '.join(missing)}.")
+
+
 def it_does_the_same_where_nobody_knows_how_long(case: Case) -> None:
     """A learner that says it can go on for any time keeps the promises about pieces, states and steps there too.
 
@@ -372,6 +381,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         run_does_what_single_steps_do,
         it_is_blind_to_what_it_has_not_seen,
         a_source_of_another_size_is_refused,
+        it_can_explain_itself_in_a_record,
         it_does_the_same_where_nobody_knows_how_long,
     )
 }
