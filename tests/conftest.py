@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 import pytest
 
@@ -16,10 +15,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    if config.pluginmanager.hasplugin("_cov") and not config.getoption("no_cov") and sys.version_info < (3, 12):
-        from reached_lines import ReachedLines
-
-        config.pluginmanager.register(ReachedLines())
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once
 
