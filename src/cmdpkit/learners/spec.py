@@ -54,6 +54,7 @@ class Spec:
             h, s = (int(i) for i in empty[0])
             raise CmdpkitError(f"allowed[h={h}, s={s}] is empty: every state needs at least one action")
         object.__setattr__(self, "rho", np.array(self.rho, dtype=float))
+        object.__setattr__(self, "allowed", np.array(allowed, order="C") if allowed.flags.writeable else allowed)
 
     @property
     def N(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.compiled import readonly
 from cmdpkit.model.constraints import Constraint, read_constraints
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.grid import Grid as Grid
@@ -284,9 +285,9 @@ class CMDP(Shown):
         constraints = self.constraints if constraints is None else constraints
         vars(new).update(constraints=constraints, N=len(constraints))
         new._set_arrays(
-            c.r if r is None else frozen(r),
-            c.g if g is None else frozen(g),
-            c.allowed if allowed is None else frozen(allowed),
+            c.r if r is None else readonly(np.asarray(r, dtype=float)),
+            c.g if g is None else readonly(np.asarray(g, dtype=float)),
+            c.allowed if allowed is None else readonly(np.asarray(allowed, dtype=bool)),
         )
         return new
 

@@ -70,9 +70,9 @@ def of_rows(choice: Any, where: Any, p: FloatArray) -> Decisions:
     if len(twice):
         raise CmdpkitError(f"rows: where lists {where[order[twice[0]]].tolist()} twice, expected every place once")
     _check(p, None, S, place)
-    choice = choice.astype(index_type(A))  # a copy
+    choice = np.array(choice, dtype=index_type(A), order="C")
     best = p.argmax(axis=1)
-    choice.reshape(-1)[place] = best
+    choice[place // S, place % S] = best
     drawn = ~_sure(p, best)
     return _stored(choice, place[drawn], p[drawn])
 

@@ -19,6 +19,7 @@ class Grid:
     arrows: tuple[str, ...] = ()  # symbol of every action
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple((int(row), int(column)) for row, column in self.cells))
         for s, (row, column) in enumerate(self.cells):
             if not (0 <= row < self.rows and 0 <= column < self.columns):
                 raise CmdpkitError(

@@ -358,7 +358,7 @@ class Policy(Shown):
         h, s, p = all_rows(self.decisions, self.shape[0])
         several = (p > NEGLIGIBLE).sum(axis=-1) > 1
         if reach is not None:
-            several &= reach[h, s] > NEGLIGIBLE
+            several &= np.asarray(reach)[h, s] > NEGLIGIBLE
         found = []
         for i in np.flatnonzero(several).tolist():
             row = {self.action_names[int(a)]: float(p[i, a]) for a in np.flatnonzero(p[i] > NEGLIGIBLE)}

@@ -40,7 +40,7 @@ def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kerne
     divisor = np.where(rounded, sums, 1.0).reshape(-1)
     prob = kernel.prob / divisor[kernel.rows]
     largest = float(miss[rounded].max())
-    return Kernel(kernel.T, kernel.S, kernel.A, kernel.indptr, kernel.successors, prob), largest
+    return Kernel.owning(kernel.T, kernel.S, kernel.A, kernel.indptr, kernel.successors, prob), largest
 
 
 def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float]:

@@ -51,7 +51,7 @@ class _Answers:
         only = forced(cmdp)
         if len(only) > T:  # one answer for all steps is needed wherever some step has a choice
             only = np.where((only == only[0]).all(axis=0), only[0], -1)[None]
-        self.choice = np.array(np.broadcast_to(only, (T, cmdp.S)), dtype=np.int32)
+        self.choice = np.array(np.broadcast_to(only, (T, cmdp.S)), dtype=np.int32, order="C")
         self.where: list[tuple[int, int]] = []
         self.rows: list[Any] = []
 

@@ -38,17 +38,26 @@ class Kernel:
     prob: FloatArray  # [nonzeros], their probabilities
 
     def __post_init__(self) -> None:
-        for x in (self.indptr, self.successors, self.prob):
-            x.flags.writeable = False
+        for name, dtype in (("indptr", np.int64), ("successors", np.int32), ("prob", np.float64)):
+            object.__setattr__(self, name, _stored(name, getattr(self, name), dtype))
 
     @classmethod
     def from_dense(cls, P: FloatArray) -> Kernel:
         """Rows of an array [T, S, A, S]; exact zeros are dropped, everything else (NaN too) is kept for `check`."""
+        P = np.asarray(P, dtype=float)
         T, S, A, S_next = P.shape
         if S_next != S:
             raise CmdpkitError(f"P has shape {P.shape}: the last axis counts next states, expected {S}")
-        rows, successors = np.nonzero(P.reshape(-1, S))
-        return cls(T, S, A, _indptr(rows, T * S * A), successors.astype(np.int32), P.reshape(-1, S)[rows, successors])
+        flat = P.reshape(-1, S)
+        rows, successors = np.nonzero(flat)
+        return cls.owning(T, S, A, _indptr(rows, T * S * A), successors.astype(np.int32), flat[rows, successors])
+
+    @classmethod
+    def owning(cls, T: int, S: int, A: int, *arrays: NDArray[Any]) -> Kernel:
+        """A kernel of arrays that nobody else holds: they are made read-only, and not copied."""
+        for x in arrays:
+            x.flags.writeable = False
+        return cls(T, S, A, *arrays)
 
     @classmethod
     def from_entries(
@@ -56,12 +65,14 @@ class Kernel:
     ) -> Kernel:
         """Rows from entries (row, next state, probability) in any order; repeated pairs are added up, zeros dropped."""
         T, S, A = shape
+        rows, successors = _indices("rows", rows), _indices("successors", successors)
         if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
             raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
         if len(successors) and not (successors.min() >= 0 and successors.max() < S):
             worst = successors.min() if successors.min() < 0 else successors.max()
             raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
-        return cls(T, S, A, *assembled(T * S * A, rows, successors, np.asarray(prob, dtype=float)))
+        prob = np.ascontiguousarray(prob, dtype=float)
+        return cls.owning(T, S, A, *assembled(T * S * A, rows, successors, prob))
 
     @classmethod
     def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
@@ -109,20 +120,20 @@ class Kernel:
 
     def masked(self, allowed: BoolArray) -> Kernel:
         """The same kernel with empty rows for actions that `allowed` [1 or H, S, A] excludes at all steps of a row."""
-        needed = self._needed(allowed)
+        needed = self._needed(np.asarray(allowed, dtype=bool))
         if not np.diff(self.indptr)[~needed.reshape(-1)].any():
             return self
         rows = self.rows
         keep = needed.reshape(-1)[rows]
         indptr = _indptr(rows[keep], self.T * self.S * self.A)
-        return Kernel(self.T, self.S, self.A, indptr, self.successors[keep], self.prob[keep])
+        return Kernel.owning(self.T, self.S, self.A, indptr, self.successors[keep], self.prob[keep])
 
     def renormalised(self) -> Kernel:
         """The same kernel with every row divided by its sum; rows without entries stay empty."""
         sums = self.sums().reshape(-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             prob = self.prob / sums[self.rows]
-        return Kernel(self.T, self.S, self.A, self.indptr, self.successors, prob)
+        return Kernel.owning(self.T, self.S, self.A, self.indptr, self.successors, prob)
 
     def check_structure(self) -> None:
         """Raise CmdpkitError unless the arrays fit together, which is not certain if a user put them together."""
@@ -165,7 +176,7 @@ class Kernel:
                 "expected a number between 0 and 1"
             )
         sums = self.sums()
-        needed = self._needed(allowed)
+        needed = self._needed(np.asarray(allowed, dtype=bool))
         wrong = np.argwhere((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & needed)
         if len(wrong):
             t, s, a = (int(i) for i in wrong[0])
@@ -206,6 +217,29 @@ class Compact(NamedTuple):
     g: FloatArray  # [N, T, S, A], utilities
     allowed: BoolArray  # [T, S, A], which actions exist
     mu: FloatArray  # [S], start distribution
+
+
+def _indices(name: str, x: Any) -> NDArray[Any]:
+    """Whole numbers in a form that compiled code reads."""
+    given = np.asarray(x)
+    if given.dtype.kind not in "iu" and given.size:
+        raise CmdpkitError(f"kernel: {name} is an array of {given.dtype}, expected whole numbers")
+    return np.ascontiguousarray(given, dtype=given.dtype.newbyteorder("=") if given.size else np.int64)
+
+
+def _stored(name: str, x: Any, dtype: type[np.generic]) -> NDArray[Any]:
+    """An array of a kernel as compiled code reads it: contiguous and read-only; a copy unless it is that already."""
+    given = np.asarray(x)
+    if given.dtype == dtype and given.flags.c_contiguous and not given.flags.writeable:
+        return given
+    if given.dtype.kind not in ("iu" if np.issubdtype(dtype, np.integer) else "biuf"):
+        raise CmdpkitError(f"kernel: {name} is an array of {given.dtype}, expected {np.dtype(dtype)}")
+    stored = np.array(given, dtype=dtype, order="C")
+    if stored.dtype.kind == "i" and (stored != given).any():
+        i = int(np.flatnonzero((stored != given).reshape(-1))[0])
+        raise CmdpkitError(f"kernel: {name}[{i}] is {given.reshape(-1)[i]}, which is too large for {np.dtype(dtype)}")
+    stored.flags.writeable = False
+    return stored
 
 
 def expected(probabilities: Sequence[float], values: Sequence[float]) -> float:

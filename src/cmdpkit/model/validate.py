@@ -20,12 +20,12 @@ MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rou
 
 
 def numbers(what: str, x: Any, *, copy: bool = True) -> FloatArray:
-    """A float array, or an error that names `what`; without ``copy`` it may be the one given."""
+    """A float array in C order, or an error that names `what`; without ``copy`` it may be the one given."""
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "biufO":  # texts, dates and complex numbers would be converted silently
             raise CmdpkitError(f"got an array of {array.dtype}")
-        return np.array(array, dtype=float) if copy else np.asarray(array, dtype=float)
+        return np.array(array, dtype=float, order="C") if copy else np.asarray(array, dtype=float, order="C")
     except (TypeError, ValueError, OverflowError) as error:
         raise CmdpkitError(f"{what} must be an array of numbers: {error}") from None
 
@@ -47,7 +47,7 @@ def table(what: str, x: Any) -> FloatArray:
 def action_mask(x: Any, S: int, A: int) -> BoolArray:
     """Which actions exist, bool [S, A] or [H, S, A], as [1 or H, S, A]."""
     try:
-        mask = np.array(x)
+        mask = np.array(x, order="C")
     except ValueError as error:
         raise CmdpkitError(f"actions must be an array of truth values: {error}") from None
     if mask.dtype != bool:

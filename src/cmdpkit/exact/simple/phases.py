@@ -125,8 +125,8 @@ def _changed(
         taken = promising[: -(-len(promising) // part)]
         if not len(taken):
             return
-        rules = now.copy()
-        rules.reshape(-1)[taken] = wanted.reshape(-1)[taken]
+        rules, places = now.copy(), np.unravel_index(taken, now.shape)
+        rules[places] = wanted[places]
         new = judge.candidate(np.repeat(rules, np.diff(edges), axis=0))
         if _gains(judge, new, candidate, prices):
             yield new
@@ -148,8 +148,8 @@ def _on_the_way(
     order = order[missed.choice.reshape(-1)[order] != met.choice.reshape(-1)[order]]
 
     def with_first(k: int) -> Candidate:
-        choice = missed.choice.copy()
-        choice.reshape(-1)[order[:k]] = met.choice.reshape(-1)[order[:k]]
+        choice, places = missed.choice.copy(), np.unravel_index(order[:k], missed.choice.shape)
+        choice[places] = met.choice[places]
         return judge.candidate(choice)
 
     low, high = 0, len(order)

@@ -40,7 +40,7 @@ def read(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
     S, A = len(states), len(actions)
     T = (arrays["indptr"].size - 1) // (S * A)
     return CMDP(
-        Kernel(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"]),
+        Kernel.owning(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"]),
         arrays["r"],
         arrays["signals"],
         mu=arrays["mu"],

@@ -142,7 +142,7 @@ def transitions(memory: Memory, T: int, A: int) -> Kernel:
     order = np.lexsort((successors, rows))
     indptr = np.zeros(cells + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=cells), out=indptr[1:])
-    return Kernel(T, S, A, indptr, successors[order].astype(np.int32), prob[order])
+    return Kernel.owning(T, S, A, indptr, successors[order].astype(np.int32), prob[order])
 
 
 @compiled
