@@ -1,14 +1,14 @@
 """Fingerprints of what every learner does, to show that a change of structure has changed no result.
 
-    python -m bench._identical before.json       # writes one line per learner, environment and preset
-    python -m bench._identical after.json before.json   # the same, then the differences
+    python -m bench._identical before.json                        # one line per learner, environment and preset
+    python -m bench._identical after.json before.json             # the same, then the differences
+    python -m bench._identical after.json before.json --algos=cl-pri,opsrl --envs=random,machine
 
 Each entry holds two digests: ``play`` of everything that does not depend on the optimum (violations, multipliers, the
 policy handed over), and ``regret`` of the curves that do. Only public names are used, so that the script runs on old
-and new versions of the package alike.
+and new versions of the package alike. With ``--algos`` or ``--envs`` only these are played and compared.
 
-One learner is expected to differ from version 0.1: ``cl-pri`` with ``memory="none"`` (``pri practical`` at that time)
-has had another warm-up since, forgets differently, and limits its prices in another way.
+``mf-pri`` is compared with ``cl-pri`` of older versions with ``memory="none"``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,15 @@ import cmdpkit as ck
 from cmdpkit import envs, learners
 
 EPISODES = 150
+LONGER = {"cl-pri": 1500, "mf-pri": 6000}  # episodes of learners that go through several phases
+STEPS = 2000  # of worlds without episodes
 PRESETS = ("practical", "theory", "paper", "authors")
-RENAMED = {"cl-pri": ("pri", "practical")}  # a learner's name now: its name and preset in older versions
-PARAMS = {"cl-pri": {"memory": "none"}}  # parameters with which a learner does what it did in older versions
-EPISODIC = [name for name in envs.names() if hasattr(envs.build(name), "H")]
+OLD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {"mf-pri": ("cl-pri", {"memory": "none"})}
 CASES = {
-    **{name: (name, "none") for name in EPISODIC if name != "gym/taxi"},
+    **{name: (name, "none") for name in envs.names() if name != "gym/taxi"},
     "random, three constraints": ("random?", "none"),
     "paper/synthetic, noisy": ("paper/synthetic", "bernoulli"),
+    "machine, noisy": ("machine", "bernoulli"),
 }
 
 
@@ -55,43 +57,47 @@ def entry(record: ck.RunRecord) -> dict[str, str]:
     return {"play": digest(rest | {"\0policy": record.policy.pi}), "regret": digest(regret)}
 
 
-def fingerprints() -> dict[str, dict[str, str]]:
+def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]]:
     found = {}
-    for case in CASES:
+    for case in cases:
         cmdp = model_of(case)
-        for algo in learners.names():
+        stepwise = cmdp.criterion.stationary
+        for algo in algos:
+            name, params = (algo, {}) if algo in learners.names() else OLD_NAMES[algo]
+            if algo in OLD_NAMES and stepwise:
+                continue
+            length = STEPS if stepwise else LONGER.get(algo, EPISODES)
             for preset in PRESETS:
                 try:
-                    asked = {"episodes": EPISODES, "seed": 5, "preset": preset, "noise": CASES[case][1]}
-                    record = ck.learn(cmdp, algo, **asked, **PARAMS.get(algo, {}))
+                    asked = {"episodes": length, "seed": 5, "preset": preset, "noise": CASES[case][1]}
+                    record = ck.learn(cmdp, name, **asked, **params)
                 except ValueError as error:
                     if "preset" not in str(error):
-                        found[key(algo, preset, case)] = {"refused": type(error).__name__}
+                        found[f"{algo} {preset} {case}"] = {"refused": type(error).__name__}
                     continue
-                found[key(algo, preset, case)] = entry(record)
+                found[f"{algo} {preset} {case}"] = entry(record)
     return found
 
 
-def key(algo: str, preset: str, case: str) -> str:
-    algo, preset = RENAMED.get(algo, (algo, preset))
-    return f"{algo} {preset} {case}"
-
-
-def main(out: str, before: str | None = None) -> int:
-    found = fingerprints()
+def main(out: str, before: str | None = None, *, algos: str = "", envs: str = "") -> int:
+    asked = algos.split(",") if algos else sorted({*learners.names(), *OLD_NAMES})
+    cases = [case for case in CASES if not envs or case in envs.split(",")]
+    found = fingerprints(asked, cases)
     Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{len(found)} fingerprints written to {out}")
     if before is None:
         return 0
     old = json.loads(Path(before).read_text(encoding="utf-8"))
+    old = {name: x for name, x in old.items() if name in found or not (algos or envs)}
     for what in ("play", "regret"):
         differ = [name for name in sorted(old) if old[name].get(what) != found.get(name, {}).get(what)]
         print(f"{what}: {len(old) - len(differ)} of {len(old)} equal" + "".join(f"\n  {name}" for name in differ))
-    return int(old != found)
+    return int(any(x != found.get(name) for name, x in old.items()))
 
 
 if __name__ == "__main__":
-    files = sys.argv[1:]
-    if not 1 <= len(files) <= 2 or any(name.startswith("-") for name in files):
+    files = [x for x in sys.argv[1:] if not x.startswith("--")]
+    options = dict(x.removeprefix("--").split("=", 1) for x in sys.argv[1:] if x.startswith("--") and "=" in x)
+    if not 1 <= len(files) <= 2 or len(files) + len(options) != len(sys.argv[1:]) or set(options) - {"algos", "envs"}:
         sys.exit(__doc__)
-    sys.exit(main(*files))
+    sys.exit(main(*files, **options))

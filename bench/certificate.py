@@ -18,7 +18,7 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit import CMDP, Policy, envs, evaluate
-from cmdpkit.learners._certificate import simultaneous
+from cmdpkit.estimate.intervals import simultaneous
 from cmdpkit.model.transitions import FloatArray
 
 RUNS, EPISODES, DELTA = 1_000, 500, 0.05

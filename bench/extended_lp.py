@@ -8,9 +8,9 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.learners._planning.confidence import confidence_box, kernel_log
-from cmdpkit.learners._planning.empirical import Means
-from cmdpkit.learners._planning.extended import BoxPool, Plan, plan
+from cmdpkit.estimate.boxes import confidence_box, kernel_log
+from cmdpkit.estimate.empirical import Means
+from cmdpkit.estimate.extended import BoxPool, Plan, plan
 
 AGREE = 1e-7
 

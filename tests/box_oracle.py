@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from cmdpkit.learners._planning.confidence import Box, box_of
+from cmdpkit.estimate.boxes import Box, box_of
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -7,9 +7,9 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import envs, learners
+from cmdpkit.estimate.betting import bet_against, betting_interval, variances_before
 from cmdpkit.experiments.worker import learn_many
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._betting import bet_against, betting_interval, variances_before
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.certify import stage_delta
 from cmdpkit.learners.cl_pri.counts.schedule import Timetable

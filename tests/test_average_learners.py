@@ -8,6 +8,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import cmdpkit as ck
+from cmdpkit.estimate.boxes import box_of, point
 from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.boxes import box_around, frequencies, may_lead
@@ -15,7 +16,6 @@ from cmdpkit.learners._continuing.counting import Counts
 from cmdpkit.learners._continuing.models import cautious_model
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
-from cmdpkit.learners._planning.confidence import box_of, point
 from cmdpkit.model.stationary import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk

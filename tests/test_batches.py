@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.learners._continuing.batches import batch_intervals
+from cmdpkit.estimate.intervals import batch_intervals
 
 
 def covered(cmdp: ck.CMDP, between: ck.CMDP, block: int, batches: int, runs: int, seed: int = 0) -> float:

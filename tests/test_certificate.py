@@ -7,9 +7,9 @@ import pytest
 from bench.certificate import bernstein_width, drawn, measured, problems, returns, truth
 
 from cmdpkit import envs, evaluate
+from cmdpkit.estimate.betting import _gets_rich, betting_interval
+from cmdpkit.estimate.intervals import half_width, simultaneous
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._betting import _gets_rich, betting_interval
-from cmdpkit.learners._certificate import half_width, simultaneous
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts, schedule
 from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream

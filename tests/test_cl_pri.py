@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
+from cmdpkit.estimate.betting import betting_interval
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._betting import betting_interval
-from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.learners.cl_pri.model_free.schedule import timetable
 from cmdpkit.learners.cl_pri.settings import ModelFreeParams

@@ -5,10 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counts.estimate import Evidence, Model, best_plan, evidence, model_of, plan_errors
-from cmdpkit.learners._counts.homogeneity import contradictions
-from cmdpkit.learners._counts.memory import (
+from cmdpkit.estimate.counts import (
     count_episode,
     new_episode,
     new_memory,
@@ -16,6 +13,10 @@ from cmdpkit.learners._counts.memory import (
     transitions,
     with_room,
 )
+from cmdpkit.estimate.errors import Evidence, evidence, plan_errors
+from cmdpkit.estimate.halves import contradictions
+from cmdpkit.estimate.model import Model, best_plan, model_of
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.deviations import _rarity
@@ -65,7 +66,7 @@ def learned(cmdp, episodes, seed=1):
     """A learner that has explored a model for a while, and its estimate."""
     learner = WithCounts(Spec.of(cmdp, 10**6))
     learner.run(Source.of(cmdp), stream(seed), episodes)
-    return learner, model_of(learner.spec, learner.memory, learner.T, 1)
+    return learner, model_of(learner.memory, learner.spec.rho, learner.spec.allowed, 1)
 
 
 def test_advantages_in_the_estimated_model_are_those_of_a_policy_that_deviates_once():
@@ -103,7 +104,7 @@ def test_the_error_of_a_plan_is_the_spread_of_its_prediction_over_repetitions(st
         learner.clock.explored, learner.clock.block_end, learner.clock.plan_end = 0, 10**6, 10**6
         learner.playing[...] = pi
         learner.run(Source.of(cmdp), stream(seed), 300)
-        model = model_of(learner.spec, learner.memory, learner.T, 1)
+        model = model_of(learner.memory, learner.spec.rho, learner.spec.allowed, 1)
         predictions.append(evaluate(model.cmdp, ck.Policy(pi)).w[0])
         claims.append(plan_errors(model, pi)[0] ** 2)
     assert 0.55 < np.mean(claims) / np.var(predictions, ddof=1) < 1.8

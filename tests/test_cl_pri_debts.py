@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, envs
+from cmdpkit.estimate.errors import Evidence, _surprise
+from cmdpkit.estimate.model import Model, surplus_at
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counts.estimate import Evidence, Model, _surprise, surplus_at
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.debts import _gain, owed, repayment, repayment_rate, reserve_quantile
 from cmdpkit.learners.cl_pri.counts.deviations import _restrain, deviation_chance

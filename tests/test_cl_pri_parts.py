@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import linprog
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.learners.cl_pri.model_free.improve import decide
 from cmdpkit.learners.cl_pri.model_free.master import allocate, linear, solve_master

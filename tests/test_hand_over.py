@@ -6,9 +6,8 @@ from scipy.optimize import linprog
 from scipy.stats import norm
 
 from cmdpkit import CMDP, envs
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._counts.estimate import best_plan, model_of, plan_errors
-from cmdpkit.learners._counts.hand_over import (
+from cmdpkit.estimate.errors import plan_errors
+from cmdpkit.estimate.margins import (
     HALVINGS,
     MISSED,
     WIDEST,
@@ -17,7 +16,9 @@ from cmdpkit.learners._counts.hand_over import (
     balanced_plan,
     covering_plan,
 )
-from cmdpkit.learners._quantiles import different_columns
+from cmdpkit.estimate.model import best_plan, model_of
+from cmdpkit.estimate.quantiles import different_columns
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.plans import largest_margin_error
 from cmdpkit.model.evaluate import flow
@@ -33,7 +34,7 @@ def watched(cmdp, episodes, seed=1):
     learner = WithCounts(Spec.of(cmdp, 10**6))
     learner.clock.explored, learner.clock.block_end, learner.clock.plan_end = 0, 10**6, 10**6
     learner.run(Source.of(cmdp), stream(seed), episodes)
-    return learner, model_of(learner.spec, learner.memory, learner.T, 1)
+    return learner, model_of(learner.memory, learner.spec.rho, learner.spec.allowed, 1)
 
 
 def used(model, pi):

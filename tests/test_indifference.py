@@ -6,10 +6,10 @@ from bench.lock_in import constant
 from scipy.stats import f_oneway
 
 from cmdpkit import Policy, evaluate, solve
+from cmdpkit.estimate import indifference
+from cmdpkit.estimate.counts import new_memory
+from cmdpkit.estimate.indifference import indifferent
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._counts import indifference
-from cmdpkit.learners._counts.indifference import indifferent
-from cmdpkit.learners._counts.memory import new_memory
 from cmdpkit.simulate.random import stream
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners._counts.memory import (
+from cmdpkit.estimate.counts import (
     count_episode,
     new_episode,
     new_memory,
@@ -16,6 +15,7 @@ from cmdpkit.learners._counts.memory import (
     transitions,
     with_room,
 )
+from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners._model_based.optimistic_planner import memory_of
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cmdpkit.learners._planning.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
-from cmdpkit.learners._planning.empirical import count_move, count_start, count_step, means_of, no_counts
+from cmdpkit.estimate.empirical import count_move, count_start, count_step, means_of, no_counts
+from cmdpkit.learners._model_based.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2

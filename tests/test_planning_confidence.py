@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import cmdpkit as ck
-from cmdpkit.learners._planning.confidence import (
+from cmdpkit.estimate.boxes import (
     bernstein,
     confidence_box,
     kernel_log,
@@ -16,7 +16,7 @@ from cmdpkit.learners._planning.confidence import (
     start_bonus,
     transition_bonus,
 )
-from cmdpkit.learners._planning.empirical import (
+from cmdpkit.estimate.empirical import (
     Counts,
     Means,
     count_move,
@@ -25,7 +25,7 @@ from cmdpkit.learners._planning.empirical import (
     means_of,
     no_counts,
 )
-from cmdpkit.learners._planning.extended import plan
+from cmdpkit.estimate.extended import plan
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled

@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from cmdpkit.learners._planning.belief import new_belief, refresh
-from cmdpkit.learners._planning.confidence import confidence_box, point, transition_bonus
-from cmdpkit.learners._planning.empirical import (
+from cmdpkit.estimate.belief import new_belief, refresh
+from cmdpkit.estimate.boxes import confidence_box, point, transition_bonus
+from cmdpkit.estimate.empirical import (
     Counts,
     compare_halves,
     count_move,

@@ -6,8 +6,8 @@ import pytest
 import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
-from cmdpkit.learners._planning.confidence import box_of, point
-from cmdpkit.learners._planning.extended import BoxPool, Plan, plan
+from cmdpkit.estimate.boxes import box_of, point
+from cmdpkit.estimate.extended import BoxPool, Plan, plan
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled

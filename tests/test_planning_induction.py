@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import linprog
 
 import box_oracle
-from cmdpkit.learners._planning.confidence import box_of, point
-from cmdpkit.learners._planning.induction import (
+from cmdpkit.estimate.boxes import box_of, point
+from cmdpkit.estimate.induction import (
     Optimistic,
     extended_induction,
     extended_value_iteration,

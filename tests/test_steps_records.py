@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli
+from cmdpkit.estimate.intervals import batch_intervals
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.learners._continuing.batches import batch_intervals
 from cmdpkit.records.manifest import difference
 from cmdpkit.results.report.page import render
 

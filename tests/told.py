@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import cmdpkit as ck
+from cmdpkit.estimate.boxes import point
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Source, Spec, resolve
-from cmdpkit.learners._planning.confidence import point
-from cmdpkit.learners._planning.extended import plan
 from cmdpkit.simulate.random import stream
 
 MODEL_BASED = (

@@ -10,7 +10,7 @@ violation of order T^(2/3). The rest is from notes on the paper and from memory,
     L rho_n - span_n in L steps; play it until the segment ends
 
 span_n bounds the span of the relative values of utility n, and must be known. The program is that of `opt-cmdp`
-(`cmdpkit.learners._planning.extended`) with the present state as the start. Per plan: column generation, each column at
+(`cmdpkit.estimate.extended`) with the present state as the start. Per plan: column generation, each column at
 most O(L S^2 A). Memory O(S^2 A).
 
 The algorithm of the same paper for ergodic models (regret of order sqrt(T), constant violation) must know mixing and
@@ -24,7 +24,7 @@ over is the best one of the mean model that does not rely on luck (`proven_model
 `cmdpkit.learners._continuing.models`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
 where it has led to. L and c are the best of four settings on development problems (`python -m bench average_settings`).
 Plans may lack a reward of `gap` per step. And a plan serves later segments from the same state too, until the next one
-is due by the rule of `cmdpkit.learners._planning.cadence`:
+is due by the rule of `cmdpkit.learners._model_based.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
@@ -40,12 +40,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.extended import Plan, plan
 from cmdpkit.learners._continuing.boxes import box_around, frequencies
 from cmdpkit.learners._continuing.models import means
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners._planning.cadence import PROGRESS, UNSEEN
-from cmdpkit.learners._planning.extended import Plan, plan
+from cmdpkit.learners._model_based.cadence import PROGRESS, UNSEEN
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray, IntArray

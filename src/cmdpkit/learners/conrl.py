@@ -13,7 +13,7 @@ counts.
 Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`.
 
 Departures: the constants are the customary ones, quoted from memory; does not plan before every episode, as the paper
-does, but when a count has doubled, or by need in "practical" (`cmdpkit.learners._planning.cadence`), by an LP (the
+does, but when a count has doubled, or by need in "practical" (`cmdpkit.learners._model_based.cadence`), by an LP (the
 published code uses a Lagrangian heuristic); before the last step, n counts only visits whose next state was seen; the
 start distribution is unknown and lowers the thresholds by its own bonus; signals with their bonus are cut at H - h,
 which keeps them optimistic; what is handed over is the best policy of the estimated model, without a bonus and with a
@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import hoeffding, mean_radius
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.settings import WithMargin
-from cmdpkit.learners._planning.belief import Belief
-from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
-from cmdpkit.learners._planning.extended import plan
 
 
 class CONRL(OptimisticPlanner):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners._certificate import Intervals
+from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State

@@ -12,7 +12,7 @@ Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
 
 Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._planning.cadence`); N constraints, with the least of the baseline's margins; the paper
+"practical" (`_model_based.cadence`); N constraints, with the least of the baseline's margins; the paper
 gives K0 up to logarithms; rewards and utilities are unknown, their radius has the weights 3 H / slack_b and 1; the
 start distribution is unknown, has its own box and raises the thresholds by its own term; `bonus` multiplies what the
 reward is raised by, so that optimism and pessimism can be scaled apart.

@@ -25,13 +25,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.empirical import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, mirror, mix, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.settings import Steps
-from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

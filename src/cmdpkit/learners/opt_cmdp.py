@@ -10,10 +10,10 @@ Output: the current policy, with at most N stochastic decisions in the planned m
 column at most O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary.
 
 Symbols: p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`; beta_p, beta_l = radii of
-`cmdpkit.learners._planning.confidence`.
+`cmdpkit.estimate.boxes`.
 
 Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._planning.cadence`); utilities instead of costs, N of them; the start distribution is
+"practical" (`cmdpkit.learners._model_based.cadence`); utilities instead of costs, N of them; the start distribution is
 unknown too and has its own box; optimistic signals are cut at 1, which keeps them optimistic; should no model of the
 box reach the bounds, the policy and model that miss them least are taken. What is handed over is the best policy of the
 estimated model, without optimism and with a margin for its own error.
@@ -26,14 +26,14 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import hoeffding, mean_radius
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
-from cmdpkit.learners._planning.belief import Belief
-from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
-from cmdpkit.learners._planning.extended import plan
 
 
 class OptCMDP(OptimisticPlanner):

@@ -7,7 +7,7 @@ b = beta_l + H sum_s' beta_p, and the plan is the plain occupancy LP on p_hat.
 Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
 
 Symbols: p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`; beta_p, beta_l = radii of
-`cmdpkit.learners._planning.confidence`.
+`cmdpkit.estimate.boxes`.
 
 Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
 thresholds by its own bonus and r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it
@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import mean_radius, start_bonus
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
-from cmdpkit.learners._planning.belief import Belief
-from cmdpkit.learners._planning.confidence import mean_radius, start_bonus
-from cmdpkit.learners._planning.extended import plan
 
 
 class OptCMDPBonus(OptimisticPlanner):

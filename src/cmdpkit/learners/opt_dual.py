@@ -7,7 +7,7 @@ sub-gradient step: lam_n <- [lam_n + (1/t_lam) (rho_n - optimistic utility)]_+, 
 Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture, because every single policy is
 deterministic and hence not near the optimum. Per episode O(H S^2 A). Memory O(H S^2 A).
 
-Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cmdpkit.learners._planning.confidence`.
+Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`; beta_p, beta_l = radii of `cmdpkit.estimate.boxes`.
 
 Departures: utilities instead of costs; the start distribution is unknown too and has its own box; optimistic signals
 are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
@@ -20,15 +20,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cmdpkit.estimate.boxes import Box, confidence_box, hoeffding, update_box
+from cmdpkit.estimate.empirical import Means, means_of, update_means
+from cmdpkit.estimate.induction import Optimistic, extended_induction
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.settings import Radii, logs
-from cmdpkit.learners._planning.confidence import Box, confidence_box, hoeffding, update_box
-from cmdpkit.learners._planning.empirical import Means, means_of, update_means
-from cmdpkit.learners._planning.induction import Optimistic, extended_induction
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

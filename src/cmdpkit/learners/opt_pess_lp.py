@@ -11,7 +11,7 @@ generation, each column O(H S^2 A). Memory O(H S^2 A).
 Symbols: b = sqrt(L / n), L = ln(16 S^2 A H K / delta) = `log`; a_r = (1 + S H) (1 + 4 H / slack_b); slack_b = `margin`.
 
 Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._planning.cadence`); N constraints, with the least of the baseline's margins; the last
+"practical" (`cmdpkit.learners._model_based.cadence`); N constraints, with the least of the baseline's margins; the last
 step has no transition, so 1 takes the place of 1 + H S there; the start distribution is unknown and raises the
 thresholds by its own term H S b; `bonus` multiplies a_r, so that optimism and pessimism can be scaled apart.
 "practical": c = 1e-4 and bonus = 0.1 by the common rule of choice (docs/algorithms/model-based.md).
@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import hoeffding, mean_radius
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
+from cmdpkit.learners._model_based.evaluation import policy_values
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning
-from cmdpkit.learners._planning.belief import Belief
-from cmdpkit.learners._planning.confidence import hoeffding, mean_radius
-from cmdpkit.learners._planning.evaluation import policy_values
-from cmdpkit.learners._planning.extended import plan
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 

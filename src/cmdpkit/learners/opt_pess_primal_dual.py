@@ -26,14 +26,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import hoeffding, list_needed, point
+from cmdpkit.estimate.empirical import means_of, update_means
+from cmdpkit.estimate.induction import Optimistic, extended_induction
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, remember
 from cmdpkit.learners._model_based.settings import Settings
-from cmdpkit.learners._planning.confidence import hoeffding, list_needed, point
-from cmdpkit.learners._planning.empirical import means_of, update_means
-from cmdpkit.learners._planning.induction import Optimistic, extended_induction
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

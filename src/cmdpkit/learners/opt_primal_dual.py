@@ -25,6 +25,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cmdpkit.estimate.empirical import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
@@ -40,7 +41,6 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Radii, Steps, logs
-from cmdpkit.learners._planning.empirical import means_of, update_means
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

@@ -30,6 +30,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import point
+from cmdpkit.estimate.empirical import Means, means_of, update_means
+from cmdpkit.estimate.induction import extended_value_iteration
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
@@ -44,9 +47,6 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Radii, logs
-from cmdpkit.learners._planning.confidence import point
-from cmdpkit.learners._planning.empirical import Means, means_of, update_means
-from cmdpkit.learners._planning.induction import extended_value_iteration
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import evaluate as exact

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import Box, box_of
 from cmdpkit.learners._continuing.counting import Counts
-from cmdpkit.learners._planning.confidence import Box, box_of
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import BoolArray, FloatArray
 

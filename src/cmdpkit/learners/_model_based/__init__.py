@@ -5,9 +5,11 @@
     optimistic_planner  planners that hand over a policy with a margin for their own error
     safe_planner    planners that play a known safe policy until they can prove another one safe
     iterating       the learners that move policy and prices a little after every episode
+    cadence         when a new plan is due
+    evaluation      values of a policy in an estimated model, truncated or not
     settings        parameters that several of these learners have
     baseline        what some of them must be told about the problem
     notes           what a user is told where the constants of a theory are too large to be of use
 
-Estimates, confidence boxes and planning itself are in `cmdpkit.learners._planning`.
+Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estimate`.
 """

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.empirical import compare_halves, count_move, count_start, count_step, no_counts
+from cmdpkit.estimate.halves import warning
 from cmdpkit.learners import Learner, Returns, Source, Spec
-from cmdpkit.learners._counts.homogeneity import warning
 from cmdpkit.learners._model_based.settings import Settings
-from cmdpkit.learners._planning.empirical import compare_halves, count_move, count_start, count_step, no_counts
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy

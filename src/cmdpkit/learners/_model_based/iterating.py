@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import total_radius, update_mean_radius, update_transition_bonus
+from cmdpkit.estimate.empirical import Means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import Counting
-from cmdpkit.learners._planning.confidence import total_radius, update_mean_radius, update_transition_bonus
-from cmdpkit.learners._planning.empirical import Means
-from cmdpkit.learners._planning.evaluation import update_truncated_values
+from cmdpkit.learners._model_based.evaluation import update_truncated_values
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 

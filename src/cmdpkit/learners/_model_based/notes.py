@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cmdpkit.estimate.boxes import bernstein, hoeffding
 from cmdpkit.learners import Spec
-from cmdpkit.learners._planning.confidence import bernstein, hoeffding
 
 NOTICEABLE = 0.1  # a radius that is worth a note, as a share of what a step can earn
 

@@ -3,7 +3,7 @@
 Optimism is for exploring. The policy that is handed over is the best one of the estimated model among actions that were
 tried, and it clears the bounds by a margin for the standard error of its own prediction: an optimum of an estimated
 model meets a bound exactly there, and hence misses it in truth in about half of all cases. How the margin comes about
-is shared with CL-PRI (`cmdpkit.learners._counts.hand_over`).
+is shared with CL-PRI (`cmdpkit.estimate.margins`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from cmdpkit.estimate.counts import Memory, new_memory
+from cmdpkit.estimate.empirical import Counts
+from cmdpkit.estimate.margins import HandOver, covering_plan
+from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import State
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners._counts.estimate import model_of
-from cmdpkit.learners._counts.hand_over import HandOver, covering_plan
-from cmdpkit.learners._counts.memory import Memory, new_memory
 from cmdpkit.learners._model_based.planner import Planner
 from cmdpkit.learners._model_based.settings import WithMargin
-from cmdpkit.learners._planning.empirical import Counts
-from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 ENOUGH = 3  # observations without which the policy handed over does not use an action, if it can do without
@@ -86,10 +86,10 @@ class OptimisticPlanner(Planner):
         return self._found[1:]
 
     def _covering_plan(self) -> tuple[BoolArray, HandOver]:
-        spec, memory, T = self.spec, memory_of(self.counts), len(self.counts.visits)
+        spec, memory = self.spec, memory_of(self.counts)
         z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
         for least in (ENOUGH, 1):
-            model = model_of(spec, memory, T, least)
+            model = model_of(memory, spec.rho, spec.allowed, least)
             found = covering_plan(model, spec.rho, z, np.zeros(spec.N))
             if found.plan.feasible:
                 break

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from cmdpkit.estimate.belief import Belief, forget, new_belief, refresh
+from cmdpkit.estimate.extended import Plan
 from cmdpkit.learners import Source, Spec, State
+from cmdpkit.learners._model_based.cadence import CADENCES, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning
-from cmdpkit.learners._planning.belief import Belief, forget, new_belief, refresh
-from cmdpkit.learners._planning.cadence import CADENCES, mark_planned, new_cadence, note_episode
-from cmdpkit.learners._planning.extended import Plan
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
@@ -55,7 +55,7 @@ class PlanLog:
 
 
 class Planner(Counting):
-    """Plans from the counts, at the times that the setting `replan` asks for (`cmdpkit.learners._planning.cadence`)."""
+    """Plans from the counts, at the times that the setting `replan` asks for (`cadence`)."""
 
     params: Planning
     changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "plan_log", "cadence")

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import mean_radius, start_bonus, total_radius
+from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.baseline import policy_of, utilities_of
 from cmdpkit.learners._model_based.planner import Decided, Planner
 from cmdpkit.learners._model_based.settings import SafePlanning, logs
-from cmdpkit.learners._planning.belief import Belief
-from cmdpkit.learners._planning.confidence import mean_radius, start_bonus, total_radius
-from cmdpkit.learners._planning.extended import plan
 from cmdpkit.model.transitions import FloatArray
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cmdpkit.estimate.boxes import kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._planning.cadence import CADENCES
-from cmdpkit.learners._planning.confidence import kernel_log, mean_log
+from cmdpkit.learners._model_based.cadence import CADENCES
 from cmdpkit.model.validate import MIN_DELTA, index_of
 
 

@@ -26,9 +26,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._certificate import Intervals
-from cmdpkit.learners._continuing.batches import LEAST_BATCHES, batch_intervals
 from cmdpkit.learners._continuing.errors import standard_errors
 from cmdpkit.learners._continuing.models import cautious_model, hopeful_model, with_patience
 from cmdpkit.learners._continuing.planning import Planner, planned

@@ -13,8 +13,8 @@
 A run whose length nobody knows (*anytime*) goes through these phases in stages, each of which doubles the length of the
 run (`schedule`). Counts are kept from stage to stage, and exploration is taken up again while it still finds something.
 
-Where the world is declared stationary, all steps share their counts (`_counts.memory`), and `_counts.homogeneity` warns
-if the data contradict the declaration.
+Where the world is declared stationary, all steps share their counts, and a warning says if the data contradict the
+declaration (`cmdpkit.estimate`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.estimate.counts import new_episode, new_memory, with_room
+from cmdpkit.estimate.errors import evidence
+from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
+from cmdpkit.estimate.margins import Quantiles, balanced_plan
+from cmdpkit.estimate.model import Model, Plan, best_plan, model_of
+from cmdpkit.estimate.quantiles import different_columns, error_quantile
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals, margin_for_certificate, simultaneous
-from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, evidence, model_of
-from cmdpkit.learners._counts.hand_over import Quantiles, balanced_plan
-from cmdpkit.learners._counts.memory import new_episode, new_memory, with_room
-from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts.account import account, notes_of, phases_of
 from cmdpkit.learners.cl_pri.counts.certify import stage_delta
@@ -257,11 +258,11 @@ class WithCounts(ClosedLoopPRI):
     def _planned(self, make: Callable[[Model], Plan]) -> tuple[Model, Plan]:
         """A plan in the estimated model; late in the run it uses no action that was hardly ever tried, if it can."""
         if self.clock.episode >= self.table.freeze:
-            model = model_of(self.spec, self.memory, self.T, least_observations(self))
+            model = model_of(self.memory, self.spec.rho, self.spec.allowed, least_observations(self))
             plan = make(model)
             if plan.feasible:
                 return model, plan
-        model = model_of(self.spec, self.memory, self.T, 1)
+        model = model_of(self.memory, self.spec.rho, self.spec.allowed, 1)
         return model, make(model)
 
     def _completed(self, model: Model, plan: Plan) -> FloatArray:
@@ -339,7 +340,7 @@ class WithCounts(ClosedLoopPRI):
     def recommend(self) -> FloatArray:
         """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest."""
         if self.exploring and self.clock.handed < 0:
-            model = model_of(self.spec, self.memory, self.T, 1)
+            model = model_of(self.memory, self.spec.rho, self.spec.allowed, 1)
             return self._completed(model, best_plan(model, self.spec.rho))
         pi: FloatArray = self.final if self.clock.handed >= 0 else self.pi
         return pi.copy()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cmdpkit.estimate.model import model_of
 from cmdpkit.learners._bound_warning import UtilityAmount
-from cmdpkit.learners._counts.estimate import model_of
 from cmdpkit.model.evaluate import flow
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _explored(learner: WithCounts) -> int:
 
 def _reach(learner: WithCounts) -> FloatArray:
     """[H, S]: how often the policy handed over comes to each state in the model that the counts suggest."""
-    cmdp = model_of(learner.spec, learner.memory, learner.T, 1).cmdp
+    cmdp = model_of(learner.memory, learner.spec.rho, learner.spec.allowed, 1).cmdp
     pi = learner.recommend()
     reach: FloatArray = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1)
     return reach

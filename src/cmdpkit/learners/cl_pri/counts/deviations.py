@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmdpkit.learners._counts.estimate import Evidence, Model
-from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.estimate.errors import Evidence
+from cmdpkit.estimate.model import Model
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners.cl_pri.counts.debts import STEEPEST, repayment
 from cmdpkit.learners.cl_pri.counts.plans import SHORT, worth_trying
 from cmdpkit.learners.cl_pri.counts.play import Tries, tries_of

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cmdpkit.estimate.counts import signal_means
+from cmdpkit.estimate.halves import warning
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners._counts.homogeneity import warning
-from cmdpkit.learners._counts.memory import signal_means
 from cmdpkit.learners.cl_pri.counts.account import FEW_TRIES, short_run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cmdpkit.learners._counts.estimate import best_plan, model_of
+from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners.cl_pri.counts.explore import sweep
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _looked_at(learner: WithCounts) -> bool:
     """Take the prices of the estimated model, if it can meet the bounds; returns whether exploration has ended."""
     clock, table, spec = learner.clock, learner.table, learner.spec
     k = clock.episode
-    plan = best_plan(model_of(spec, learner.memory, learner.T, 1), spec.rho)
+    plan = best_plan(model_of(learner.memory, spec.rho, spec.allowed, 1), spec.rho)
     if plan.feasible:
         learner.optimism.prices[1:] = np.minimum(plan.prices, MAX_PRICE)
     clock.all_found = int(clock.new_cells <= NEW_CELLS * (k - clock.checked))

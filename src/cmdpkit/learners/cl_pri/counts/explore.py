@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners._counts.memory import count_episode
+from cmdpkit.estimate.counts import count_episode
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from cmdpkit.learners._counts.estimate import Evidence, Model, Plan, best_plan, surplus_at
+from cmdpkit.estimate.errors import Evidence
+from cmdpkit.estimate.model import Model, Plan, best_plan, surplus_at
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MILD_LOSS = 0.02  # of an episode's noise: losses smaller than this count as this

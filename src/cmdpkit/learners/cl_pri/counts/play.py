@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners._counts.memory import count_episode
+from cmdpkit.estimate.counts import count_episode
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy

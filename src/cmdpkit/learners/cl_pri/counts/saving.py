@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners._counts.memory import new_memory, with_room
+from cmdpkit.estimate.counts import new_memory, with_room
 from cmdpkit.learners.cl_pri.counts.play import new_ledger, with_sample_room
 
 if TYPE_CHECKING:

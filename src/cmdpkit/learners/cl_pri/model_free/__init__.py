@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cmdpkit.estimate.intervals import Intervals, simultaneous
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certificate import Intervals, simultaneous
-from cmdpkit.learners._quantiles import error_quantile
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.model_free.explain import account, warnings_of
 from cmdpkit.learners.cl_pri.model_free.improve import begin_epoch, improve

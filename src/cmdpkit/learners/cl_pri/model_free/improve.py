@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cmdpkit.estimate.intervals import margin_for_certificate
+from cmdpkit.estimate.quantiles import different_columns, error_quantile
 from cmdpkit.learners import Spec
-from cmdpkit.learners._certificate import margin_for_certificate
-from cmdpkit.learners._quantiles import different_columns, error_quantile
 from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
 from cmdpkit.learners.cl_pri.model_free.moments import (
     Evidence,

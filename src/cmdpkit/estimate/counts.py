@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners._counts.homogeneity import count_half, marks_of, new_halves
+from cmdpkit.estimate.halves import count_half, marks_of, new_halves
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 

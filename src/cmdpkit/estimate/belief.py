@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners._planning.confidence import (
+from cmdpkit.estimate.boxes import (
     Box,
     box_of,
     list_needed_row,
@@ -20,7 +20,7 @@ from cmdpkit.learners._planning.confidence import (
     update_box_row,
     update_start,
 )
-from cmdpkit.learners._planning.empirical import Counts, Means, means_of, update_row, update_start_estimate
+from cmdpkit.estimate.empirical import Counts, Means, means_of, update_row, update_start_estimate
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners._quantiles import error_quantile
+from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import FloatArray
 

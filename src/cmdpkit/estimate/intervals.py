@@ -2,7 +2,7 @@
 
 The episodes must be independent and of a policy that was fixed before the first of them. Nothing else is assumed but
 the range of an episode's total, which is from 0 to H in unit scale. Each of the 1 + N totals has an interval by betting
-(`_betting`) with its part of delta, so that all intervals hold together.
+(`betting`) with its part of delta, so that all intervals hold together.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.learners._betting import LEAST_BET_LIMIT, betting_interval
+from cmdpkit.estimate.betting import LEAST_BET_LIMIT, betting_interval
 from cmdpkit.model.transitions import FloatArray
+
+LEAST_BATCHES = 10  # with fewer, the spread of batches is a guess
 
 
 class Intervals(NamedTuple):
@@ -59,3 +62,26 @@ def margin_for_certificate(sd: FloatArray, H: int, delta: float, planned: int) -
     """[N]: how far inside its bounds a policy must be for its certificate to say so, if totals spread by sd [N]."""
     n, part = max(planned, 2), delta / (1 + len(sd))
     return np.array([2 * half_width(n, float(x) ** 2, float(H), part) for x in sd])
+
+
+def batch_intervals(means: FloatArray, steps: int, delta: float) -> Intervals | None:
+    """Intervals per step that hold together at about 1 - delta, from means [B, 1+N] of B blocks of `steps` steps.
+
+    The means of separate blocks are treated as independent and normal with one unknown spread, so that Student's t
+    gives the intervals. They come near that if a block is much longer than the world remembers where it began. Nothing
+    here proves that it is, and so the intervals are called approximate. Signals are in unit scale. With fewer than
+    LEAST_BATCHES blocks there are no intervals.
+
+    >>> import numpy as np
+    >>> found = batch_intervals(np.tile([[0.4], [0.6]], (10, 1)), 2000, 0.05)
+    >>> [f"{low:.3f} to {high:.3f}" for low, high in found.intervals]
+    ['0.452 to 0.548']
+    """
+    B, M = means.shape
+    if B < LEAST_BATCHES:
+        return None
+    middle = means.mean(axis=0)
+    half = stdtrit(B - 1, 1 - delta / (2 * M)) * means.std(axis=0, ddof=1) / np.sqrt(B)
+    low, high = np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
+    ends = tuple((float(a), float(b)) for a, b in zip(low, high, strict=True))
+    return Intervals(1 - delta, steps, ends, approximate=True)

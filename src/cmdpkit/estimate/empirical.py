@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners._counts.homogeneity import count_half, marks_of, new_halves
+from cmdpkit.estimate.halves import count_half, marks_of, new_halves
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 

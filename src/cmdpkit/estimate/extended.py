@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import Box
+from cmdpkit.estimate.induction import Optimistic, extended_induction, fill_row
 from cmdpkit.exact.columns import Choice, Columns
 from cmdpkit.exact.units import FEASIBLE
-from cmdpkit.learners._planning.confidence import Box
-from cmdpkit.learners._planning.induction import Optimistic, extended_induction, fill_row
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE, one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners._planning.empirical import Counts
+from cmdpkit.estimate.empirical import Counts
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 

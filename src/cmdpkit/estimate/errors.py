@@ -1,4 +1,4 @@
-"""The model that the memory suggests, the best policy in it, and how far both can be trusted."""
+"""How far estimates can be trusted: standard errors by the delta method, from counts."""
 
 from __future__ import annotations
 
@@ -6,96 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
-from cmdpkit.learners import Spec
-from cmdpkit.learners._counts.indifference import indifferent
-from cmdpkit.learners._counts.memory import Memory, signal_means, signal_variances, transitions
-from cmdpkit.model.cmdp import CMDP
+from cmdpkit.estimate.counts import signal_variances
+from cmdpkit.estimate.model import Model
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.constraints import at_least
 from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 PSEUDO_VISITS = 2.0  # visits that the average variance of a step counts as, in the error of an action's value
 UNSEEN_SPREAD = 0.25  # of the range of values: the deviation that a next state not seen yet may bring
 PSEUDO_MOVES = 5.0  # the same in the error of a whole policy
-
-
-class Model(NamedTuple):
-    """The estimated model and what it rests on."""
-
-    cmdp: CMDP
-    memory: Memory
-    tried: BoolArray  # [H, S, A]: actions whose outcome was seen often enough to plan with
-    known: BoolArray  # [H, S]: states with such an action
-    moot: BoolArray  # [N]: bounds that no plan asks for, because nothing that is done seems to matter to them
-
-
-class Plan(NamedTuple):
-    """A policy for the estimated model."""
-
-    pi: FloatArray  # [H, S, A]
-    prices: FloatArray  # [N]: of the bounds it was made for; 0 where it could not meet them
-    utilities: FloatArray  # [N]: predicted
-    feasible: bool
-    value: float = -np.inf  # predicted; minus infinity where the bounds could not be met
-
-
-def model_of(spec: Spec, memory: Memory, T: int, least: int | IntArray) -> Model:
-    """The estimated model; an action counts as tried after `least` observations, perhaps by state [H, S, 1]."""
-    H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
-    means = signal_means(memory, M).reshape(T, S, A, M)
-    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
-    tried = spec.allowed & (moves >= least)
-    tried[-1] = spec.allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
-    known = np.asarray(tried.any(axis=-1))
-    allowed = np.where(known[..., None], tried, spec.allowed)
-    mu = memory.starts / max(int(memory.starts.sum()), 1)
-    if not memory.starts.any():
-        mu = np.full(S, 1 / S)
-    bounds = [at_least(f"utility {n}", float(x)) for n, x in enumerate(spec.rho)]
-    cmdp = CMDP(
-        transitions(memory, T, A),
-        means[..., 0],
-        np.moveaxis(means[..., 1:], -1, 0),
-        mu=mu,
-        horizon=H,
-        actions=allowed,
-        constraints=bounds,
-        renormalise=True,
-    )
-    return Model(cmdp, memory, tried, known, indifferent(memory, T, H, spec.rho))
-
-
-def best_plan(model: Model, target: FloatArray) -> Plan:
-    """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
-    asked = np.where(model.moot, 0.0, target)  # no total is below 0, so that a target of 0 asks for nothing
-    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)})
-    try:
-        found = solve_fully(cmdp)
-    except Infeasible as error:
-        return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
-    return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
-
-
-def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
-    """[N]: by how much the bounds can be exceeded while a unit of each utility costs at most its price [N] of reward.
-
-    It is that of the best policy within the bounds when utilities are paid for at these prices.
-    """
-    signals = model.cmdp.compact
-    paid = signals.r + np.tensordot(prices, signals.g, 1)
-    cmdp = model.cmdp.reformulated(r=paid, g=signals.g, constraints=model.cmdp.constraints)
-    surplus: FloatArray = best_plan(model._replace(cmdp=cmdp), rho).utilities - rho
-    return surplus
-
-
-def value_range(model: Model) -> float:
-    """How far the best and the worst policy of the estimated model are apart if no bound is asked for."""
-    nothing = np.zeros(model.cmdp.N)
-    worst = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
-    return best_plan(model, nothing).value + best_plan(worst, nothing).value
 
 
 class Evidence(NamedTuple):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import Box
 from cmdpkit.exact.columns import Choice
-from cmdpkit.learners._planning.confidence import Box
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 

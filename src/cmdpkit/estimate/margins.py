@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners._counts.estimate import Model, Plan, best_plan, plan_errors, value_range
-from cmdpkit.learners._quantiles import different_columns
+from cmdpkit.estimate.errors import plan_errors
+from cmdpkit.estimate.model import Model, Plan, best_plan, value_range
+from cmdpkit.estimate.quantiles import different_columns
 from cmdpkit.model.evaluate import flow
 from cmdpkit.model.transitions import BoolArray, FloatArray
 

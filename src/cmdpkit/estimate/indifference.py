@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import fdtrc
 
-from cmdpkit.learners._counts.memory import Memory
+from cmdpkit.estimate.counts import Memory
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 ERROR = 1e-4  # probability with which a utility that nothing changes is taken for one that something changes

@@ -1,0 +1,94 @@
+"""The model that the counts suggest, and the best policy in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.estimate.counts import Memory, signal_means, transitions
+from cmdpkit.estimate.indifference import indifferent
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solver import solve_fully
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import at_least
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+
+class Model(NamedTuple):
+    """The estimated model and what it rests on."""
+
+    cmdp: CMDP
+    memory: Memory
+    tried: BoolArray  # [H, S, A]: actions whose outcome was seen often enough to plan with
+    known: BoolArray  # [H, S]: states with such an action
+    moot: BoolArray  # [N]: bounds that no plan asks for, because nothing that is done seems to matter to them
+
+
+class Plan(NamedTuple):
+    """A policy for the estimated model."""
+
+    pi: FloatArray  # [H, S, A]
+    prices: FloatArray  # [N]: of the bounds it was made for; 0 where it could not meet them
+    utilities: FloatArray  # [N]: predicted
+    feasible: bool
+    value: float = -np.inf  # predicted; minus infinity where the bounds could not be met
+
+
+def model_of(memory: Memory, rho: FloatArray, allowed: BoolArray, least: int | IntArray) -> Model:
+    """The estimated model with bounds rho [N] and the actions `allowed` [H, S, A].
+
+    An action counts as tried after `least` observations, perhaps by state [H, S, 1]. In a state with such an action the
+    others do not exist; in a state without, all allowed actions do, and lead back to it.
+    """
+    (H, S, A), M = allowed.shape, 1 + len(rho)
+    T = len(memory.head) // (S * A)
+    means = signal_means(memory, M).reshape(T, S, A, M)
+    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
+    tried = allowed & (moves >= least)
+    tried[-1] = allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
+    known = np.asarray(tried.any(axis=-1))
+    mu = memory.starts / max(int(memory.starts.sum()), 1)
+    if not memory.starts.any():
+        mu = np.full(S, 1 / S)
+    cmdp = CMDP(
+        transitions(memory, T, A),
+        means[..., 0],
+        np.moveaxis(means[..., 1:], -1, 0),
+        mu=mu,
+        horizon=H,
+        actions=np.where(known[..., None], tried, allowed),
+        constraints=[at_least(f"utility {n}", float(x)) for n, x in enumerate(rho)],
+        renormalise=True,
+    )
+    return Model(cmdp, memory, tried, known, indifferent(memory, T, H, rho))
+
+
+def best_plan(model: Model, target: FloatArray) -> Plan:
+    """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
+    asked = np.where(model.moot, 0.0, target)  # no total is below 0, so that a target of 0 asks for nothing
+    cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)})
+    try:
+        found = solve_fully(cmdp)
+    except Infeasible as error:
+        return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
+    return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
+
+
+def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
+    """[N]: by how much the bounds can be exceeded while a unit of each utility costs at most its price [N] of reward.
+
+    It is that of the best policy within the bounds when utilities are paid for at these prices.
+    """
+    signals = model.cmdp.compact
+    paid = signals.r + np.tensordot(prices, signals.g, 1)
+    cmdp = model.cmdp.reformulated(r=paid, g=signals.g, constraints=model.cmdp.constraints)
+    surplus: FloatArray = best_plan(model._replace(cmdp=cmdp), rho).utilities - rho
+    return surplus
+
+
+def value_range(model: Model) -> float:
+    """How far the best and the worst policy of the estimated model are apart if no bound is asked for."""
+    nothing = np.zeros(model.cmdp.N)
+    worst = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
+    return best_plan(model, nothing).value + best_plan(worst, nothing).value
