@@ -43,6 +43,15 @@ def names() -> list[str]:
     return [*sorted(_sources()), *sorted(_offered())]
 
 
+def is_built_in(name: str) -> bool:
+    """Whether an environment comes with this package; to build any other runs the code of another package.
+
+    >>> is_built_in("paper/grid"), is_built_in("mine:make")
+    (True, False)
+    """
+    return name in _sources()
+
+
 def describe(name: str) -> str:
     """What an environment is, in one line; a module of this package is read for that, but not imported.
 

@@ -35,7 +35,8 @@ from cmdpkit.io.formats.source import read_text
 from cmdpkit.io.loading import build, load, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.io.references import look_in
-from cmdpkit.learners.registry import name_of, resolve
+from cmdpkit.learners.contract import Learner
+from cmdpkit.learners.registry import check_name, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import MAX_SEED, index_of, is_int
@@ -50,9 +51,15 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _known(algo: str | type) -> str:
-    """The name by which any process can find the algorithm."""
-    kind = resolve(algo)
+def _named(algo: str | type) -> str | type:
+    """Refuse a name that no algorithm can have; whether there is such a class shows when the experiment is run."""
+    if isinstance(algo, str):
+        check_name(algo)
+    return algo
+
+
+def _importable(kind: type[Learner]) -> str:
+    """The name by which any process can find the class of an algorithm."""
     name = name_of(kind)
     if "<locals>" in name or resolve(name) is not kind:
         raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
@@ -218,17 +225,12 @@ class Environment(_Part):
 class Algorithm(_Part):
     """An algorithm; a list as preset or parameter means one setting for each of its values."""
 
-    name: Annotated[str | type, AfterValidator(_known)]  # or "package.module:Class", or the class itself
+    name: Annotated[str | type, AfterValidator(_named)]  # or "package.module:Class", or the class itself
     preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
     params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)  # that differ from the preset
     episodes: Length | None = None  # if it differs from the experiment's
     steps: Length | None = None  # the same for models without a horizon
     readings: list[Length] = Field(default_factory=list)  # where curves are read, beside the usual episodes or steps
-
-    @property
-    def presets(self) -> list[str]:
-        """The presets asked for, by default the first one of the algorithm."""
-        return self.preset or [resolve(self.name).default_preset()]
 
     @model_validator(mode="before")
     @classmethod
@@ -268,13 +270,16 @@ class Experiment(_Part):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
-        """The experiment in a TOML file; unless the file gives a name, its own name is taken."""
+        """The experiment in a TOML file; unless the file gives a name, its own name is taken.
+
+        Reading imports nothing. The environments and algorithms that the file names are looked for in `problems` and
+        `runs`.
+        """
         path = Path(path)
         document = toml_text.parse(path, read_text(path))
         if "folder" in document:
             raise CmdpkitError(f"{path}: folder: unknown key; files are relative to {path.name}")
         document.setdefault("name", path.stem)
-        look_in(str(path.parent.absolute()))  # for a user's modules beside the file
         return cls.of(document, str(path), path.parent)
 
     @field_validator("episodes", mode="after")
@@ -293,6 +298,7 @@ class Experiment(_Part):
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
         """Every environment with every setting of its parameters and bounds."""
+        self._look_beside()
         found: dict[tuple[str, tuple[tuple[str, float], ...]], Problem] = {}
         for i, environment in enumerate(self.environments):
             try:
@@ -316,25 +322,26 @@ class Experiment(_Part):
 
     def runs(self) -> list[Run]:
         """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
+        kinds = self._kinds()
         self._check_lengths()
         runs = [
             Run(
                 env=problem.env,
-                algo=str(algo.name),
-                episodes=self._length(problem, algo),
+                algo=name_of(kind),
+                episodes=self._length(problem, algo, kind),
                 seed=seed,
                 preset=preset,
                 params=params,
                 fingerprint=problem.fingerprint,
                 bounds=dict(problem.bounds),
                 noise=self.noise,
-                code=code_digest(resolve(algo.name)),
+                code=code_digest(kind),
                 readings=tuple(algo.readings),
                 unit=problem.unit,
             )
             for problem in self.problems
-            for algo in self.algorithms
-            for preset, params in product(algo.presets, _grid(algo.params))
+            for algo, kind in zip(self.algorithms, kinds, strict=True)
+            for preset, params in product(algo.preset or [kind.default_preset()], _grid(algo.params))
             for seed in self.seeds
         ]
         seen: set[str] = set()
@@ -345,10 +352,27 @@ class Experiment(_Part):
             check_readings(run.readings, run.episodes)
         return runs
 
-    def _length(self, problem: Problem, algo: Algorithm) -> int:
+    def _kinds(self) -> list[type[Learner]]:
+        """The classes of the algorithms; those of the user are imported here, and not when the experiment is read."""
+        self._look_beside()
+        kinds = []
+        for i, algo in enumerate(self.algorithms):
+            try:
+                kinds.append(resolve(algo.name))
+                _importable(kinds[-1])
+            except CmdpkitError as error:
+                raise CmdpkitError(f"{self.name}: algorithms[{i}].name: {error}") from None
+        return kinds
+
+    def _look_beside(self) -> None:
+        """Have a user's modules found beside the file of the experiment, if it names any."""
+        if any(":" in str(x) for x in (*(e.model for e in self.environments), *(a.name for a in self.algorithms))):
+            look_in(str(self.folder.absolute()))
+
+    def _length(self, problem: Problem, algo: Algorithm, kind: type[Learner]) -> int:
         """How many episodes or steps an algorithm is given on a problem that it can learn."""
         try:
-            check_criterion(resolve(algo.name), problem.env, problem.criterion)
+            check_criterion(kind, problem.env, problem.criterion)
         except CmdpkitError as error:
             raise CmdpkitError(f"{self.name}: {error}") from None
         key = f"{problem.unit}s"

@@ -14,7 +14,7 @@ from importlib.resources import files
 from types import ModuleType
 from typing import NamedTuple
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.references import is_reference, referenced
 from cmdpkit.learners.contract import Learner
 from cmdpkit.model.validate import index_of
@@ -92,19 +92,33 @@ def resolve(algo: str | type[Learner]) -> type[Learner]:
         return _learner(algo, algo.__qualname__)
     if not isinstance(algo, str):
         raise CmdpkitError(f"algo is {algo!r}, expected the name of an algorithm, 'module:Class' or a class")
+    check_name(algo)
     if algo in names():
         return _own(importlib.import_module(f"{FOLDER}.{algo.replace('-', '_')}"))
     if ":" in algo:
-        if not is_reference(algo):
-            raise CmdpkitError(f"algorithm {algo!r}, expected package.module:Class")
         return _learner(referenced(algo, "algorithm"), algo)
-    registered = _entries()
-    if algo not in registered:
-        index_of("algorithm", [*names(), *installed()], algo)
-    return _learner(registered[algo].load(), registered[algo].value)
+    entry = _entries()[algo]
+    return _learner(entry.load(), entry.value)
 
 
 load = resolve
+
+
+def check_name(algo: str) -> None:
+    """Refuse a text that no algorithm can have as its name. Nothing is imported, so this is safe for what a file says.
+
+    Whether "package.module:Class" exists is found out by `resolve`, which runs the code of that module.
+
+    >>> check_name("triple-q"), check_name("not_there:Mine")
+    (None, None)
+    >>> check_name("not there:Mine")
+    Traceback (most recent call last):
+    cmdpkit.CmdpkitError: algorithm 'not there:Mine', expected package.module:Class
+    """
+    if ":" in algo and not is_reference(algo):
+        raise CmdpkitError(f"algorithm {quoted(algo)}, expected package.module:Class")
+    if ":" not in algo and algo not in names() and algo not in _entries():
+        index_of("algorithm", [*names(), *installed()], algo)
 
 
 def name_of(kind: type[Learner]) -> str:

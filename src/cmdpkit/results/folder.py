@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cmdpkit import envs
 from cmdpkit.io.atomic import make_folder, write_text
 from cmdpkit.io.formats.source import read_text
 from cmdpkit.io.loading import load, parsed
 from cmdpkit.io.models import read_model
-from cmdpkit.io.references import is_reference
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.manifest import seal, unseal
 from cmdpkit.records.record import Run, RunRecord
@@ -57,15 +57,15 @@ def load_models(folder: Folder, records: Iterable[RunRecord]) -> dict[str, CMDP]
 def model_of(run: Run, models: Mapping[str, CMDP] | None = None) -> CMDP | None:
     """The model that a run was made on: one that is given by fingerprint or name, or loaded by its name.
 
-    None unless it is certainly the same. A record is data: code that it names ("package.module:function") is never
-    imported or called for it.
+    None unless it is certainly the same. A record is data: code that it names ("package.module:function", or an
+    environment of another package) is never imported or called for it.
     """
     if not run.fingerprint:
         return None
     known = models or {}
     cmdp = known.get(run.fingerprint)
     named = parsed(run.env)
-    if cmdp is None and run.env not in known and named is not None and is_reference(named[0]):
+    if cmdp is None and run.env not in known and named is not None and not envs.is_built_in(named[0]):
         return None
     try:
         if cmdp is None:
