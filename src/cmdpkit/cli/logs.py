@@ -17,6 +17,7 @@ from cmdpkit.errors import CmdpkitError
         'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
         'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
         'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
+        'estimate log.csv --horizon 20 --constraint "cost<=5" --range cost=0:100 --drop-bad-episodes',
         "estimate log.parquet --average --column state=stock --column action=order",
     )
 )
@@ -36,6 +37,16 @@ def estimate(
     stationary: Annotated[
         bool | None, typer.Option("--stationary/--by-step", help="Do all steps behave alike and share their counts?")
     ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="NAME=LOW:HIGH", help="Smallest and largest value of a signal in a step."),
+    ] = None,
+    drop_bad_episodes: Annotated[
+        bool, typer.Option("--drop-bad-episodes", help="Leave episodes with mistakes out, and say how many.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Count a row once that stands there twice.")
+    ] = False,
     policy: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Say too what this policy would have brought (.csv, .json or .npz)."),
@@ -77,6 +88,9 @@ def estimate(
         criterion="average" if average else None,
         constraints=[ck.Constraint(*c) for c in constraints_of(constraint or [])],
         stationary=stationary,
+        ranges=once(map(_range, ranges or []), "--range"),
+        bad="drop episodes" if drop_bad_episodes else "error",
+        duplicates="drop" if drop_duplicates else "error",
     )
     if out is not None:
         ck.write_model(found.cmdp, out, overwrite=force)
@@ -111,3 +125,14 @@ def _pair(item: str) -> tuple[str, str]:
     if not equals:
         raise typer.BadParameter(f"{item!r} is not OURS=THEIRS, such as state=stock", param_hint="--column")
     return ours.strip(), theirs.strip()
+
+
+def _range(item: str) -> tuple[str, tuple[float, float]]:
+    name, equals, pair = item.partition("=")
+    try:
+        low, high = (float(x) for x in pair.split(":"))
+    except ValueError:
+        equals = ""
+    if not equals:
+        raise typer.BadParameter(f"{item!r} is not NAME=LOW:HIGH, such as cost=0:100", param_hint="--range")
+    return name.strip(), (low, high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,13 +16,14 @@ from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.log import Log
 from cmdpkit.estimate.promise import Promise, Range, promised, range_of, usual_actions
 from cmdpkit.io.formats.parquet_model import without_signals
-from cmdpkit.io.logs import read_log
+from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import IntArray
+from cmdpkit.model.validate import nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,11 @@ class Estimate(Shown):
     def T(self) -> int:
         """Steps with counts of their own: 1 if all share theirs."""
         return 1 if self.stationary else int(self.log.criterion.horizon or 1)
+
+    @property
+    def cleaned(self) -> Cleaned:
+        """The episodes and rows that were left out of the log because of mistakes, and why."""
+        return self.log.cleaned
 
     @property
     def episodes(self) -> int:
@@ -84,10 +90,18 @@ class Estimate(Shown):
         `Policy`, or whatever `Policy.of` makes one of: a function, a mapping, an array or a file.
         """
         check_confidence(confidence)
-        everything = self.cmdp.reformulated(allowed=np.ones((1, self.log.S, self.log.A), dtype=bool))
-        totals, unknown = Fitted(self.log, self.T).totals(Policy.of(everything, policy).pi)
+        totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
         return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown)
+
+    def _policy(self, given: Any) -> Policy:
+        """A policy for the states and actions of the log; in states where the episode is over, a rule is not asked."""
+        allowed, over = np.ones((1, self.log.S, self.log.A), dtype=bool), self.log.terminal
+        if isinstance(given, Mapping):
+            given = {**{self.log.states[s]: self.log.action_names[0] for s in np.flatnonzero(over)}, **given}
+        elif callable(given) and not isinstance(given, Policy):
+            allowed[:, over, 1:] = False
+        return Policy.of(self.cmdp.reformulated(allowed=allowed), given)
 
     def solve(self, confidence: float = 0.95) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
@@ -111,6 +125,9 @@ def from_log(
     criterion: str | None = None,
     constraints: Iterable[Constraint] = (),
     stationary: bool | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    bad: str = "error",
+    duplicates: str = "error",
 ) -> Estimate:
     """What a log of past decisions says: a model, how far it can be trusted, and policies that can be promised.
 
@@ -118,13 +135,21 @@ def from_log(
     ----------
     log : a CSV or Parquet file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
         row is one transition, with the columns episode, step, state, action, reward, next_state and one for each
-        constraint. Without a step the rows of an episode are in order. Other columns are passed over.
+        constraint. Without a step the rows of an episode are in order, and without a next_state (or where it is empty)
+        it is the state of the following row. A continuing log (discount, average) needs no episode. A column time, if
+        there is one, orders the episodes and dates changes; otherwise they are in the order of their first rows.
+        Columns "NAME min" and "NAME max" declare the range of a signal. Other columns are passed over.
     columns : names of the columns of plain tuples, in order; or a mapping from our names to those in the log, such as
         {"state": "stock"}
     horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
     constraints : `at_least` and `at_most` without a signal: the column of that name is the signal
     stationary : whether all steps behave alike, so that they share their counts. With a horizon they do not unless this
         is true; `Estimate.notes` says when the log does not contradict it. Without a horizon they always do.
+    ranges : the smallest and the largest value that a signal can have in a single step, such as {"cost": (0, 100)};
+        "reward" may be among them, and a constraint may bring its own: ``at_most("cost", 5, range=(0, 100))``. Without
+        it, a promise holds on the condition that the log has seen the worst. A value outside of it is an error.
+    bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` says which kinds and how many
+    duplicates : with "drop", a row that stands there twice counts once
 
     A state in which no action was ever recorded is one in which the episode is over.
 
@@ -139,9 +164,27 @@ def from_log(
     """
     bounds = without_signals(constraints)
     judged = _judged(horizon, discount, criterion, stationary)
-    read = read_log(log, columns, [c.name for c in bounds], judged.horizon)
-    made = Log(**vars(read), constraints=tuple(c.over(judged.steps) for c in bounds), criterion=judged)
+    names = [c.name for c in bounds]
+    read = read_log(log, columns, names, _declared(bounds, ranges), judged.horizon, bad=bad, duplicates=duplicates)
+    made = Log(
+        **vars(read), constraints=tuple(replace(c.over(judged.steps), range=None) for c in bounds), criterion=judged
+    )
     return estimated(made, judged.stationary if stationary is None else stationary, asked=stationary is not None)
+
+
+def _declared(bounds: Iterable[Constraint], ranges: Any) -> dict[str, tuple[float, float]]:
+    """The ranges that the constraints bring, and those given by name."""
+    found = {c.name: c.range for c in bounds if c.range is not None}
+    if ranges is not None and not isinstance(ranges, Mapping):
+        raise CmdpkitError(f"ranges is {quoted(ranges)}, expected a mapping such as {{'cost': (0, 100)}}")
+    known = ["reward", *(c.name for c in bounds)]
+    for name, pair in (ranges or {}).items():
+        if name not in known:
+            raise CmdpkitError(f"ranges names {quoted(name)}{nearest(name, known)}")
+        if name in found:
+            raise CmdpkitError(f"the range of {quoted(name)} is given twice: with its constraint and in ranges")
+        found[name] = checked_range(name, pair)
+    return found
 
 
 def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Criterion:
@@ -162,7 +205,7 @@ def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Cri
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
-    notes: list[str] = _unchanging(log)
+    notes: list[str] = [*_left_out(log), *_unchanging(log)]
     judged = log.criterion
     if judged.horizon is not None:
         notes += _unfinished(log, judged.horizon)
@@ -180,14 +223,24 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     return Estimate(log, stationary, tuple(notes))
 
 
+def _left_out(log: Log) -> list[str]:
+    """A note on episodes that were dropped because of mistakes."""
+    if not log.cleaned.episodes:
+        return []
+    return [
+        f"{log.cleaned}; this is right only if the mistakes in these episodes have nothing to do with what they earned "
+        "and cost"
+    ]
+
+
 def _unchanging(log: Log) -> list[str]:
     """A note on every constraint about which the log says nothing but one number."""
     notes = []
     for n in log.constant:
         name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
         notes.append(
-            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so the log cannot say how far it may get; a change by "
-            f"{high - low:g} is reckoned with"
+            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} "
+            "is assumed"
         )
     return notes
 

@@ -67,10 +67,11 @@ class Log(Recorded):
 
     @cached_property
     def ranges(self) -> FloatArray:
-        """[1 + N, 2]: the smallest and the largest value that each signal is taken to be able to have.
+        """[1 + N, 2]: the smallest and the largest value that each signal is taken to be able to have in a step.
 
-        That is the smallest and the largest of the log. A signal of a constraint that never changed says nothing about
-        how far it can get, so its range is widened towards the bad side: by its own size, and by 1 at least.
+        These are the declared ones, or else the smallest and the largest of the log. A signal of a constraint that
+        never changed says nothing about how far it can get, so its range is widened towards the bad side: by its own
+        size, and by 1 at least.
         """
         if self.whole is not None:
             return self.whole.ranges
@@ -78,12 +79,15 @@ class Log(Recorded):
         for n in self.constant:
             bad = 1 if self.constraints[n].sign < 0 else 0
             found[1 + n, bad] -= self.constraints[n].sign * max(abs(found[1 + n, bad]), 1.0)
+        for m, declared in enumerate(self.declared):
+            if declared is not None:
+                found[m] = declared
         return found
 
     @cached_property
     def constant(self) -> list[int]:
-        """The constraints whose signal is the same in every row."""
-        return [n for n, x in enumerate(self.x[1:]) if x.min() == x.max()]
+        """The constraints without a declared range whose signal is the same in every row."""
+        return [n for n, x in enumerate(self.x[1:]) if x.min() == x.max() and self.declared[1 + n] is None]
 
     def visits(self, T: int) -> IntArray:
         """[T, S, A]: how often each action was recorded in each state, at each step or (T = 1) at all of them."""

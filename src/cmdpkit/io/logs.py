@@ -1,20 +1,56 @@
-"""The reader of logs: a table of recorded decisions becomes arrays of indices."""
+"""The reader of logs: a table of recorded decisions becomes arrays of indices.
+
+All mistakes are looked for before any is reported. A later check looks only at episodes in which the earlier ones found
+nothing, so that one mistake is not reported twice. Episodes with mistakes can be dropped, and so can copies of rows;
+`Cleaned` says what went.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import quoted, shown
-from cmdpkit.io.formats.log_table import LogTable, read_table
-from cmdpkit.io.formats.source import Mistakes
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.io.formats.log_table import Faults, LogTable, read_table
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
-NEEDED = ("episode", "state", "action", "reward", "next_state")
+LARGEST = 1e60  # a signal: sums of its third powers must still be numbers
+LAST_STEP = 1e12  # of an episode
+KEEP = "error"
+DROP_EPISODES = "drop episodes"
+DROP = "drop"
+LOW, HIGH = " min", " max"  # a column called "cost max" declares the largest cost of a step
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What was left out of a log because it was asked for, and why."""
+
+    episodes: int = 0  # dropped because of a mistake
+    rows: int = 0  # of those episodes
+    duplicates: int = 0  # rows that were copies of others
+    unfinished: int = 0  # last rows without a next state, which say nothing about what followed
+    reasons: tuple[tuple[str, int], ...] = ()  # kinds of mistakes with the number of rows that had them
+
+    def __str__(self) -> str:
+        said = []
+        if self.episodes:
+            why = ", ".join(f"{n:,} x {kind}" for kind, n in self.reasons)
+            said.append(f"{_counted(self.episodes, 'episode')} with {_counted(self.rows, 'row')} ({why})")
+        if self.duplicates:
+            said.append(_counted(self.duplicates, "copy", "copies") + " of rows")
+        if self.unfinished:
+            said.append(_counted(self.unfinished, "last row") + " without a next state")
+        return "left out: " + ", ".join(said) if said else "nothing was left out"
+
+
+def _counted(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,132 +59,319 @@ class Recorded:
 
     states: tuple[Any, ...]  # the values in the log, in their natural order
     action_names: tuple[Any, ...]  # likewise
-    episode: IntArray  # [n], numbered from 0
+    episode: IntArray  # [n], numbered from 0 in the order of time
     step: IntArray  # [n], within the episode, from 0
     s: IntArray  # [n], state
     a: IntArray  # [n], action
     s_next: IntArray  # [n], next state
     x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
+    declared: tuple[tuple[float, float] | None, ...]  # [1 + N], ranges of single steps, where they are declared
+    place: tuple[Any, ...]  # [n], how messages name the place of each transition: its time, or its episode
+    cleaned: Cleaned  # what was left out
 
 
 def read_log(
-    source: Any, columns: Sequence[str] | Mapping[str, str] | None, signals: Sequence[str], horizon: int | None
+    source: Any,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    signals: Sequence[str],
+    ranges: Mapping[str, tuple[float, float]],
+    horizon: int | None,
+    *,
+    bad: str = KEEP,
+    duplicates: str = KEEP,
 ) -> Recorded:
     """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints."""
-    table = read_table(source, columns, (*NEEDED, *signals), ("step",))
-    mistakes = Mistakes(table.where)
-    names = {key: table.names(key, mistakes) for key in ("episode", "state", "action", "next_state")}
-    x = np.array([table.numbers(key, mistakes) for key in ("reward", *signals)])
-    for key in ("episode", "state", "action"):
-        for i in (i for i, value in enumerate(names[key]) if value is None):
-            mistakes.add(
-                f"{table.place(i)}: {key} is empty, expected one in every row; fill it in, or leave its episode out"
-            )
-    steps = table.numbers("step", mistakes) if "step" in table.columns else None
-    mistakes.check()
-    episodes = {name: k for k, name in enumerate(dict.fromkeys(names["episode"]))}
-    episode = np.array([episodes[name] for name in names["episode"]])
-    step = _steps(table, episode, steps, mistakes)
-    order = np.lexsort((step, episode))
-    follows = np.zeros(len(order), dtype=bool)  # whether the next row in order belongs to the same episode
-    follows[:-1] = np.diff(episode[order]) == 0
-    _check_order(table, names["episode"], step, order, follows, horizon, mistakes)
-    mistakes.check()
-    nexts = _next_states(table, names, step, order, follows, horizon, mistakes)
-    mistakes.check()
-    states = natural_order([*names["state"], *nexts])
-    actions = natural_order(names["action"])
-    state, action = {x: i for i, x in enumerate(states)}, {x: i for i, x in enumerate(actions)}
-    indices = (
-        np.array([state[x] for x in names["state"]]),
-        np.array([action[x] for x in names["action"]]),
-        np.array([state[x] for x in nexts]),
-    )
-    s, a, s_next = (column[order] for column in indices)
-    return Recorded(states, actions, episode[order], step[order], s, a, s_next, x[:, order])
-
-
-def _steps(table: LogTable, episode: IntArray, steps: list[float] | None, mistakes: Mistakes) -> IntArray:
-    """The step of every row, from 0; without a column for it, rows of an episode are in order."""
-    if steps is None:
-        order = np.argsort(episode, kind="stable")
-        position = np.arange(len(order)) - np.searchsorted(episode[order], episode[order])
-        step = np.empty(len(order), dtype=np.int64)
-        step[order] = position
-        return step
-    for i, value in enumerate(steps):
-        if not float(value).is_integer():
-            mistakes.add(f"{table.place(i)}: step is {value:g}, expected a whole number")
-    mistakes.check()
-    found: IntArray = np.array(steps, dtype=np.int64)
-    found -= found.min()
-    return found
-
-
-def _check_order(
-    table: LogTable,
-    episodes: list[Any],
-    step: IntArray,
-    order: IntArray,
-    follows: Any,
-    horizon: int | None,
-    mistakes: Mistakes,
-) -> None:
-    """Every episode begins at the first step and goes on step by step, up to the horizon."""
-    first = True
-    for i, goes_on in zip(order.tolist(), follows.tolist(), strict=True):
-        if first and step[i] != 0:
-            mistakes.add(
-                f"{table.place(i)}: episode {quoted(episodes[i])} begins {step[i]} steps after the others, expected "
-                "the same first step in all; correct its steps, or leave their column out if the rows are in order"
-            )
-        first = not goes_on
-    here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
-    for i, j in zip(here[step[there] != step[here] + 1], there[step[there] != step[here] + 1], strict=True):
-        if table.row(int(i)) == table.row(int(j)):
-            mistakes.add(f"{table.place(int(j))}: is the same row as {table.place(int(i))}; leave one of them out")
-            continue
-        what = "has a step twice" if step[i] == step[j] else "leaves out steps"
-        mistakes.add(
-            f"{table.place(int(j))}: episode {quoted(episodes[int(j)])} {what}: {step[j] - step[i]} after the row "
-            "before, expected 1; correct the steps, or leave their column out if the rows are in order"
+    _check_choice("bad", bad, DROP_EPISODES)
+    _check_choice("duplicates", duplicates, DROP)
+    needed = ("state", "action", "reward", *signals) if horizon is None else (
+        "episode", "state", "action", "reward", *signals)  # fmt: skip
+    limits = [name + end for name in ("reward", *signals) for end in (LOW, HIGH)]
+    table = read_table(source, columns, needed, ("episode", "step", "next_state", "time", *limits))
+    if duplicates == DROP and "step" not in table.columns:
+        raise CmdpkitError(
+            f"{table.where} has no column 'step', so a row that stands there twice may be two visits; leave "
+            'duplicates="drop" (--drop-duplicates) out, or add the column'
         )
-    if horizon is not None and step.max() >= horizon:
-        i = int(step.argmax())
-        mistakes.add(
-            f"{table.place(i)}: episode {quoted(episodes[i])} has {int(step[i]) + 1} steps, but the horizon is "
-            f"{horizon}; give a longer horizon, or leave the rows after it out"
+    return _Reader(table, ("reward", *signals), ranges, horizon).read(bad=bad, duplicates=duplicates)
+
+
+def _check_choice(name: str, given: Any, other: str) -> None:
+    if given not in (KEEP, other):
+        raise CmdpkitError(f"{name} is {quoted(given)}, expected {KEEP!r} or {other!r}")
+
+
+class _Reader:
+    """The columns of a table while they are checked; ``alive`` are the rows that are kept so far."""
+
+    def __init__(
+        self,
+        table: LogTable,
+        signals: Sequence[str],
+        ranges: Mapping[str, tuple[float, float]],
+        horizon: int | None,
+    ) -> None:
+        self.table, self.horizon, n = table, horizon, len(table)
+        self.faults = Faults(table.where, table.place)
+        self.alive: BoolArray = np.ones(n, dtype=bool)
+        for i, told in table.broken.items():
+            self.faults.add("the cells of a row do not fit the columns", i, told, "correct the line")
+        self.names = {key: table.names(key, self.faults) for key in ("state", "action")}
+        self.names["episode"] = table.names("episode", self.faults) if "episode" in table.columns else [0] * n
+        self.has_next = "next_state" in table.columns
+        self.names["next_state"] = table.names("next_state", self.faults) if self.has_next else [None] * n
+        self.x = np.array([table.numbers(key, self.faults, LARGEST) for key in signals])
+        self.steps = table.numbers("step", self.faults, LAST_STEP) if "step" in table.columns else None
+        for key in ("episode", "state", "action"):
+            for i, value in enumerate(self.names[key]):
+                if value is None and i not in table.broken:
+                    told = f"{key} is empty, expected one in every row"
+                    self.faults.add(f"{key} is empty", i, told, "fill it in")
+        if self.steps is not None:
+            for i in np.flatnonzero(self.steps != np.round(self.steps)).tolist():
+                told = f"step is {self.steps[i]:g}, expected a whole number"
+                self.faults.add("step is not a whole number", i, told, "correct it")
+        self.declared = tuple(self._declared(name, ranges) for name in signals)
+        self._check_ranges(signals)
+        self.episode = self._episodes()
+        self._drop_faulty()
+
+    def _declared(self, name: str, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float] | None:
+        """The range of a signal: given by the user, or by columns of the table called "NAME min" and "NAME max"."""
+        there = [end for end in (LOW, HIGH) if name + end in self.table.columns]
+        if not there:
+            return ranges.get(name)
+        if name in ranges:
+            raise CmdpkitError(f"the range of {quoted(name)} is given twice: as ranges and in columns of the log")
+        if len(there) == 1:
+            missing = name + (HIGH if there == [LOW] else LOW)
+            raise CmdpkitError(f"{self.table.where} has a column {quoted(name + there[0])}, but none {quoted(missing)}")
+        low, high = (self.table.numbers(name + end, self.faults, LARGEST) for end in (LOW, HIGH))
+        for i in np.flatnonzero(~(low < high)).tolist():
+            told = f"{name}{LOW} is {low[i]:g} and {name}{HIGH} is {high[i]:g}, expected the smaller one first"
+            self.faults.add(f"the range of {shown(name)} is empty", i, told, "correct them")
+        return float(low.min()), float(high.max())
+
+    def _check_ranges(self, signals: Sequence[str]) -> None:
+        """Refuse a signal outside of its declared range; such a row is never dropped, or costs would vanish."""
+        outside = Faults(self.table.where, self.table.place)
+        bad = self.faults.rows
+        for name, x, declared in zip(signals, self.x, self.declared, strict=True):
+            if declared is not None:
+                for i in np.flatnonzero((x < declared[0]) | (x > declared[1])).tolist():
+                    if i not in bad:
+                        told = (
+                            f"{shown(name)} is {x[i]:g}, outside of its declared range {declared[0]:g} to "
+                            f"{declared[1]:g}"
+                        )
+                        outside.add(f"{shown(name)} is outside of its declared range", i, told,
+                                    "correct the row or the range")  # fmt: skip
+        outside.check()
+
+    def _episodes(self) -> IntArray:
+        """The number of each row's episode, in the order of first rows; a row without one belongs to its neighbours."""
+        numbers: dict[Any, int] = {}
+        for name in self.names["episode"]:
+            numbers.setdefault(name, len(numbers))
+        return np.array([numbers[name] for name in self.names["episode"]], dtype=np.int64)
+
+    def _drop_faulty(self) -> None:
+        """Leave the episodes out of further checks in which a mistake was found."""
+        rows = self.faults.rows
+        unnamed = {i for i in rows if self.names["episode"][i] is None}
+        rows |= {j for i in unnamed for j in (i - 1, i + 1) if 0 <= j < len(self.alive)}
+        faulty = np.zeros(int(self.episode.max()) + 1, dtype=bool)
+        faulty[self.episode[list(rows)]] = True
+        self.alive &= ~faulty[self.episode]
+
+    def read(self, *, bad: str, duplicates: str) -> Recorded:
+        """The arrays, or an error with all mistakes."""
+        step = self._step_numbers()
+        order = np.flatnonzero(self.alive)
+        order = order[np.lexsort((step[order], self.episode[order]))]
+        order, copies = self._copies(step, order, drop=duplicates == DROP)
+        self._check_order(step, order)
+        self._drop_faulty()
+        order = order[self.alive[order]]
+        nexts, unfinished = self._next_states(step, order)
+        self._drop_faulty()
+        order = order[self.alive[order] & ~unfinished[order]]
+        lost = np.setdiff1d(self.episode, self.episode[self.alive])
+        if bad == KEEP:
+            many = _counted(len(lost), "episode that has a mistake", "episodes that have mistakes")
+            self.faults.check(f'bad="drop episodes" (--drop-bad-episodes) leaves the {many} out')
+        cleaned = Cleaned(
+            episodes=len(lost),
+            rows=int(np.isin(self.episode, lost).sum()),
+            duplicates=copies,
+            unfinished=int(unfinished.sum()),
+            reasons=tuple((kind, len(found)) for kind, found in self.faults.kinds.items()),
+        )
+        if not len(order):
+            raise CmdpkitError(f"{self.table.where} has no transitions left ({cleaned}); correct the log")
+        return self._recorded(step, order, nexts, cleaned)
+
+    def _recorded(self, step: IntArray, order: IntArray, nexts: list[Any], cleaned: Cleaned) -> Recorded:
+        kept = order.tolist()
+        states = natural_order([self.names["state"][i] for i in kept] + [nexts[i] for i in kept])
+        actions = natural_order([self.names["action"][i] for i in kept])
+        state, action = {x: i for i, x in enumerate(states)}, {x: i for i, x in enumerate(actions)}
+        time = self._times()
+        episode = self.episode[order]
+        if time is not None:  # episodes are numbered by the time of their first rows
+            begins = np.full(int(episode.max()) + 1, np.inf)
+            np.minimum.at(begins, episode, time[order])
+            episode = np.argsort(np.argsort(begins, kind="stable"), kind="stable")[episode]
+            again = np.lexsort((step[order], episode))
+            order, episode = order[again], episode[again]
+            kept = order.tolist()
+        episode = np.unique(episode, return_inverse=True)[1].astype(np.int64)
+        place = self.table.columns["time"] if time is not None else [f"episode {x}" for x in self.names["episode"]]
+        return Recorded(
+            states,
+            actions,
+            episode,
+            step[order],
+            np.array([state[self.names["state"][i]] for i in kept], dtype=np.int64),
+            np.array([action[self.names["action"][i]] for i in kept], dtype=np.int64),
+            np.array([state[nexts[i]] for i in kept], dtype=np.int64),
+            self.x[:, order],
+            self.declared,
+            tuple(str(place[i]) for i in kept),
+            cleaned,
         )
 
+    def _times(self) -> FloatArray | None:
+        """The time of every row as a number, if there is a column for it: numbers, dates, or ISO texts of dates."""
+        if "time" not in self.table.columns:
+            return None
+        found = np.zeros(len(self.table))
+        for i in np.flatnonzero(self.alive).tolist():
+            value = self.table.columns["time"][i]
+            try:
+                found[i] = _moment(value)
+            except (TypeError, ValueError, OverflowError):
+                raise CmdpkitError(
+                    f"{self.table.place(i)}: time is {quoted(value)}, expected a number, or a date such as 2024-05-31 "
+                    "or 2024-05-31T12:00"
+                ) from None
+        return found
 
-def _next_states(
-    table: LogTable,
-    names: Mapping[str, list[Any]],
-    step: IntArray,
-    order: IntArray,
-    follows: Any,
-    horizon: int | None,
-    mistakes: Mistakes,
-) -> list[Any]:
-    """The next state of every row, which is the state of the row that follows it; an empty one is filled in."""
-    nexts, states = list(names["next_state"]), names["state"]
-    for place, i in enumerate(order.tolist()):
-        if follows[place]:
-            after = states[int(order[place + 1])]
-            if nexts[i] is not None and nexts[i] != after:
-                mistakes.add(
-                    f"{table.place(i)}: next_state is {quoted(nexts[i])}, but the next row of this episode is in state "
-                    f"{quoted(after)}; correct one of them, or leave next_state empty where a row follows"
-                )
-            nexts[i] = after
-        elif nexts[i] is None:
-            if horizon is None or step[i] + 1 < horizon:
-                mistakes.add(
-                    f"{table.place(i)}: next_state is empty, and no row of this episode follows; fill in where it led, "
-                    "or leave the row out"
-                )
-            nexts[i] = states[i]  # after the last step it does not matter
-    return nexts
+    def _step_numbers(self) -> IntArray:
+        """The step of every row, from 0; without a column for it, rows of an episode are in order."""
+        if self.steps is None:
+            order = np.argsort(self.episode, kind="stable")
+            position = np.arange(len(order)) - np.searchsorted(self.episode[order], self.episode[order])
+            step = np.empty(len(order), dtype=np.int64)
+            step[order] = position
+            return step
+        found: IntArray = np.round(self.steps).astype(np.int64)
+        if self.alive.any():
+            found -= found[self.alive].min()
+        return found
+
+    def _copies(self, step: IntArray, order: IntArray, *, drop: bool) -> tuple[IntArray, int]:
+        """The rows in order without copies of others, if they are to be dropped, and their number."""
+        here, there = order[:-1], order[1:]
+        twice = (self.episode[here] == self.episode[there]) & (step[here] == step[there])
+        copy = np.zeros(len(order), dtype=bool)
+        for k in np.flatnonzero(twice).tolist():
+            i, j = int(here[k]), int(there[k])
+            if self.table.row(i) == self.table.row(j):
+                copy[k + 1] = True
+                if not drop:
+                    told = f"is the same row as {self.table.place(i)}"
+                    self.faults.add("the same row twice", j, told,
+                                    'leave one of them out, as duplicates="drop" (--drop-duplicates) does')  # fmt: skip
+        if not drop:
+            return order, 0
+        return order[~copy], int(copy.sum())
+
+    def _follows(self, order: IntArray) -> BoolArray:
+        """Whether the next row in order belongs to the same episode."""
+        follows = np.zeros(len(order), dtype=bool)
+        follows[:-1] = np.diff(self.episode[order]) == 0
+        return follows
+
+    def _check_order(self, step: IntArray, order: IntArray) -> None:
+        """Every episode begins at the first step and goes on step by step, up to the horizon."""
+        follows, known = self._follows(order), self.faults.rows
+        named = self.names["episode"]
+        advice = "correct the steps, or leave their column out if the rows are in order"
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = ~follows[:-1]
+        for i in order[first & (step[order] != 0)].tolist():
+            told = (
+                f"episode {quoted(named[i])} begins {step[i]} steps after the others, expected the same first step in "
+                "all"
+            )
+            self.faults.add("an episode begins at another step", i, told, advice)
+        here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
+        wrong = step[there] != step[here] + 1
+        seen = {int(self.episode[i]) for i in self.faults.rows}
+        for i, j in zip(here[wrong].tolist(), there[wrong].tolist(), strict=True):
+            if j in known or int(self.episode[j]) in seen:
+                continue
+            seen.add(int(self.episode[j]))
+            what = "has a step twice" if step[i] == step[j] else "leaves out steps"
+            told = f"episode {quoted(named[j])} {what}: {step[j] - step[i]} after the row before, expected 1"
+            self.faults.add(f"an episode {what}", j, told, advice)
+        if self.horizon is None:
+            return
+        last = order[~follows]
+        for i in last[step[last] >= self.horizon].tolist():
+            if int(self.episode[i]) in seen:
+                continue
+            told = f"episode {quoted(named[i])} has {int(step[i]) + 1} steps, but the horizon is {self.horizon}"
+            self.faults.add("an episode is longer than the horizon", i, told,
+                            "give a longer horizon, or leave the rows after it out")  # fmt: skip
+
+    def _next_states(self, step: IntArray, order: IntArray) -> tuple[list[Any], BoolArray]:
+        """The next state of every row, and which rows have none that is known.
+
+        It is the state of the row that follows in the episode. The last row of an episode needs one of its own, unless
+        it is the last step. Where the log has no such column, last rows are left out of a continuing log.
+        """
+        nexts, states = list(self.names["next_state"]), self.names["state"]
+        unfinished = np.zeros(len(nexts), dtype=bool)
+        follows = self._follows(order)
+        for k, i in enumerate(order.tolist()):
+            if follows[k]:
+                after = states[int(order[k + 1])]
+                if nexts[i] is not None and nexts[i] != after:
+                    told = (
+                        f"next_state is {quoted(nexts[i])}, but the next row of this episode is in state "
+                        f"{quoted(after)}"
+                    )
+                    self.faults.add("next_state is not the state of the next row", i, told,
+                                    "correct one of them, or leave next_state empty where a row follows")  # fmt: skip
+                nexts[i] = after
+            elif nexts[i] is None:
+                if self.horizon is None and not self.has_next:
+                    unfinished[i] = True
+                elif self.horizon is None or step[i] + 1 < self.horizon:
+                    told = "next_state is empty, and no row of this episode follows"
+                    self.faults.add("the last next_state of an episode is empty", i, told,
+                                    "fill in where it led, or leave the row out")  # fmt: skip
+                nexts[i] = states[i]  # after the last step it does not matter
+        return nexts, unfinished
+
+
+def _moment(value: Any) -> float:
+    """A time as a number that grows with it."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if hasattr(value, "toordinal"):
+        return float(value.toordinal()) * 86_400
+    if isinstance(value, str):
+        try:
+            moment = float(value)
+        except ValueError:
+            return _moment(datetime.fromisoformat(value.strip()))
+    else:
+        moment = float(value)
+    if not np.isfinite(moment):
+        raise ValueError
+    return moment
 
 
 def natural_order(values: Iterable[Any]) -> tuple[Any, ...]:

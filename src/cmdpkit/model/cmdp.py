@@ -107,7 +107,9 @@ class CMDP(Shown):
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
         allowed, notes = without_forbidden(r, allowed)
-        constraints = tuple(c.over(judged.steps) for c in constraints)
+        constraints = tuple(
+            c.over(judged.steps).without_range(x, allowed) for c, x in zip(constraints, signals, strict=True)
+        )
         vars(self).update(
             criterion=judged,
             S=S,

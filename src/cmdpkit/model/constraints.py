@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import numbers, table
 
 Sense = Literal["at_least", "at_most"]
@@ -31,6 +31,10 @@ class Constraint:
     (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step; in a
     `CMDP` it has been multiplied by the number of steps that the criterion counts, and ``rate`` keeps the number as it
     was given.
+
+    ``range`` declares the smallest and the largest value that the signal can have in a single step. Promises from logs
+    and learning in Gymnasium environments rest on it. A `CMDP` knows its signals: it checks that they lie in the
+    declared range, and keeps no range.
     """
 
     name: str  # what the user calls the total
@@ -39,6 +43,7 @@ class Constraint:
     signal: Any = field(default=None, compare=False, repr=False)  # what is added up
     per_step: bool = field(default=False, repr=False)  # whether the bound was given per step
     rate: float | None = field(default=None, compare=False, repr=False)  # the bound per step, as it was given
+    range: tuple[float, float] | None = field(default=None, compare=False, repr=False)  # declared range of the signal
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -62,6 +67,8 @@ class Constraint:
             ) from None
         if not np.isfinite(self.bound):
             raise CmdpkitError(f"constraint {quoted(self.name)}: bound is {self.bound}, expected a finite number")
+        if self.range is not None:
+            object.__setattr__(self, "range", checked_range(self.name, self.range))
 
     def over(self, steps: float | None) -> Constraint:
         """The constraint of a model whose values count so many steps: a bound per step becomes one on the total."""
@@ -82,6 +89,21 @@ class Constraint:
         moved = replace(self, bound=bound, rate=None)  # checks the bound
         return replace(moved, rate=moved.bound / (steps or 1.0)).over(steps)
 
+    def without_range(self, signal: FloatArray, allowed: BoolArray) -> Constraint:
+        """The same constraint without its declared range, in which the signal [T, S, A] has to lie where allowed."""
+        if self.range is None:
+            return self
+        low, high = self.range
+        outside = np.argwhere(((signal < low) | (signal > high)) & allowed)
+        if len(outside):
+            place = tuple(int(i) for i in outside[0])
+            x = np.broadcast_to(signal, np.broadcast_shapes(signal.shape, allowed.shape))[place]
+            raise CmdpkitError(
+                f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {list(place)}, outside of its declared range "
+                f"{low:g} to {high:g}; correct one of them"
+            )
+        return replace(self, range=None)
+
     @property
     def sign(self) -> int:
         """+1 for "at least", -1 for "at most": sign * (what the user counts) is the utility."""
@@ -96,22 +118,54 @@ class Constraint:
         return f"{shown(self.name)} {self.symbol} {self.bound:g}"
 
 
-def at_least(name: str, bound: float, signal: Any = None, *, per_step: bool = False) -> Constraint:
+def checked_range(name: str, given: Any) -> tuple[float, float]:
+    """The declared range of a signal: two finite numbers, the smaller one first."""
+    try:
+        low, high = (float(x) for x in given if not isinstance(x, (str, bytes, bool)))
+        if np.isfinite([low, high]).all() and low < high:
+            return low, high
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise CmdpkitError(
+        f"the range of {quoted(name)} is {quoted(given)}, expected the smallest and the largest value of a single "
+        "step, such as range=(0, 1)"
+    )
+
+
+def at_least(
+    name: str,
+    bound: float,
+    signal: Any = None,
+    *,
+    per_step: bool = False,
+    range: tuple[float, float] | None = None,
+) -> Constraint:
     """A utility whose expected total must reach ``bound``, or ``bound`` per step.
+
+    ``range`` declares the smallest and the largest value of the signal in a single step.
 
     >>> print(at_least("served", 3, None))
     served ≥ 3
     """
-    return Constraint(name, "at_least", bound, signal, per_step)
+    return Constraint(name, "at_least", bound, signal, per_step, range=range)
 
 
-def at_most(name: str, bound: float, signal: Any = None, *, per_step: bool = False) -> Constraint:
+def at_most(
+    name: str,
+    bound: float,
+    signal: Any = None,
+    *,
+    per_step: bool = False,
+    range: tuple[float, float] | None = None,
+) -> Constraint:
     """A cost whose expected total must not exceed ``bound``, or ``bound`` per step.
+
+    ``range`` declares the smallest and the largest value of the signal in a single step.
 
     >>> print(at_most("backlog", 30))
     backlog ≤ 30
     """
-    return Constraint(name, "at_most", bound, signal, per_step)
+    return Constraint(name, "at_most", bound, signal, per_step, range=range)
 
 
 def listed(constraints: Any) -> tuple[Constraint, ...]:

@@ -7,20 +7,66 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.parquet_model import literal
-from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
+from cmdpkit.io.formats.source import read_text, suffix_of
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_hashable, nearest
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+
+LINES_SHOWN = 3  # mistakes of one kind that are shown in full
+
+
+class Fault(NamedTuple):
+    """One mistake in a log."""
+
+    row: int  # index of its row
+    told: str  # what is wrong there, and what was expected
+    advice: str  # what to do about it
+
+
+class Faults:
+    """The mistakes of a log by their kind, so that a user sees at once what is wrong and how often."""
+
+    def __init__(self, where: str, place: Callable[[int], str]) -> None:
+        self.where, self.place = where, place
+        self.kinds: dict[str, list[Fault]] = {}
+
+    def add(self, kind: str, row: int, told: str, advice: str) -> None:
+        """Keep a mistake."""
+        self.kinds.setdefault(kind, []).append(Fault(row, told, advice))
+
+    @property
+    def rows(self) -> set[int]:
+        """The rows with mistakes."""
+        return {fault.row for found in self.kinds.values() for fault in found}
+
+    def check(self, remedy: str = "") -> None:
+        """Raise one error with all mistakes, if there are any; ``remedy`` says what would mend all of them."""
+        count = sum(map(len, self.kinds.values()))
+        if not count:
+            return
+        if count == 1:
+            ((fault,),) = self.kinds.values()
+            raise CmdpkitError(f"{self.place(fault.row)}: {fault.told}; {fault.advice}{f'. {remedy}' * bool(remedy)}")
+        kinds = "one kind" if len(self.kinds) == 1 else f"{len(self.kinds)} kinds"
+        lines = [f"{self.where} has {count:,} mistakes of {kinds}:"]
+        for kind, found in sorted(self.kinds.items(), key=lambda item: -len(item[1])):
+            lines.append(f"{len(found):,} x {kind} ({found[0].advice}):")
+            lines += [f"  {self.place(fault.row)}: {fault.told}" for fault in found[:LINES_SHOWN]]
+            if len(found) > LINES_SHOWN:
+                lines.append(f"  ... and {len(found) - LINES_SHOWN:,} more")
+        raise CmdpkitError("\n".join([*lines, remedy] if remedy else lines))
 
 
 @dataclass(frozen=True)
@@ -30,6 +76,7 @@ class LogTable:
     where: str  # the file, or "the log"
     columns: Mapping[str, list[Any]]  # by our own name of the column
     place: Callable[[int], str]  # "log.csv:12" or "row 12" for an index
+    broken: Mapping[int, str] = field(default_factory=dict)  # rows whose cells do not fit the columns, and why
     text: bool = False  # whether values are texts, and names that are whole numbers may be numbers
     decimal_comma: bool = False  # whether a comma in a number may be a decimal point
 
@@ -40,22 +87,21 @@ class LogTable:
         """The values of a row, in the order of the columns."""
         return [column[i] for column in self.columns.values()]
 
-    def numbers(self, name: str, mistakes: Mistakes) -> list[float]:
-        """A column of finite numbers."""
+    def numbers(self, name: str, faults: Faults, largest: float) -> FloatArray:
+        """A column of finite numbers of a size up to ``largest``; 0 where a cell is none, which is noted."""
         column = self.columns[name]
-        if all(type(x) is float for x in column) and np.isfinite(column).all():
-            return column
-        found = []
-        for i, value in enumerate(column):
-            number = self._number(value)
-            if number is None:
-                comma = isinstance(value, str) and "," in value
-                how = " with a decimal point, without separators between thousands" if comma else ""
-                mistakes.add(
-                    f"{self.place(i)}: {shown(name)} is {quoted(value)}, expected a number{how}; correct it, or leave "
-                    "its episode out"
-                )
-            found.append(0.0 if number is None else number)
+        if not all(type(x) is float for x in column):
+            column = [self._number(value) for value in column]
+            column = [np.nan if x is None else x for x in column]
+        found: FloatArray = np.array(column, dtype=float)
+        for i in np.flatnonzero(~(np.abs(found) <= largest)).tolist():
+            value = self.columns[name][i]
+            comma = isinstance(value, str) and "," in value
+            how = " with a decimal point, without separators between thousands" if comma else ""
+            small = "" if np.isnan(found[i]) else f" of at most {largest:g} in size"
+            kind = f"{shown(name)} is {'not a number' if np.isnan(found[i]) else 'too large'}"
+            faults.add(kind, i, f"{shown(name)} is {quoted(value)}, expected a number{small}{how}", "correct it")
+            found[i] = 0.0
         return found
 
     def _number(self, value: Any) -> float | None:
@@ -66,7 +112,7 @@ class LogTable:
             return None
         return read if isinstance(read, float) and abs(read) < float("inf") else None  # NaN fails this too
 
-    def names(self, name: str, mistakes: Mistakes) -> list[Any]:
+    def names(self, name: str, faults: Faults) -> list[Any]:
         """A column of names: values that can be compared; None where a cell is empty."""
         column = self.columns[name]
         try:
@@ -74,8 +120,9 @@ class LogTable:
         except TypeError:  # some value cannot be compared: find out where
             for i, value in enumerate(column):
                 if not is_hashable(value):
-                    expected = "expected a name, a number or a tuple; tuple(...) makes one of a list"
-                    mistakes.add(f"{self.place(i)}: {shown(name)} is {quoted(value)}, {expected}")
+                    expected = "expected a name, a number or a tuple"
+                    told = f"{shown(name)} is {quoted(value)}, {expected}"
+                    faults.add(f"{shown(name)} is not a name", i, told, "tuple(...) makes one of a list")
             return [None] * len(column)
         if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
             known = {x: None if value is None else int(value) for x, value in known.items()}
@@ -156,7 +203,7 @@ def _asked_for(table: LogTable, renamed: Mapping[str, str], needed: Sequence[str
             raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
     if not len(next(iter(chosen.values()))):
         raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")
-    return LogTable(table.where, chosen, table.place, table.text, table.decimal_comma)
+    return replace(table, columns=chosen)
 
 
 def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> LogTable:
@@ -181,23 +228,24 @@ def _from_file(path: Path) -> LogTable:
     delimiter = max(",;\t", key=head.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     names: list[str] | None = None
-    rows, lines = [], []
-    mistakes = Mistakes(path)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    broken = {}
     try:
         for cells in reader:
             if not any(x.strip() for x in cells):
                 continue
             if names is None:
                 names = [x.strip() for x in cells]
-            elif len(cells) != len(names):
+                continue
+            if len(cells) != len(names):
                 listed = ", ".join(map(shown, names))
-                mistakes.add(f"{path}:{reader.line_num}: has {len(cells)} cells, expected {len(names)}: {listed}")
-            else:
-                rows.append(cells)
-                lines.append(reader.line_num)
+                broken[len(rows)] = f"has {len(cells)} cells, expected {len(names)}: {listed}"
+                cells = (cells + [""] * len(names))[: len(names)]
+            rows.append(cells)
+            lines.append(reader.line_num)
     except csv.Error as error:
         raise CmdpkitError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
-    mistakes.check()
     if names is None:
         raise CmdpkitError(
             f"{path} is empty, expected a line with the names of the columns, and one for each transition"
@@ -206,7 +254,9 @@ def _from_file(path: Path) -> LogTable:
         if names.count(name) > 1:
             raise CmdpkitError(f"{path}: column {quoted(name)} is given twice")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    return LogTable(str(path), columns, lambda i: f"{path}:{lines[i]}", text=True, decimal_comma=delimiter != ",")
+    return LogTable(
+        str(path), columns, lambda i: f"{path}:{lines[i]}", broken, text=True, decimal_comma=delimiter != ","
+    )
 
 
 def _from_parquet(path: Path) -> LogTable:

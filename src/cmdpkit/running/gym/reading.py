@@ -72,7 +72,8 @@ def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
 
 def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[Constraint]) -> tuple[Scale, ...]:
     """Maps of the utilities ("at most" costs, negated) to [0, 1]; costs lie between 0 and 1 unless declared."""
-    ranges = _metadata(env).get("cost_ranges", [(0.0, 1.0)] * len(constraints)) if given is None else given
+    usual = [(0.0, 1.0) if c.range is None else c.range for c in constraints]
+    ranges = _metadata(env).get("cost_ranges", usual) if given is None else given
     if not isinstance(ranges, Sequence) or len(ranges) != len(constraints):
         raise CmdpkitError(
             f"cost_ranges is {ranges!r}, expected a pair (low, high) for each of {len(constraints)} constraints"
