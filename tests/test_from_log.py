@@ -307,3 +307,10 @@ def test_the_command_tells_coverage_and_promise_and_writes_model_and_policy(tmp_
     assert wrong.exit_code == 1 and "confidence is 95" in wrong.output  # before anything is read
     tight = CliRunner().invoke(app, [*asked[:5], "cost<=0.3", "--json"])
     assert tight.exit_code == 3 and json.loads(tight.stdout)["declined"]["constraint"] == "cost"
+
+
+def test_a_rule_is_not_asked_about_states_in_which_the_episode_is_over():
+    rows = [(k, 1, "a", "go" if k % 2 else "stay", 1.0, 0.0, "end") for k in range(4)]
+    found = ck.from_log(rows, columns=COLUMNS, horizon=2, constraints=BOUND)
+    told = [found.evaluate(rule).value.estimate for rule in (lambda s: {"a": "go"}[s], {"a": "go"}, lambda s, h: "go")]
+    assert told == [1.0, 1.0, 1.0]

@@ -103,3 +103,108 @@ def test_a_log_that_contradicts_itself_is_refused_with_its_place(change, message
 def test_what_is_asked_of_a_log_is_checked(given, message):
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.from_log(pd.DataFrame(ROWS, columns=COLUMNS), **{"constraints": BOUND, **given})
+
+
+# -- messy logs --------------------------------------------------------------------------------------------------------
+
+
+def messy():
+    """60 episodes of 4 steps; nine of them have one mistake each, and one row stands there twice."""
+    rows = [[k, h, "ab"[h % 2], "go", 1.0, 0.5, "ba"[h % 2]] for k in range(60) for h in range(4)]
+    for i, column, value in [
+        (3, 4, "n/a"), (17, 4, None), (33, 4, "x"), (50, 4, "y"),  # rewards of episodes 0, 4, 8, 12
+        (20, 5, "1,5"), (70, 2, None), (90, 1, 1e23), (121, 6, "zz"), (160, 4, 1e308),  # 5, 17, 22, 30, 40
+    ]:  # fmt: skip
+        rows[i][column] = value
+    return [*rows, list(rows[140])]
+
+
+def test_mistakes_are_grouped_by_kind_with_their_number_and_three_lines():
+    with pytest.raises(ck.CmdpkitError) as error:
+        ck.from_log(messy(), columns=COLUMNS, horizon=4, constraints=BOUND)
+    told = str(error.value).splitlines()
+    assert told[0] == "the log has 10 mistakes of 7 kinds:"
+    assert told[1:6] == [
+        "4 x reward is not a number (correct it):",
+        "  row 4: reward is 'n/a', expected a number",
+        "  row 18: reward is None, expected a number",
+        "  row 34: reward is 'x', expected a number",
+        "  ... and 1 more",
+    ]
+    assert "  row 91: step is 1e+23, expected a number of at most 1e+12 in size" in told
+    assert "  row 161: reward is 1e+308, expected a number of at most 1e+60 in size" in told
+    assert told[-1] == 'bad="drop episodes" (--drop-bad-episodes) leaves the 10 episodes that have mistakes out'
+
+
+def test_episodes_with_mistakes_and_copies_of_rows_can_be_dropped():
+    given = {"columns": COLUMNS, "horizon": 4, "constraints": BOUND}
+    found = ck.from_log(messy(), **given, bad="drop episodes", duplicates="drop")
+    assert found.cleaned.episodes == 9 and found.cleaned.rows == 36 and found.cleaned.duplicates == 1
+    assert dict(found.cleaned.reasons)["reward is not a number"] == 4 and "9 episodes with 36 rows" in found.notes[0]
+    faulty = {0, 4, 8, 12, 5, 17, 22, 30, 40}
+    clean = [row for row in messy()[:240] if row[0] not in faulty]
+    assert found.cmdp == ck.from_log(clean, **given).cmdp and found.episodes == 51
+    with pytest.raises(ck.CmdpkitError, match="has no column 'step', so a row that stands there twice may be two"):
+        ck.from_log(pd.DataFrame(clean, columns=COLUMNS).drop(columns="step"), horizon=4, duplicates="drop")
+    with pytest.raises(ck.CmdpkitError, match="bad is 'drop', expected 'error' or 'drop episodes'"):
+        ck.from_log(clean, **given, bad="drop")
+
+
+def test_a_row_without_an_episode_spoils_the_episodes_around_it():
+    """Without its row the episode would be joined over a gap, which nobody would notice."""
+    rows = messy()[40:60]
+    rows[10] = [None, *rows[10][1:]]  # in episode 12
+    frame = pd.DataFrame(rows, columns=COLUMNS).drop(columns="step")
+    found = ck.from_log(frame, horizon=4, constraints=BOUND, bad="drop episodes")
+    assert found.episodes == 4 and found.cleaned.rows == 4
+
+
+def test_a_continuing_log_needs_neither_episodes_nor_next_states():
+    rows = [("a", "go", 1.0, 0.5, "b"), ("b", "go", 0.0, 0.1, "a"), ("a", "stay", 1.0, 0.2, "a")] * 3
+    columns = ["state", "action", "reward", "cost", "next_state"]
+    given = {"criterion": "average", "constraints": BOUND}
+    whole = ck.from_log([(0, *row) for row in rows[:-1]], columns=["episode", *columns], **given)
+    short = ck.from_log([row[:-1] for row in rows], columns=columns[:-1], **given)
+    assert short.cmdp == whole.cmdp and short.cleaned.unfinished == 1 and not short.notes
+    with pytest.raises(ck.CmdpkitError, match="has no column 'episode'"):
+        ck.from_log([row[:-1] for row in rows], columns=columns[:-1], horizon=3)
+
+
+def test_rows_with_too_few_cells_are_mistakes_like_others(tmp_path):
+    lines = [",".join(COLUMNS), *(",".join(map(str, row)) for row in ROWS), "3,1,a,go", "3,2,b,go,1,0,b"]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    with pytest.raises(ck.CmdpkitError, match=r"log.csv:6: has 4 cells, expected 7"):
+        ck.from_log(tmp_path / "log.csv", horizon=2, constraints=BOUND)
+    found = ck.from_log(tmp_path / "log.csv", horizon=2, constraints=BOUND, bad="drop episodes")
+    assert found.cmdp == ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp
+
+
+def test_ranges_are_declared_with_a_constraint_by_name_or_in_columns(tmp_path):
+    given = {"columns": COLUMNS, "horizon": 2}
+    frame = pd.DataFrame(ROWS, columns=COLUMNS)
+    frame.assign(**{"cost min": 0, "cost max": 7}).to_csv(tmp_path / "log.csv", index=False)
+    logs = [
+        ck.from_log(ROWS, **given, constraints=[ck.at_most("cost", 1.5, range=(0, 7))]),
+        ck.from_log(ROWS, **given, constraints=BOUND, ranges={"cost": (0, 7)}),
+        ck.from_log(tmp_path / "log.csv", horizon=2, constraints=BOUND),
+    ]
+    assert [x.log.ranges[1].tolist() for x in logs] == [[0, 7]] * 3
+    assert ck.from_log(ROWS, **given, constraints=BOUND, ranges={"reward": (-1, 9)}).log.ranges[0].tolist() == [-1, 9]
+    for wrong, message in [
+        ({"cost": (0, 0.6)}, "row 3: cost is 1, outside of its declared range 0 to 0.6; correct the row or the range"),
+        ({"coast": (0, 1)}, "ranges names 'coast'; did you mean 'cost'"),
+        ({"cost": (1, 0)}, r"the range of 'cost' is \(1, 0\), expected the smallest and the largest value"),
+    ]:
+        with pytest.raises(ck.CmdpkitError, match=message):  # also where other mistakes would be dropped
+            ck.from_log(ROWS, **given, constraints=BOUND, ranges=wrong, bad="drop episodes")
+
+
+def test_a_time_column_orders_the_episodes():
+    rows = [
+        (*row, when) for row, when in zip(ROWS, ["2024-05-02", "2024-05-03", "2024-04-30", "2024-05-01"], strict=True)
+    ]
+    found = ck.from_log(rows, columns=[*COLUMNS, "time"], horizon=2, constraints=BOUND).log
+    assert found.x[0].tolist() == [3.0, 0.0, 1.0, 2.0] and found.place[0] == "2024-04-30"
+    rows[0] = (*ROWS[0], "soon")
+    with pytest.raises(ck.CmdpkitError, match="row 1: time is 'soon', expected a number, or a date"):
+        ck.from_log(rows, columns=[*COLUMNS, "time"], horizon=2, constraints=BOUND)
