@@ -42,9 +42,8 @@ def test_the_published_run_is_reproduced():
 
 def test_the_theory_says_what_its_constants_amount_to():
     cmdp, K = synthetic(), 7_000_000
-    spec = Spec.of(cmdp, 1)
-    spec = Spec.of(cmdp, 2 * K + pruning_episodes(spec, K))
-    learner = PRI(spec, preset="theory")
+    assert pruning_episodes(Spec.of(cmdp, 1), K) == (1 + 4 * 27 * 64) * 64 * 52, "as printed: three times K"
+    learner = PRI(Spec.of(cmdp, 3 * K), preset="theory")
     assert learner.params.K == K
     said = " ".join(learner.notes)
     for number in (

@@ -12,7 +12,7 @@ from cmdpkit.learners.pri.prune import (
     ALONE,
     DROP,
     Rule,
-    kinds,
+    first_kind,
     losses,
     next_test,
     reduced,
@@ -73,7 +73,7 @@ def test_tests_go_from_the_least_used_action_up_and_skip_decisions_without_a_cho
     assert next_test(D, flagged, use) == (0, 0, 0)
     flagged[0, 0, 0] = True
     assert next_test(D, flagged, use) is None
-    assert kinds(0.6) == (ALONE, DROP) and kinds(0.4) == (DROP, ALONE)
+    assert first_kind(0.6) == ALONE and first_kind(0.4) == DROP
     assert reduced(D, (0, 0, 1), DROP)[0, 0].tolist() == [True, False, False]
     assert reduced(D, (0, 0, 1), ALONE)[0, 0].tolist() == [False, True, False]
 

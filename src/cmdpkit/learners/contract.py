@@ -162,6 +162,10 @@ class Learner(Saved, ABC):
         """How often each (h, s, a) was chosen recently, [H, S, A], if that is counted."""
         return None
 
+    def total_usage(self) -> FloatArray | None:
+        """How often each (h, s, a) was chosen since the first episode, [H, S, A], if that is counted."""
+        return None
+
     def certificate(self) -> Intervals | None:
         """Confidence intervals for value and utilities of `recommend()`, in unit scale, if there are any."""
         return None

@@ -136,8 +136,16 @@ class DualQ(Learner):
 
         Counting began when the number of episodes reached the power of 2 before the most recent one.
         """
+        return self._uses(2)
+
+    def total_usage(self) -> FloatArray:
+        """How often each (h, s, a) was the greedy choice in the whole run, [H, S, A]."""
+        return self._uses(3)
+
+    def _uses(self, parts: int) -> FloatArray:
+        """The sum of the first `parts` rows of `Learned.usage`."""
         spec = self.spec
-        used: FloatArray = self.learned.usage.sum(axis=0)
+        used: FloatArray = self.learned.usage[:parts].sum(axis=0)
         return used.reshape(spec.H, spec.S, spec.A)
 
     @property
@@ -188,5 +196,5 @@ def _nothing_learned(spec: Spec, p: DualQParams) -> Learned:
         explore=np.array([float(p.explore)]),
         episodes=np.zeros(1, dtype=np.int64),
         changed=np.ones(1, dtype=bool),
-        usage=np.zeros((2, H * S * A)),
+        usage=np.zeros((3, H * S * A)),
     )

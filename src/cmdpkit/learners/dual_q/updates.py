@@ -43,7 +43,7 @@ class Learned(NamedTuple):
     explore: FloatArray  # [1]: probability of a random action
     episodes: NDArray[np.int64]  # [1]: how many episodes were played
     changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
-    usage: FloatArray  # [2, H*S*A]: greedy choices before and since the number of episodes last doubled
+    usage: FloatArray  # [3, H*S*A]: greedy choices before and since the number of episodes last doubled, and earlier
 
 
 @compiled
@@ -106,6 +106,7 @@ def end_episode(learned, c):
     k = learned.episodes[0]
     if k & (k - 1) == 0:
         for j in range(learned.usage.shape[1]):
+            learned.usage[2, j] += learned.usage[0, j]
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
     if k % c.frame == 0:

@@ -53,13 +53,13 @@ class BaseRun:
         add_up(totals[:, skip:], self.tally)
         self.played += totals.shape[1]
 
-    def usage(self) -> FloatArray:
-        """How often each action was used, [H, S, A], scaled from the part that the learner counts to the whole run.
+    def usage(self, whole: bool) -> FloatArray:
+        """How often each action was used, [H, S, A]: in the whole run, or in its last part, scaled to the whole run.
 
         A learner that counts nothing is taken to have followed its recommended policy, and to have been in every state
         at every step of all episodes.
         """
-        counted = self.learner.usage()
+        counted = self.learner.total_usage() if whole else self.learner.usage()
         used = self.learner.recommend() if counted is None else counted
         episodes = 1.0 if counted is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
         scaled: FloatArray = used * (self.played / episodes)

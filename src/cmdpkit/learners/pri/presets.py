@@ -32,8 +32,11 @@ class PRIParams(Params):
     count_min: float  # see use_min
     reach_min: float  # all actions of (h, s) are under-used if at most this share of the episodes comes there
     quorum: int  # an action is removed if it was under-used in at least this many runs
+    whole_usage: bool  # whether uses of the whole base run count; otherwise those of its last part, scaled to the whole
     compare: bool  # whether the actions that usage has left are tested by comparing base runs
     votes: int  # number of comparisons per test; the majority decides
+    trials: int  # number of trials per comparison, each with two base runs; the majority decides
+    literal_tests: bool  # whether tests follow the pseudo-code to the letter, see `prune`
     compare_episodes: int  # number of episodes of each base run of a comparison
     tol_value: float  # how much value a smaller action set may lose in a comparison
     tol_utility: float  # by how much a smaller action set may miss a tightened threshold in a comparison
@@ -46,12 +49,13 @@ class PRIParams(Params):
     band: bool  # whether utilities have to be within rad_t of the tightened thresholds; otherwise at least at them
     first_block: bool  # whether estimates use only the first floor * sqrt K plays of a round; otherwise they use all
     release: bool  # whether the floor is given up in identification, where nothing is estimated any more
-    draw_each: bool  # whether the policy is drawn anew in every episode; otherwise the policies are played in turn
+    pooled: bool  # whether visits of all policies are pooled to identify; otherwise each policy's shares are weighted
+    draw_each: bool  # whether every episode draws its policy; otherwise the policies are played in turn
     max_policies: int  # largest number of policies that refinement takes
 
     def __post_init__(self) -> None:
-        whole = ("K", "runs", "run_episodes", "quorum", "votes", "compare_episodes", "max_policies", "prune_max")
-        for name in whole:
+        sizes = ("run_episodes", "compare_episodes", "max_policies", "prune_max")
+        for name in ("K", "runs", "quorum", "votes", "trials", *sizes):
             self._expect(name, getattr(self, name) >= 1, "at least 1")
         for name in ("count_min", "tol_value", "tol_utility", "slack_episodes", "slack_share", "floor"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
@@ -88,8 +92,11 @@ def paper_preset(spec: Spec) -> PRIParams:
         count_min=0.0,
         reach_min=0.005,
         quorum=6,
+        whole_usage=False,
         compare=False,
         votes=1,
+        trials=1,
+        literal_tests=False,
         compare_episodes=run,
         tol_value=0.01 * spec.H,
         tol_utility=0.01 * spec.H,
@@ -102,13 +109,14 @@ def paper_preset(spec: Spec) -> PRIParams:
         band=False,
         first_block=False,
         release=True,
+        pooled=False,
         draw_each=False,
         max_policies=64,
     )
 
 
 def theory_preset(spec: Spec) -> PRIParams:
-    """The constants of the paper's theorem, with one level of votes."""
+    """Algorithms 1 to 5 as printed, with the constants of the paper's theorem."""
     K = theory_K(spec)
     votes = _votes(K)
     return PRIParams(
@@ -125,8 +133,11 @@ def theory_preset(spec: Spec) -> PRIParams:
         count_min=K**0.2,
         reach_min=0.0,
         quorum=max(math.ceil(2 * math.log(K)), 1),
+        whole_usage=True,
         compare=True,
         votes=votes,
+        trials=votes,
+        literal_tests=True,
         compare_episodes=_run(K),
         tol_value=4 / K**0.03,
         tol_utility=0.0,
@@ -139,6 +150,7 @@ def theory_preset(spec: Spec) -> PRIParams:
         band=True,
         first_block=True,
         release=False,
+        pooled=True,
         draw_each=False,
         max_policies=64,
     )
@@ -154,8 +166,9 @@ def theory_K(spec: Spec) -> int:
 
 
 def pruning_episodes(spec: Spec, K: int) -> int:
-    """At most: usage runs, and for every action two tests of so many votes, each of two base runs."""
-    return (1 + 4 * spec.H * spec.S * spec.A) * _votes(K) * _run(K)
+    """The largest number: usage runs, and for every action two tests of votes of trials, each with two base runs."""
+    votes = _votes(K)
+    return (1 + 4 * spec.H * spec.S * spec.A * votes) * votes * _run(K)
 
 
 def tightening(K: int) -> float:

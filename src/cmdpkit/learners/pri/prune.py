@@ -6,15 +6,15 @@ Compare(D, D with a alone at (h, s)), each of which is decided by a majority of 
 becomes D. An action that passes neither test is part of a stochastic decision. If there are several optimal solutions,
 one of them survives, because as long as D holds two of them some action can be spared.
 
-The paper (arXiv 2309.15395) is read with one level of votes: Compare is a single trial, which agrees with the paper's
-own count of episodes. We add what the paper does not say:
+This is Algorithms 2 and 3 of arXiv 2309.15395. With `literal_tests` (preset "theory") tests are made as printed: in the
+order of steps, states and actions, "without" before "alone", all votes are cast, and half of them suffice. A vote is a
+call of Compare, which itself takes the majority of its `trials`. Otherwise (preset "paper") the least used actions are
+tested first, "alone" comes first for an action that is used more than half the time, where two actions are left the
+second is not tested because its tests are those of the first, and voting ends once its outcome is certain.
 
-- No set is ever emptied; the most used action stays.
-- Decisions with a single action are not tested.
-- Averages leave out a burn-in.
-- The least used actions are tested first. For an action that is used more than half the time, the test "alone" comes
-  first.
-- Where two actions are left, only one of them is tested, because the tests of the other are the same.
+What the pseudo-code leaves undefined is decided so in both presets: no set is ever emptied, and the most used action
+stays; decisions with a single action are not tested; pruning ends when its episodes are used up. All departures are
+listed in `cmdpkit.paper.departures`.
 
 The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
 not printed. Here it is as large as a run over the whole length may make it and still pass, plus what the run with all
@@ -88,7 +88,8 @@ def conditional(usage: FloatArray) -> FloatArray:
 def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, int, int] | None:
     """The action to test next, or None if there is none.
 
-    It is the least used action that was not tested yet, among those of decisions with several actions.
+    It is the least used action that was not tested yet, among those of decisions with several actions; the first of
+    them where `use` is the same for all.
     """
     open_ = D & ~flagged & (D.sum(axis=-1, keepdims=True) > 1)
     if not open_.any():
@@ -97,9 +98,34 @@ def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, i
     return int(h), int(s), int(a)
 
 
-def kinds(share: float) -> tuple[int, int]:
+def first_kind(share: float) -> int:
     """Which of the two tests of an action comes first, given its share of the uses."""
-    return (ALONE, DROP) if share > 0.5 else (DROP, ALONE)
+    return ALONE if share > 0.5 else DROP
+
+
+class Votes(NamedTuple):
+    """Votes cast so far, of a fixed number."""
+
+    yes: int
+    no: int
+
+    def outcome(self, number: int, literal: bool) -> bool | None:
+        """Whether enough are in favour, None while that is open.
+
+        Literally, all are cast and half of them suffice. Otherwise more than half are needed, and voting ends as soon
+        as the rest cannot change the outcome.
+
+        >>> Votes(2, 2).outcome(4, literal=True), Votes(2, 2).outcome(4, literal=False)
+        (True, False)
+        >>> Votes(3, 0).outcome(4, literal=True), Votes(3, 0).outcome(4, literal=False)
+        (None, True)
+        """
+        needed = (number + 1) // 2 if literal else number // 2 + 1
+        if literal and self.yes + self.no < number:
+            return None
+        if self.yes >= needed:
+            return True
+        return False if self.no > number - needed else None
 
 
 def reduced(D: BoolArray, at: tuple[int, int, int], kind: int) -> BoolArray:
@@ -140,7 +166,7 @@ class Pruning(Saved):
 
     changing: ClassVar[tuple[str, ...]] = (
         *("D", "flagged", "under", "use", "rho", "slack", "stage", "played", "usage_runs", "actions_after_usage"),
-        *("at", "kind", "tried", "yes", "no", "reference", "learning", "tests"),
+        *("at", "kind", "tried", "votes", "trials", "reference", "learning", "tests"),
     )
 
     def __init__(self, spec: Spec, preset: str, p: PRIParams) -> None:
@@ -159,7 +185,8 @@ class Pruning(Saved):
         self.at = (0, 0, 0)  # step, state and action under test
         self.kind = DROP  # which of the two tests it is
         self.tried = 0  # tests of this action that are over
-        self.yes, self.no = 0, 0  # votes of the running test
+        self.votes = Votes(0, 0)  # comparisons of the running test
+        self.trials = Votes(0, 0)  # trials of the running comparison
         self.reference = empty_tally(spec.N)  # of the base run with all of D, after burn-in
         self.learning = np.zeros(1 + spec.N)  # what that run lost against its own average, and missed thresholds by
         self.tests = np.zeros((0, len(TEST_COLUMNS)))  # one row per test that is over
@@ -258,7 +285,7 @@ class Pruning(Saved):
         if self.stage == SLACK:
             self._tighten(means(run.tally)[1:])
         elif self.stage == USAGE:
-            self._count(run.usage())
+            self._count(run.usage(self.p.whole_usage))
         elif self.stage == REFERENCE:
             self.reference = run.tally.copy()
             self.learning = losses(self._target(), run.whole)
@@ -284,26 +311,34 @@ class Pruning(Saved):
 
     def _next_test(self) -> None:
         """Find an action to test; done when there is none, or no episodes for it."""
-        found = next_test(self.D, self.flagged, self.use) if self.p.compare else None
+        p = self.p
+        use = np.zeros_like(self.use) if p.literal_tests else self.use
+        found = next_test(self.D, self.flagged, use) if p.compare else None
         if found is None or not self._has_time:
             self.stage = DONE
             return
         self.at, self.tried = found, 0
-        self._open(kinds(float(conditional(self.use)[found]))[0])
+        self._open(first_kind(float(conditional(use)[found])))
 
     def _open(self, kind: int) -> None:
-        self.kind, self.yes, self.no, self.stage = kind, 0, 0, REFERENCE
+        self.kind, self.stage = kind, REFERENCE
+        self.votes = self.trials = Votes(0, 0)
 
     def _vote(self, run: BaseRun) -> None:
-        """Count the vote of a trial, and end the test once further votes cannot change the majority.
+        """Count a trial; when the trials have decided a comparison, count its vote; when votes have, end the test.
 
         A run that early stop ended has failed.
         """
+        p = self.p
         passed = not self._hopeless(run) and verdict(self.reference, run.tally, self._rule())
-        self.yes, self.no = self.yes + passed, self.no + (not passed)
-        majority = self.p.votes // 2 + 1
-        if self.yes >= majority or self.no > self.p.votes - majority:
-            self._settle(self.yes >= majority, run)
+        self.trials = Votes(self.trials.yes + passed, self.trials.no + (not passed))
+        as_good = self.trials.outcome(p.trials, p.literal_tests)
+        if as_good is not None:
+            self.trials = Votes(0, 0)
+            self.votes = Votes(self.votes.yes + as_good, self.votes.no + (not as_good))
+        outcome = self.votes.outcome(p.votes, p.literal_tests)
+        if outcome is not None:
+            self._settle(outcome, run)
         else:
             self.stage = REFERENCE if self._has_time else DONE
 
@@ -311,7 +346,7 @@ class Pruning(Saved):
         """Write the test down, apply it, and go on to the other test of the action or to the next action."""
         mean = means(run.tally if run.left == 0 else run.whole)
         margin = float((mean[1:] - self.rho).min(initial=np.inf))
-        row = (*self.at, self.kind, self.yes, self.no, passed, means(self.reference)[0], mean[0], margin, self.played)
+        row = (*self.at, self.kind, *self.votes, passed, means(self.reference)[0], mean[0], margin, self.played)
         self.tests = np.vstack([self.tests, np.array(row, dtype=float)])
         h, s, _ = self.at
         self.tried += 1
@@ -322,8 +357,8 @@ class Pruning(Saved):
             return
         if passed or self.tried == 2:
             self.flagged[self.at] = True
-            # With two actions left, the tests of the other are those just made.
-            self.flagged[h, s] |= not passed and self.D[h, s].sum() == 2
+            if not self.p.literal_tests:  # with two actions left, the tests of the other are those just made
+                self.flagged[h, s] |= not passed and self.D[h, s].sum() == 2
         self._next_test()
 
     def state(self) -> dict[str, NDArray[Any]]:

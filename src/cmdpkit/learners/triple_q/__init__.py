@@ -130,8 +130,16 @@ class TripleQ(Learner):
 
         Counting began when the number of frames reached the power of 2 before the most recent one.
         """
+        return self._uses(2)
+
+    def total_usage(self) -> FloatArray:
+        """How often each (h, s, a) was used in the whole run, [H, S, A]."""
+        return self._uses(3)
+
+    def _uses(self, parts: int) -> FloatArray:
+        """Uses of the running frame, and of the first `parts` rows of `Learned.usage`."""
         spec, t = self.spec, self.learned
-        used: FloatArray = np.rint(t.usage.sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
+        used: FloatArray = np.rint(t.usage[:parts].sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
         return used.reshape(spec.H, spec.S, spec.A)
 
     @property
@@ -270,5 +278,5 @@ def _nothing_learned(spec: Spec, p: TripleQParams, c: Constants) -> Learned:
         left=np.array([p.frame]),
         changed=np.ones(1, dtype=bool),
         kept=np.zeros(H * S * A),
-        usage=np.zeros((2, H * S * A)),
+        usage=np.zeros((3, H * S * A)),
     )

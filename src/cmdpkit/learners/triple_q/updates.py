@@ -78,7 +78,7 @@ class Learned(NamedTuple):
     left: NDArray[np.int64]  # [1]: episodes left in the running frame
     changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
     kept: FloatArray  # [H*S*A]: visits that the frame began with
-    usage: FloatArray  # [2, H*S*A]: how often a cell was used before and since the number of frames last doubled
+    usage: FloatArray  # [3, H*S*A]: uses before and since the number of frames last doubled, and all that came earlier
 
 
 @compiled
@@ -224,11 +224,12 @@ def _lift(learned, c, share):
 
 @embedded
 def _count(learned, c, doubled):
-    """Count the frame's visits as usage; when the number of frames has doubled, the older half is dropped."""
+    """Count the frame's visits as usage; when the number of frames has doubled, the older half becomes history."""
     for j in range(np.uint64(len(learned.kept))):
         visits = learned.cells[j, len(c.bonus)]
         learned.usage[1, j] += visits - learned.kept[j]
         if doubled:
+            learned.usage[2, j] += learned.usage[0, j]
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
         learned.kept[j] = visits * c.keep
