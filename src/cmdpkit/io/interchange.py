@@ -78,7 +78,7 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
         )
     if suffix == ".umb":
         with writing(path, overwrite=overwrite) as file:
-            umb.write(model, Path(file.name))
+            umb.write(model, file)
         return path
     written = list(prism.files(model, path))
     for target, _ in written:

@@ -42,6 +42,19 @@ class Expected(NamedTuple):
     shape: tuple[Container[int], ...]  # for each axis, the lengths that it may have
 
 
+def inflation_limit(size: int) -> int:
+    """The number of bytes that a file of a size may inflate to before it is taken for a bomb."""
+    return max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size)
+
+
+def too_large(path: Path, size: int, total: int) -> CmdpkitError:
+    """The error about a file that inflates to more than it may."""
+    return CmdpkitError(
+        f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
+        "as much; if that is right, write it without compression"
+    )
+
+
 class Archive:
     """An open npz file whose headers are read and consistent; arrays are read when they are asked for."""
 
@@ -55,11 +68,8 @@ class Archive:
                 raise CmdpkitError(f"{path}: {quoted(info.filename)} is no array, or is there twice")
             total += info.file_size
             self.members[name] = self._member(info)
-        if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
-            raise CmdpkitError(
-                f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
-                "as much; if that is right, write it without compression"
-            )
+        if total > inflation_limit(size):
+            raise too_large(path, size, total)
 
     def _member(self, info: zipfile.ZipInfo) -> Member:
         """Type and shape of one array, which must agree to the byte with its size in the directory."""

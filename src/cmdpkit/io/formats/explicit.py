@@ -16,7 +16,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.transitions import FloatArray, Kernel
+from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import Name, index_of
 
 
@@ -25,9 +25,12 @@ class Explicit:
     """A model as a list of choices, in the order of their states."""
 
     states: Sequence[Name]  # names of the states, by number
-    state: Sequence[int]  # [choices], the state of each choice
-    action: Sequence[Name]  # [choices], what it is called; different within a state
-    next: Sequence[Mapping[int, float]]  # [choices], the probability of every next state
+    actions: Sequence[Name]  # names of the actions, by number
+    state: IntArray  # [choices], the state of each choice
+    action: IntArray  # [choices], its action; different within a state
+    indptr: IntArray  # [choices + 1], the transitions of choice i are those from indptr[i] to indptr[i + 1]
+    successors: IntArray  # [transitions], the next state
+    prob: FloatArray  # [transitions], its probability
     rewards: Mapping[str, FloatArray]  # by name, [choices]: what a choice earns on average
     start: Mapping[int, float]  # the probability of every first state
 
@@ -36,26 +39,21 @@ class Explicit:
 
         ``options`` are those of `CMDP`: horizon, discount, criterion and renormalise.
         """
-        names = list(dict.fromkeys(self.action))
-        place = {name: a for a, name in enumerate(names)}
-        S, A = len(self.states), len(names)
-        at = np.array([s * A + place[a] for s, a in zip(self.state, self.action, strict=True)])
-        sizes = [len(row) for row in self.next]
-        successors = np.array([x for row in self.next for x in row])
-        probabilities = np.array([p for row in self.next for p in row.values()])
+        S, A = len(self.states), len(self.actions)
+        at = self.state * A + self.action
         if start is None and not self.start:
             raise CmdpkitError("the file names no initial state; give one: start=...")
         if start is None:
             mu = np.zeros(S)
             mu[list(self.start)] = list(self.start.values())
         return CMDP(
-            Kernel.from_entries((1, S, A), np.repeat(at, sizes), successors, probabilities),
+            Kernel.from_entries((1, S, A), np.repeat(at, np.diff(self.indptr)), self.successors, self.prob),
             self._table(reward, at, S, A),
             mu=mu if start is None else start,
             actions=np.isin(np.arange(S * A), at).reshape(S, A),
             constraints=[replace(c, signal=self._table(c.name, at, S, A)) for c in constraints],
             states=self.states,
-            action_names=names,
+            action_names=list(self.actions),
             **options,
         )
 
@@ -76,20 +74,19 @@ def explicit_of(cmdp: CMDP) -> Explicit:
         )
     if any(constraint.name == "reward" for constraint in cmdp.constraints):
         raise CmdpkitError("a constraint is called 'reward', which is the name of the reward in this format; rename it")
-    pairs = np.argwhere(c.allowed[0])
-    rows = cmdp.kernel.masked(c.allowed)
-    following = []
-    for s, a in pairs.tolist():
-        low, high = rows.indptr[s * cmdp.A + a : s * cmdp.A + a + 2]
-        following.append(dict(zip(rows.successors[low:high].tolist(), rows.prob[low:high].tolist(), strict=True)))
-    at = tuple(pairs.T)
-    signals = {"reward": c.r[0][at]}
-    signals |= {x.name: x.sign * g[0][at] + 0.0 for x, g in zip(cmdp.constraints, c.g, strict=True)}
+    state, action = np.nonzero(c.allowed[0])
+    rows = cmdp.kernel.masked(c.allowed)  # all transitions that are left belong to an allowed choice, in their order
+    sizes = np.diff(rows.indptr)[state * cmdp.A + action]
+    signals = {"reward": c.r[0][state, action]}
+    signals |= {x.name: x.sign * g[0][state, action] + 0.0 for x, g in zip(cmdp.constraints, c.g, strict=True)}
     return Explicit(
         states=cmdp.states,
-        state=pairs[:, 0].tolist(),
-        action=[cmdp.action_names[a] for a in pairs[:, 1].tolist()],
-        next=following,
+        actions=cmdp.action_names,
+        state=state,
+        action=action,
+        indptr=np.concatenate(([0], np.cumsum(sizes))),
+        successors=rows.successors.astype(np.int64),
+        prob=rows.prob,
         rewards=signals,
         start={int(s): float(cmdp.mu[s]) for s in np.flatnonzero(cmdp.mu)},
     )
@@ -102,14 +99,25 @@ def one_start(states: Sequence[int]) -> dict[int, float]:
     return dict.fromkeys(states, 1.0)
 
 
-def different(state: int, used: set[tuple[int, Name]], name: Name) -> Name:
-    """The name of a choice, with a number behind it if another choice of the state has it already."""
-    made, i = name, 1
-    while (state, made) in used:
-        i += 1
-        made = f"{name} ({i})"
-    used.add((state, made))
-    return made
+def told_apart(state: IntArray, given: Sequence[Name]) -> tuple[list[Name], IntArray]:
+    """Names of actions, and the action of every choice, for choices that are called ``given``.
+
+    Where two choices of a state have the same name, a number is put behind that of the second.
+
+    >>> told_apart(np.array([0, 0, 1]), ["go", "go", "go"])
+    (['go', 'go (2)'], array([0, 1, 0]))
+    """
+    used = set[tuple[int, Name]]()
+    number: dict[Name, int] = {}
+    action = np.zeros(len(given), dtype=np.int64)
+    for i, (s, name) in enumerate(zip(state.tolist(), given, strict=True)):
+        made, again = name, 1
+        while (s, made) in used:
+            again += 1
+            made = f"{name} ({again})"
+        used.add((s, made))
+        action[i] = number.setdefault(made, len(number))
+    return list(number), action
 
 
 def check_names(path: Any, names: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.explicit import Explicit, check_names, different, one_start
+from cmdpkit.io.formats.explicit import Explicit, check_names, one_start, told_apart
 from cmdpkit.io.formats.source import read_text
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
@@ -48,12 +48,18 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         line, words = next(lines, (0, []))
     S = int(sizes[0]) if sizes else 1 + max((max(s, *row) for (s, _), row in choices.items()), default=-1)
     _check_sizes(path, sizes, choices, S)
-    keys, used = sorted(choices), set[tuple[int, Name]]()
+    keys = sorted(choices)
+    rows = [choices[key] for key in keys]
+    state = np.array([s for s, _ in keys], dtype=np.int64)
+    actions, action = told_apart(state, [names[key] for key in keys])
     return Explicit(
         states=_states(path.with_suffix(".sta"), S),
-        state=[s for s, _ in keys],
-        action=[different(key[0], used, names[key]) for key in keys],
-        next=[choices[key] for key in keys],
+        actions=actions,
+        state=state,
+        action=action,
+        indptr=np.cumsum([0, *map(len, rows)]),
+        successors=np.array([x for row in rows for x in row], dtype=np.int64),
+        prob=np.array([p for row in rows for p in row.values()], dtype=float),
         rewards={name: _rewards(paths, keys, choices, S) for name, paths in rewards.items()},
         start=one_start(_initial(path.with_suffix(".lab"))),
     )
@@ -132,20 +138,23 @@ def _rewards(
 def files(model: Explicit, path: Path) -> Iterator[tuple[Path, str]]:
     """The files that hold a model: transitions, states, labels, and one of transition rewards for every structure."""
     number: dict[int, int] = {}
-    order = []
-    for s in model.state:
-        order.append(number.get(s, 0))
-        number[s] = order[-1] + 1
-    branches = [(i, x, p) for i, row in enumerate(model.next) for x, p in row.items()]
-    head = f"{len(model.states)} {len(order)} {len(branches)}"
-    names = ["_".join(str(a).split()) for a in model.action]
-    rows = [f"{model.state[i]} {order[i]} {x} {p!r} {names[i]}" for i, x, p in branches]
+    choices = []  # "state choice", where the choices of a state are counted from 0
+    for s in model.state.tolist():
+        choices.append(f"{s} {number.get(s, 0)}")
+        number[s] = number.get(s, 0) + 1
+    owner = np.repeat(np.arange(len(choices)), np.diff(model.indptr)).tolist()
+    successors = model.successors.tolist()
+    head = f"{len(model.states)} {len(choices)} {len(owner)}"
+    names = ["_".join(str(model.actions[a]).split()) for a in model.action.tolist()]
+    branches = zip(owner, successors, model.prob.tolist(), strict=True)
+    rows = [f"{choices[i]} {x} {p!r} {names[i]}" for i, x, p in branches]
     yield path, "\n".join([head, *rows, ""])
     states = ["(state)", *(f"{s}:({name})" for s, name in enumerate(model.states))]
     yield path.with_suffix(".sta"), "\n".join([*states, ""])
     yield path.with_suffix(".lab"), "\n".join(['0="init" 1="deadlock"', *(f"{s}: 0" for s in model.start), ""])
     for name, values in model.rewards.items():
-        rows = [f"{model.state[i]} {order[i]} {x} {float(values[i])!r}" for i, x, _ in branches]
+        told = [repr(x) for x in values.tolist()]
+        rows = [f"{choices[i]} {x} {told[i]}" for i, x in zip(owner, successors, strict=True)]
         title = f'# Reward structure "{name}"'
         yield path.with_name(f"{path.stem}.{'_'.join(name.split())}.rew"), "\n".join([title, head, *rows, ""])
 

@@ -1,95 +1,295 @@
-"""Files in the unified Markov binary format (.umb), read and written by the library umbi of its authors."""
+"""Files in the unified Markov binary format (.umb): a compressed tar archive of an index in JSON and of plain vectors.
+
+The format is that of https://github.com/pmc-tools/umb, version 0. Vectors are little-endian: probabilities and rewards
+of their declared type, offsets and targets of 64 bits. A small archive can inflate to any size, so the bytes that come
+out of it are counted, and every length is checked against the index before an array is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bz2
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.formats.explicit import Explicit, check_names, different, one_start
-from cmdpkit.model.transitions import FloatArray
+import cmdpkit
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.archive import inflation_limit, too_large
+from cmdpkit.io.formats.explicit import Explicit, check_names, one_start, told_apart
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
+FORMAT_VERSION = 0  # of the files that are read and written
+COMPRESSION_LEVEL = 1  # of gzip; higher levels take several times as long for files that are hardly smaller
+COMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by the first bytes of the file
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ": lzma.open,
+    b"BZh": bz2.open,
+}
+BITS = {"double": 64, "int": 64, "uint": 64, "rational": 128}  # size of a number unless the index says otherwise
+DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError, TypeError)
 
-def _umbi() -> Any:
-    try:
-        import umbi.ats
-        import umbi.umb
-    except ImportError:
-        raise CmdpkitError(".umb files need umbi, which is not installed: pip install 'cmdpkit[umb]'") from None
-    return umbi
+Index = Mapping[str, Any]
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> Explicit:
     """The Markov decision process in a file, with all its reward structures."""
-    umbi = _umbi()
     try:
-        file = umbi.umb.read(str(path))
-        ats = umbi.ats.explicit_umb_to_explicit_ats(file)
-    except Exception as error:  # umbi raises whatever its parts raise on a damaged file
-        raise CmdpkitError(f"{path}: umbi cannot read it: {error}") from error
-    if ats.time != umbi.ats.TimeType.DISCRETE or ats.num_players > 1:
-        raise CmdpkitError(f"{path} is not a Markov decision process in discrete time with one player")
-    # Read from the file itself, because umbi 0.2.5 keeps only the last structure of a transition system.
-    described = (file.index.annotations or {}).get("rewards", {})
-    rewards = {structure.alias or name: file.annotations["rewards"][name] for name, structure in described.items()}
+        files = _members(path)
+        index = json.loads(files["index.json"])
+        system = index["transition-system"]
+        if index["format-version"] != FORMAT_VERSION:
+            raise CmdpkitError(
+                f"{path} has version {quoted(index['format-version'])} of the format, this cmdpkit reads "
+                f"{FORMAT_VERSION}; update cmdpkit"
+            )
+        if system["time"] != "discrete" or system["#players"] > 1:
+            raise CmdpkitError(f"{path} is not a Markov decision process in discrete time with one player")
+        return _model(path, files, system, index.get("annotations", {}).get("rewards", {}))
+    except CmdpkitError:
+        raise
+    except DAMAGE as error:
+        said = f"{quoted(error.args[0])} is missing" if isinstance(error, KeyError) else str(error)
+        raise CmdpkitError(f"{path}: not a complete .umb file: {said}") from None
+
+
+def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Mapping[str, Index]) -> Explicit:
+    S, choices, branches = (_count(system, key) for key in ("#states", "#choices", "#branches"))
+    target = _integers(files, "branch-to-target.bin", "<u8", branches)
+    indptr = _offsets(files, "choice-to-branches.bin", choices, branches)
+    first = _offsets(files, "state-to-choices.bin", S, choices)
+    if branches and target.max() >= S:
+        raise CmdpkitError(f"{path}: a transition leads to state {target.max()}, but there are {S}, numbered from 0")
+    state = np.repeat(np.arange(S), np.diff(first))
+    if "branch-probability-type" in system:
+        kind = system["branch-probability-type"]
+        prob = _numbers(path, files["branch-to-probability.bin"], kind, branches, "probabilities")
+    elif branches == choices:
+        prob = np.ones(branches)  # every choice has one next state
+    else:
+        raise CmdpkitError(f"{path} has no probabilities: it is a transition system, not a Markov decision process")
+    owner = np.repeat(np.arange(choices), np.diff(indptr))
+    rewards = {}
+    for name, structure in described.items():
+        total = np.zeros(choices)
+        for part, n in (("states", S), ("choices", choices), ("branches", branches)):
+            if part in structure["applies-to"]:
+                data = files[f"annotations/rewards/{name}/{part}/values.bin"]
+                values = _numbers(path, data, structure["type"], n, f"rewards of {quoted(name)}")
+                if part == "states":
+                    total += values[state]
+                else:
+                    total += values if part == "choices" else np.bincount(owner, prob * values, choices)
+        rewards[structure.get("alias") or name] = total
     check_names(path, rewards)
-    choices = [choice for s in ats.states for choice in ats.get_state_choices(s)]  # in the order of the file
-    state = [choice.state for choice in choices]
-    names, used = ats.choice_action_to_name, set[tuple[int, Name]]()
-    action = [
-        different(choice.state, used, names[choice.action] if names and choice.action is not None else "choice")
-        for choice in choices
-    ]
+    actions, action = _actions(files, system, state)
     return Explicit(
-        states=list(ats.states),
+        states=list(range(S)),
+        actions=actions,
         state=state,
         action=action,
-        next=[_next(choice) for choice in choices],
-        rewards={name: _earned(structure, choices) for name, structure in rewards.items()},
-        start=one_start(ats.initial_states),
+        indptr=indptr,
+        successors=target,
+        prob=prob,
+        rewards=rewards,
+        start=one_start(_initial(files, system, S)),
     )
 
 
-def _next(choice: Any) -> dict[int, float]:
-    row: dict[int, float] = {}
-    for branch in choice.branches:
-        row[branch.target] = row.get(branch.target, 0.0) + float(branch.prob)
-    return row
+def _members(path: Path) -> dict[str, bytes]:
+    """The files in the archive. Not more bytes are inflated than an honest file of this size would give."""
+    found: dict[str, bytes] = {}
+    with open(path, "rb") as file:
+        head = file.read(6)
+        file.seek(0)
+        inflate = next((opened for magic, opened in COMPRESSED.items() if head.startswith(magic)), lambda raw: raw)
+        with tarfile.open(fileobj=_Limited(path, inflate(file)), mode="r|") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    found[member.name] = content.read()
+    return found
 
 
-def _earned(structure: Mapping[str, Sequence[Any]], choices: list[Any]) -> FloatArray:
-    """What every choice earns on average by a reward structure, which may be given for states, choices and branches."""
-    values = np.zeros(len(choices))
-    if "states" in structure:
-        values += [float(structure["states"][choice.state]) for choice in choices]
-    if "choices" in structure:
-        values += [float(x) for x in structure["choices"]]
-    if "branches" in structure:
-        earned = iter(structure["branches"])
-        values += [sum(float(branch.prob) * float(next(earned)) for branch in choice.branches) for choice in choices]
-    return values
+class _Limited(io.RawIOBase):
+    """A stream that refuses to go on when it has given more bytes than a file of this size should hold."""
+
+    def __init__(self, path: Path, stream: Any) -> None:
+        self._path, self._stream = path, stream
+        self._size, self._given = path.stat().st_size, 0
+
+    def read(self, n: int = -1) -> bytes:
+        """The next bytes."""
+        data: bytes = self._stream.read(n)
+        self._given += len(data)
+        if self._given > inflation_limit(self._size):
+            raise too_large(self._path, self._size, self._given)
+        return data
 
 
-def write(model: Explicit, path: Path) -> None:
-    """Write a model to a new file."""
-    umbi = _umbi()
-    ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
-    for _ in model.states:
-        ats.add_state()
-    ats.state_to_player = [0] * len(model.states)
-    ats.set_initial_states(list(model.start))
-    names = list(dict.fromkeys(str(a) for a in model.action))
-    ats.num_choice_actions, ats.choice_action_to_name = len(names), names
-    for s, a, row in zip(model.state, model.action, model.next, strict=True):
-        choice = ats.add_state_choice(s)
-        choice.action = names.index(str(a))
-        for x, p in row.items():
-            choice.add_branch(x, p)
-    for i, (name, values) in enumerate(model.rewards.items()):
-        structure = ats.add_reward_annotation(f"r{i}", alias=name)  # names become folders, so they are plain
-        structure.set_choice_values([float(x) for x in values])
-    umbi.ats.write(ats, str(path))
+def _count(system: Index, key: str) -> int:
+    n = system[key]
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise ValueError(f"{key} is {quoted(n)}, expected a whole number")
+    return n
+
+
+def _integers(files: Mapping[str, bytes], name: str, dtype: str, n: int) -> IntArray:
+    data = files[name]
+    if len(data) != n * np.dtype(dtype).itemsize:
+        raise ValueError(f"{name} has {len(data):,} bytes, expected {n:,} numbers of {np.dtype(dtype).itemsize} bytes")
+    return np.frombuffer(data, dtype).astype(np.int64)
+
+
+def _offsets(files: Mapping[str, bytes], name: str, parents: int, children: int) -> IntArray:
+    """Where the children of every parent begin [parents + 1]; without a file every parent has one child."""
+    if name not in files:
+        if parents != children:
+            raise ValueError(f"{name} is missing")
+        return np.arange(parents + 1)
+    offsets = _integers(files, name, "<u8", parents + 1)
+    if offsets[0] != 0 or offsets[-1] != children or (np.diff(offsets) < 0).any():
+        raise ValueError(f"{name} does not rise from 0 to {children:,}")
+    return offsets
+
+
+def _numbers(path: Path, data: bytes, kind: Index, n: int, what: str) -> FloatArray:
+    """A vector of numbers of a declared type; fractions are rounded to the nearest float."""
+    name = kind["type"]
+    if name not in BITS:
+        raise CmdpkitError(f"{path}: {what} have the type {quoted(name)}, expected {', '.join(BITS)}")
+    size, odd = divmod(kind.get("size", BITS[name]), 8)
+    if odd or size < 1 or len(data) != n * size:
+        raise ValueError(f"{what} have {len(data):,} bytes, expected {n:,} numbers of {8 * size + odd} bits")
+    if name == "double" and size == 8:
+        return np.frombuffer(data, "<f8").astype(float)
+    if name in ("int", "uint") and size in (1, 2, 4, 8):
+        return np.frombuffer(data, f"<{name[0]}{size}").astype(float)
+    pieces = (data[i : i + size] for i in range(0, len(data), size))
+    if name == "rational" and size % 2 == 0:
+        halves = ((piece[: size // 2], piece[size // 2 :]) for piece in pieces)
+        return np.array([_whole(a, True) / _whole(b, False) for a, b in halves])
+    if name == "double":
+        raise ValueError(f"{what} have {8 * size} bits, expected 64")
+    return np.array([float(_whole(piece, name == "int")) for piece in pieces])
+
+
+def _whole(data: bytes, signed: bool) -> int:
+    return int.from_bytes(data, "little", signed=signed)
+
+
+def _actions(files: Mapping[str, bytes], system: Index, state: IntArray) -> tuple[list[Name], IntArray]:
+    """Names of the actions, and the action of every choice."""
+    given = np.zeros(len(state), dtype=np.int64)
+    names: list[Name] = ["choice"]
+    if _count(system, "#choice-actions") and "actions/choices/string-mapping.bin" in files:
+        names = list(_strings(files["actions/choices/strings.bin"], files["actions/choices/string-mapping.bin"]))
+        if "actions/choices/values.bin" in files:
+            given = _integers(files, "actions/choices/values.bin", "<u4", len(state))
+        if len(given) and given.max() >= len(names):
+            raise ValueError(f"a choice has action {given.max()}, but there are {len(names)} names")
+    used, number = np.unique(given, return_inverse=True)
+    pairs = state * max(len(used), 1) + number
+    if len(np.unique(pairs)) == len(pairs) and len(set(names)) == len(names):
+        return [names[a] for a in used.tolist()], number
+    return told_apart(state, [names[a] for a in given.tolist()])
+
+
+def _strings(data: bytes, mapping: bytes) -> list[str]:
+    ends = np.frombuffer(mapping, "<u8").tolist()
+    if not ends or ends[0] != 0 or ends != sorted(ends) or ends[-1] > len(data):
+        raise ValueError("the names of the actions do not fit together")
+    return [data[a:b].decode() for a, b in pairwise(ends)]
+
+
+def _initial(files: Mapping[str, bytes], system: Index, S: int) -> list[int]:
+    """The initial states, which are the bits of a file; there may be none."""
+    if _count(system, "#initial-states") == 0:
+        return []
+    bits = np.unpackbits(np.frombuffer(files["state-is-initial.bin"], np.uint8), bitorder="little")
+    if len(bits) < S:
+        raise ValueError(f"state-is-initial.bin has {len(bits)} bits, expected {S}")
+    found: list[int] = np.flatnonzero(bits[:S]).tolist()
+    return found
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write(model: Explicit, file: BinaryIO) -> None:
+    """Write a model to an open file. It is compressed unless it is so regular that readers would take it for a bomb."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as compressed:
+        size = _archive(model, compressed)
+    if size > inflation_limit(packed.tell()):
+        _archive(model, file)
+    else:
+        file.write(packed.getbuffer())
+
+
+def _archive(model: Explicit, file: Any) -> int:
+    """Write the archive, and return how many bytes its members have."""
+    size = 0
+    with tarfile.open(fileobj=file, mode="w|") as archive:
+        for name, data in _contents(model):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+            size += len(data) + 2 * tarfile.BLOCKSIZE
+    return size + tarfile.RECORDSIZE
+
+
+def _contents(model: Explicit) -> Iterable[tuple[str, bytes]]:
+    S, choices = len(model.states), len(model.state)
+    names = [str(a).encode() for a in model.actions]
+    structures = {f"r{i}": name for i, name in enumerate(model.rewards)}  # names become folders, so they are plain
+    double = {"type": "double", "size": 64}
+    index = {
+        "format-version": FORMAT_VERSION,
+        "format-revision": 1,
+        "file-data": {"tool": "cmdpkit", "tool-version": cmdpkit.__version__},
+        "transition-system": {
+            "time": "discrete",
+            "#players": 1,
+            "#states": S,
+            "#initial-states": len(model.start),
+            "#choices": choices,
+            "#choice-actions": len(names),
+            "#branches": len(model.successors),
+            "#branch-actions": 0,
+            "#observations": 0,
+            "branch-probability-type": double,
+        },
+        "annotations": {
+            "rewards": {
+                key: {"alias": name, "applies-to": ["choices"], "type": double} for key, name in structures.items()
+            }
+        },
+    }
+    initial = np.zeros(-(-S // 64) * 64, dtype=np.uint8)  # filled up to whole words of 64 bits
+    initial[list(model.start)] = 1
+    first = np.concatenate(([0], np.cumsum(np.bincount(model.state, minlength=S))))
+    yield "index.json", json.dumps(index, indent=2).encode()
+    yield "state-is-initial.bin", np.packbits(initial, bitorder="little").tobytes()
+    yield "state-to-choices.bin", first.astype("<u8").tobytes()
+    yield "state-to-player.bin", np.zeros(S, "<u4").tobytes()
+    yield "choice-to-branches.bin", model.indptr.astype("<u8").tobytes()
+    yield "branch-to-target.bin", model.successors.astype("<u8").tobytes()
+    yield "branch-to-probability.bin", model.prob.astype("<f8").tobytes()
+    yield "actions/choices/values.bin", model.action.astype("<u4").tobytes()
+    yield "actions/choices/strings.bin", b"".join(names)
+    yield "actions/choices/string-mapping.bin", np.cumsum([0, *map(len, names)]).astype("<u8").tobytes()
+    for key, name in structures.items():
+        yield f"annotations/rewards/{key}/choices/values.bin", model.rewards[name].astype("<f8").tobytes()
