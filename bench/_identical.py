@@ -69,7 +69,12 @@ def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]
             length = STEPS if stepwise else LONGER.get(algo, EPISODES)
             for preset in PRESETS:
                 try:
-                    asked = {"episodes": length, "seed": 5, "preset": preset, "noise": CASES[case][1]}
+                    asked = {
+                        "steps" if stepwise else "episodes": length,
+                        "seed": 5,
+                        "preset": preset,
+                        "noise": CASES[case][1],
+                    }
                     record = ck.learn(cmdp, name, **asked, **params)
                 except ValueError as error:
                     if "preset" not in str(error):
