@@ -1,7 +1,7 @@
 """CL-PRI: the tables of docs/algorithms/cl-pri.md. Seeds run on two processes; figures are exact unless named.
 
 python -m bench cl_pri                    everything with counts, half an hour
-python -c "from bench.cl_pri import synthetic; synthetic(memory='none')"
+python -c "from bench.cl_pri import synthetic; synthetic(algo='mf-pri')"
                                           one of them, here without counts: synthetic, grid, random, coverage, sizes
 """
 
@@ -91,19 +91,19 @@ def report(title: str, runs: list[Outcome], wall: float) -> None:
     print(f"  {wall:.0f} s, {np.mean([x.seconds for x in runs]):.2f} s of processor time per run", flush=True)
 
 
-def synthetic(K: int = 8_000_000, seeds: int = 20, memory: str = "counts") -> None:
+def synthetic(K: int = 8_000_000, seeds: int = 20, algo: str = "cl-pri") -> None:
     """Also the speed: wall-clock time of all seeds on two processes."""
-    _instance("paper/synthetic", K, seeds, memory)
+    _instance("paper/synthetic", K, seeds, algo)
 
 
-def grid(K: int = 10_400_000, seeds: int = 10, memory: str = "counts") -> None:
-    _instance("paper/grid", K, seeds, memory)
+def grid(K: int = 10_400_000, seeds: int = 10, algo: str = "cl-pri") -> None:
+    _instance("paper/grid", K, seeds, algo)
 
 
-def _instance(name: str, K: int, seeds: int, memory: str) -> None:
+def _instance(name: str, K: int, seeds: int, algo: str) -> None:
     began = time.perf_counter()
-    runs = plays(envs.build(name), "cl-pri", K, range(seeds), memory=memory)
-    report(f"{name}, {K:,} episodes, memory {memory}", runs, time.perf_counter() - began)
+    runs = plays(envs.build(name), algo, K, range(seeds))
+    report(f"{name}, {K:,} episodes, {algo}", runs, time.perf_counter() - began)
 
 
 def instances(n: int = 30) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def instances(n: int = 30) -> list[dict[str, Any]]:
     return found
 
 
-def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, memory: str = "counts") -> None:
+def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, algo: str = "cl-pri") -> None:
     """Right support, gap, violation and regret on random instances, and the regret of Triple-Q beside it."""
     print(f"random instances, {K:,} episodes, {seeds} seeds; means over seeds, violations the largest of any seed")
     print(
@@ -137,7 +137,7 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, memory: str = "count
     everything, better = [], 0
     for given in instances(n):
         cmdp = envs.build("random", **given)
-        runs = plays(cmdp, "cl-pri", K, range(seeds), memory=memory)
+        runs = plays(cmdp, algo, K, range(seeds))
         other = plays(cmdp, "triple-q", K, range(seeds))
         regret, theirs = (float(np.mean([x.tally.weak.regret for x in xs])) for xs in (runs, other))
         better += regret < theirs
@@ -168,12 +168,12 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, memory: str = "count
     print(f"realised violation <= 0 in {sum(x.tally.realised.violation.max() <= 0 for x in everything)}", flush=True)
 
 
-def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, memory: str = "counts") -> None:
+def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, algo: str = "cl-pri") -> None:
     """How often all true values of the policy handed over lie in their intervals, and how wide those are."""
     for name, given in (("paper/synthetic", {}), ("random", {"S": 5, "A": 3, "H": 4, "N": 2, "conflict": 0.5})):
         cmdp = envs.build(name, **given)
         with ThreadPoolExecutor(WORKERS) as pool:
-            found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta, memory), range(runs)))
+            found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta, algo), range(runs)))
         hits, widths = zip(*found, strict=True)
         print(
             f"{name}, {runs} runs of {K:,} episodes: all {1 + cmdp.N} intervals hold in {np.mean(hits):.1%} at level "
@@ -182,8 +182,8 @@ def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, memory: str 
         )
 
 
-def _covered(cmdp: CMDP, K: int, seed: int, delta: float, memory: str) -> tuple[bool, float]:
-    learner = load("cl-pri")(Spec.of(cmdp, K), delta=delta, memory=memory)
+def _covered(cmdp: CMDP, K: int, seed: int, delta: float, algo: str) -> tuple[bool, float]:
+    learner = load(algo)(Spec.of(cmdp, K), delta=delta)
     learner.run(Source.of(cmdp), stream(seed), K)
     values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
     scales, totals = (cmdp.reward_scale, *cmdp.utility_scales), (values.v, *values.w * cmdp.signs)
@@ -198,8 +198,8 @@ def sizes(K: int = 10_000) -> None:
     ratios = []
     for name, cmdp in problems("development", copies=1):
         held = []
-        for kind in ("counts", "none"):
-            learner = load("cl-pri")(Spec.of(cmdp, K), memory=kind)
+        for algo in ("cl-pri", "mf-pri"):
+            learner = load(algo)(Spec.of(cmdp, K))
             learner.run(Source.of(cmdp), stream(0), K)
             held.append(sum(x.nbytes for x in learner.state().values()))
         ratios.append(held[0] / held[1])

@@ -1,7 +1,7 @@
-"""CL-PRI on problems that led earlier versions astray for ever, with both kinds of memory.
+"""CL-PRI on problems that led earlier versions astray for ever, with counts (`cl-pri`) and without (`mf-pri`).
 
     python -m bench lock_in                                              # everything, a quarter of an hour
-    python -c "from bench.lock_in import redundant; redundant('none')"   # one of them with one kind of memory
+    python -c "from bench.lock_in import redundant; redundant('mf-pri')"   # one of them with one algorithm
 
 - `redundant`: *three copies of one constraint*, whose prices are not unique, and *a constant utility exactly at its
   bound* with signals that are drawn: every policy meets that bound, and by chance every policy seems to miss it by a
@@ -18,7 +18,7 @@ import numpy as np
 import cmdpkit as ck
 from cmdpkit import CMDP, RunRecord, envs
 
-MEMORIES = ("none", "counts")
+ALGORITHMS = ("mf-pri", "cl-pri")
 LONG, SHORT = 400_000, 10_000  # episodes
 SOLVED = 0.95  # share of the optimum
 
@@ -59,55 +59,50 @@ def within_bounds(cmdp: CMDP, run: RunRecord) -> bool:
     return max(short) <= 1e-9
 
 
-def redundant(*memories: str, first: int = 0, problems: int = 4, seeds: int = 5) -> None:
+def redundant(*algos: str, first: int = 0, problems: int = 4, seeds: int = 5) -> None:
     """What the policies handed over lack of the optimum, in units of the value, and how many keep their bounds."""
     print(
         f"{problems} problems, {seeds} seeds each, {LONG:,} episodes: what the policy handed over lacks of the optimum"
     )
-    print("| problem | memory | mean | largest | within 0.005 | within 0.01 | bounds met | regret |")
+    print("| problem | algorithm | mean | largest | within 0.005 | within 0.01 | bounds met | regret |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for title, build, noise in (("three copies", copies, "none"), ("constant utility", constant, "bernoulli")):
         worlds = [build(i) for i in range(first, first + problems) for _ in range(seeds)]
-        for memory in memories or MEMORIES:
-            runs = [
-                ck.learn(cmdp, "cl-pri", episodes=LONG, noise=noise, memory=memory, seed=i % seeds)
-                for i, cmdp in enumerate(worlds)
-            ]
+        for algo in algos or ALGORITHMS:
+            runs = [ck.learn(cmdp, algo, episodes=LONG, noise=noise, seed=i % seeds) for i, cmdp in enumerate(worlds)]
             gap = np.array([run.optimum - run.policy_value for run in runs])
             met = sum(within_bounds(cmdp, run) for cmdp, run in zip(worlds, runs, strict=True))
             figures = f"{gap.mean():.4f} | {gap.max():.4f} | {(gap <= 0.005).sum()} of {len(gap)} | "
             figures += f"{(gap <= 0.01).sum()} | {met} | {np.mean([run.regret for run in runs]):,.0f}"
-            print(f"| {title} | {memory} | {figures} |", flush=True)
+            print(f"| {title} | {algo} | {figures} |", flush=True)
 
 
-def locks(*memories: str, seeds: int = 5) -> None:
+def locks(*algos: str, seeds: int = 5) -> None:
     """How many locks were opened, how many were called unsolved, and how many were neither."""
     for title, slip, H in (("20 steps in 24", 0.02, 24), ("20 steps in 24, slippery", 0.2, 24)):
-        for memory in memories or MEMORIES:
-            runs = [
-                ck.learn(lock(i, slip=slip, H=H), "cl-pri", episodes=SHORT, memory=memory, seed=i) for i in range(seeds)
-            ]
+        for algo in algos or ALGORITHMS:
+            runs = [ck.learn(lock(i, slip=slip, H=H), algo, episodes=SHORT, seed=i) for i in range(seeds)]
             solved = [run.policy_value >= SOLVED * run.optimum for run in runs]
             said = [any("unsolved" in note or "far from the best" in note for note in run.notes) for run in runs]
             neither = sum(not a and not b for a, b in zip(solved, said, strict=True))
             print(
-                f"lock, {title}, {SHORT:,} episodes, memory {memory}: {sum(solved)} of {seeds} solved, {sum(said)} "
+                f"lock, {title}, {SHORT:,} episodes, {algo}: {sum(solved)} of {seeds} solved, {sum(said)} "
                 f"called unsolved or far from the best, {neither} neither",
                 flush=True,
             )
 
 
-def tight(*memories: str, seeds: int = 10) -> None:
+def tight(*algos: str, seeds: int = 10) -> None:
     """How many policies and runs missed their bound, and how many of these were not warned about."""
-    for memory in memories or MEMORIES:
+    for algo in algos or ALGORITHMS:
         worlds = [narrow(i) for i in range(seeds)]
-        runs = [ck.learn(cmdp, "cl-pri", episodes=SHORT, memory=memory, seed=i) for i, cmdp in enumerate(worlds)]
+        runs = [ck.learn(cmdp, algo, episodes=SHORT, seed=i) for i, cmdp in enumerate(worlds)]
         missed = [not within_bounds(cmdp, run) for cmdp, run in zip(worlds, runs, strict=True)]
         realised = [run.final("realised_violation")[0] > 0 for run in runs]
         silent = sum(a and not _says(run, "miss") for a, run in zip(missed, runs, strict=True))
         silent += sum(a and not _says(run, "was missed by") for a, run in zip(realised, runs, strict=True))
         print(
-            f"slack of 0.0005 H, {SHORT:,} episodes, memory {memory}: {sum(missed)} of {seeds} policies and "
+            f"slack of 0.0005 H, {SHORT:,} episodes, {algo}: {sum(missed)} of {seeds} policies and "
             f"{sum(realised)} of {seeds} runs missed the bound, {silent} of them without a warning",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""CL-PRI with ``memory="none"`` on the suite. Problems that led earlier versions astray are in `lock_in`.
+"""`mf-pri` on the suite. Problems that led earlier versions astray are in `lock_in`.
 
     python -m bench model_free                            # the reserved problems
     python -m bench.model_free development 1e4            # one length on the problems settings were chosen on
@@ -25,7 +25,7 @@ def outcome(cmdp: CMDP, K: int, seed: int) -> tuple[float, float, bool, bool]:
     """Regret per episode and gap of the policy in % of the range of values; whether what was realised and the policy
     kept their bounds."""
     span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
-    run = ck.learn(cmdp, "cl-pri", episodes=K, seed=seed, memory="none")
+    run = ck.learn(cmdp, "mf-pri", episodes=K, seed=seed)
     short = [c.sign * (c.bound - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     kept = float(np.max(run.final("realised_violation"), initial=-np.inf)) <= 0
     gap = (run.optimum - run.policy_value) / span
@@ -34,7 +34,7 @@ def outcome(cmdp: CMDP, K: int, seed: int) -> tuple[float, float, bool, bool]:
 
 def suite(half: str = "reserved", *lengths: str) -> None:
     """Figures on a half of the suite."""
-    print(f"{half} problems, memory none; regret and gap in % of the range of values")
+    print(f"{half} problems, mf-pri; regret and gap in % of the range of values")
     print(
         "| episodes | runs | regret per episode, mean (median) | gap, median | realised violation <= 0 | bounds met |"
     )

@@ -183,8 +183,8 @@ def test_an_algorithm_that_must_know_the_length_refuses_by_name(algo):
 
 
 def test_without_counts_the_length_must_be_known():
-    with pytest.raises(ck.CmdpkitError, match='memory="none" must know'):
-        ck.learn("paper/synthetic", "cl-pri", stop=10, memory="none")
+    with pytest.raises(ck.CmdpkitError, match="mf-pri must know the number of episodes"):
+        ck.learn("paper/synthetic", "mf-pri", stop=10)
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def shortfall(notes):
     return said, float(re.search(r"missed by (\S+) per episode", said)[1])
 
 
-@pytest.mark.parametrize(("algo", "K", "params"), [("triple-q", 20_000, {}), ("cl-pri", 100_000, {"memory": "none"})])
+@pytest.mark.parametrize(("algo", "K", "params"), [("triple-q", 20_000, {}), ("mf-pri", 100_000, {})])
 def test_a_missed_bound_is_named_with_the_shortfall_in_the_users_units(algo, K, params):
     """At most 2.09 can be had of the utility: a bound of 2.5 is missed by 0.41, the cost by 40 times that."""
     plain = learn(ck.load("paper/synthetic").with_bounds(utility=2.5), algo, episodes=K, **params)

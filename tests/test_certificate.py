@@ -10,7 +10,7 @@ from cmdpkit import envs, evaluate
 from cmdpkit.estimate.betting import _gets_rich, betting_interval
 from cmdpkit.estimate.intervals import half_width, simultaneous
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.cl_pri.model_free import WithoutCounts, schedule
+from cmdpkit.learners.mf_pri import ModelFreePRI, schedule
 from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream
 
@@ -147,7 +147,7 @@ def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval
 def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_the_averages(monkeypatch):
     monkeypatch.setattr(schedule, "MAX_BATCHES", 40)
     cmdp, K = envs.build("paper/synthetic"), 4000
-    learner, source, rng, kept = WithoutCounts(Spec.of(cmdp, K)), Source.of(cmdp), stream(4), []
+    learner, source, rng, kept = ModelFreePRI(Spec.of(cmdp, K)), Source.of(cmdp), stream(4), []
     learner.run(source, rng, 3600)
     for _ in range(400):
         before = int(learner.samples.sampled[0])

@@ -17,13 +17,11 @@ from cmdpkit.estimate.errors import Evidence, evidence, plan_errors
 from cmdpkit.estimate.halves import contradictions
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.deviations import _rarity
 from cmdpkit.learners.cl_pri.counts.plans import expected_gain, worth_trying
 from cmdpkit.learners.cl_pri.counts.play import act, block_of, tries_of
 from cmdpkit.learners.cl_pri.counts.steer import control, controls_of, steered
-from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -252,12 +250,10 @@ def test_a_bound_that_cannot_be_met_is_said_to_be_missed():
     assert any("was missed by" in note and "utility" in note for note in run.notes)
 
 
-def test_the_memory_is_a_choice_and_another_one_is_refused():
-    spec = Spec.of(envs.build("paper/synthetic"), 1000)
-    assert type(ClosedLoopPRI(spec)) is WithCounts
-    assert type(ClosedLoopPRI(spec, memory="none")) is WithoutCounts
-    with pytest.raises(ck.CmdpkitError, match="memory is 'some', expected one of counts, none"):
-        ClosedLoopPRI(spec, memory="some")
+@pytest.mark.parametrize("memory", ["none", "counts"])
+def test_the_parameter_memory_is_refused_with_the_new_name(memory):
+    with pytest.raises(ck.CmdpkitError, match=f"memory is '{memory}', but cl-pri has no such parameter.*mf-pri"):
+        ck.learn("paper/synthetic", "cl-pri", episodes=100, memory=memory)
 
 
 @pytest.mark.long

@@ -195,9 +195,9 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
 
 
 def test_the_account_of_a_run_takes_a_line_an_entry():
-    run = learn("paper/synthetic", "cl-pri", episodes=20_000, seed=1, memory="none")
+    run = learn("paper/synthetic", "mf-pri", episodes=20_000, seed=1)
     text = run.explain()
-    assert text.startswith("cl-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
+    assert text.startswith("mf-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
     epochs = text.split("epochs:\n")[1].splitlines()
     assert sum(line.startswith("  until episode") for line in epochs) == len(run.explanation["epochs"])
     assert "00000000" not in text, "numbers have six digits"

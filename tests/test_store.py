@@ -335,3 +335,14 @@ def test_a_record_whose_curves_are_gone_is_made_again(tmp_path):
     ck.bench(*asked, **options)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.parquet")} == tables
     assert len(ck.Study.load(tmp_path).records) == 2
+
+
+@pytest.mark.parametrize(("memory", "algo"), [("none", "mf-pri"), ("counts", "cl-pri")])
+def test_a_record_of_cl_pri_that_names_its_memory_is_read_under_the_present_name(tmp_path, memory, algo):
+    """Older versions wrote the parameter `memory`; with "none" it is another algorithm now."""
+    made = ck.learn("paper/synthetic", "mf-pri", episodes=200, seed=1)
+    old = replace(made, run=replace(made.run, algo="cl-pri", params={"memory": memory}))
+    ck.save_record(old, tmp_path)
+    [found] = ck.load_records(tmp_path)
+    assert (found.run.algo, dict(found.run.params)) == (algo, {})
+    assert np.array_equal(found.policy.pi, made.policy.pi)

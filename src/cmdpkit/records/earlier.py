@@ -1,7 +1,8 @@
 """Records of earlier versions, converted to the present fields.
 
 Schema 1 (version 0.1) kept changed bounds in the name of the environment, kept noise and the digest of the baseline
-among the parameters, and did not record the code.
+among the parameters, and did not record the code. `cl-pri` had a parameter `memory` once:
+with "none" it is called `mf-pri` now, and so is `pri` with the preset `practical` of version 0.1.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ def key_of(table: dict[str, Any], schema: int) -> str:
 
 def run_of(table: dict[str, Any], schema: int) -> Run:
     """The `Run` that was written with some schema."""
-    if schema > 1:
-        return Run(**{**table, "readings": tuple(table.get("readings", ()))})
     params = dict(table["params"])
+    memory = params.pop("memory", None) if table["algo"] == "cl-pri" else None
+    algo = current_name(table["algo"], table["preset"], memory)
+    if schema > 1:
+        return Run(**{**table, "algo": algo, "params": params, "readings": tuple(table.get("readings", ()))})
     env, bounds = split_bounds(table["env"])
     found = {"noise": params.pop("noise", "none"), "baseline": params.pop("baseline", "")}
-    algo = current_name(table["algo"], table["preset"])
     return Run(**{**table, "env": env, "algo": algo, "params": params}, bounds=bounds, **found)
 
 

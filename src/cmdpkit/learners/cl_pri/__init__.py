@@ -1,16 +1,11 @@
 """CL-PRI: closed-loop PRI, our own algorithm for the purpose of PRI (`cmdpkit.learners.pri`, arXiv 2309.15395).
 
 Few episodes in, one policy out that keeps its bounds and has at most N stochastic decisions, with a certificate from
-its own data. What it remembers is a choice:
+its own data. It counts the transitions that were seen and plans in the model they suggest (`counts`). In worlds without
+episodes (long-run averages and discounted totals) it is `endless`, which counts as well. Its sister `mf_pri` never
+counts a transition.
 
-- ``memory="counts"`` (the default) counts the transitions that were seen and plans in the model they suggest
-  (`counts`). It needs far fewer episodes, and memory for every transition that occurred.
-- ``memory="none"`` never counts a transition (`model_free`). Memory is O(H S A (1 + N)^2), and every problem takes tens
-  of times as many episodes.
-
-In worlds without episodes (long-run averages and discounted totals) it is `endless`, which counts as well.
-
-All of them steer in a closed loop: what was realised is compared with the bounds block by block, and what is played is
+Both steer in a closed loop: what was realised is compared with the bounds block by block, and what is played is
 shifted so that it ends within them. What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
@@ -22,11 +17,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Spec
 from cmdpkit.learners.cl_pri.settings import CountsParams
 
-MEMORIES = ("counts", "none")
-
 
 class ClosedLoopPRI(Learner):
-    """CL-PRI at work; keyword arguments other than preset and memory change single parameters.
+    """CL-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.learners import Source
@@ -42,26 +35,19 @@ class ClosedLoopPRI(Learner):
     guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
     presets = {"practical": CountsParams()}
-    anytime = True  # with memory="counts"
+    anytime = True
     criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
 
-    def __new__(cls, spec: Spec, *, memory: str = "counts", **settings: Any) -> ClosedLoopPRI:
-        """The variant with that memory."""
+    def __new__(cls, spec: Spec, **settings: Any) -> ClosedLoopPRI:
+        """The variant for the criterion of the spec."""
         from cmdpkit.learners.cl_pri.counts import WithCounts
         from cmdpkit.learners.cl_pri.endless import Endless
-        from cmdpkit.learners.cl_pri.model_free import WithoutCounts
 
-        if memory not in MEMORIES:
-            raise CmdpkitError(f"memory is {memory!r}, expected one of {', '.join(MEMORIES)}")
-        if memory == "none" and spec.anytime:
+        if "memory" in settings:
             raise CmdpkitError(
-                'cl-pri with memory="none" must know the number of episodes in advance: give episodes= instead of '
-                'stop=, or take memory="counts"'
+                f"memory is {settings['memory']!r}, but cl-pri has no such parameter any more: it always counts "
+                'transitions. What was memory="none" is the algorithm mf-pri; leave memory out, or ask for mf-pri'
             )
-        if memory == "none" and spec.criterion != "horizon":
-            raise CmdpkitError('cl-pri with memory="none" learns from episodes only; leave memory out')
-        if cls is ClosedLoopPRI and spec.criterion != "horizon":
-            return super().__new__(Endless)
         if cls is ClosedLoopPRI:
-            return super().__new__(WithCounts if memory == "counts" else WithoutCounts)
+            return super().__new__(WithCounts if spec.criterion == "horizon" else Endless)
         return super().__new__(cls)

@@ -52,7 +52,6 @@ LEAST_BATCH = 50  # steps of such a block
 class EndlessParams(Params):
     """Numbers that do not change during a run; one setting for all problems."""
 
-    memory: str = "counts"  # this variant counts transitions
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
     freeze: float = 0.8  # share of the run after which plans are made in the cautious mean model
     blocks: int = 1000  # of the whole run; after each of them it is decided how to steer

@@ -58,8 +58,8 @@ class PRI(Learner):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         if preset == "practical":
             raise CmdpkitError(
-                "preset 'practical' of pri is an algorithm of its own now: ask for cl-pri. The presets of pri, the "
-                "published algorithm, are paper and theory"
+                "preset 'practical' of pri is an algorithm of its own now: ask for mf-pri, or for cl-pri, which counts "
+                "transitions and needs fewer episodes. The presets of pri, as published, are paper and theory"
             )
         super().__init__(spec, preset=preset, **_with_quorum(params))
         self.notes = notes(spec, self.preset, self.params)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.allocation import allocate
+from cmdpkit.learners._allocation import allocate
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 SMALL = 1e-6  # relative size of effects that are not steered by

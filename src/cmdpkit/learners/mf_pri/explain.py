@@ -1,4 +1,4 @@
-"""The account of a CL-PRI run: what was decided when, on what evidence, and what stayed open. Plain values only.
+"""The account of a MF-PRI run: what was decided when, on what evidence, and what stayed open. Plain values only.
 
 Steps count from 1; states and actions are given by index, counting from 0, because a learner knows no names.
 """
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.cl_pri.model_free.improve import safe_quantile, undecided
-from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE, means
-from cmdpkit.learners.cl_pri.model_free.play import Samples
-from cmdpkit.learners.cl_pri.model_free.progress import History, Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.improve import safe_quantile, undecided
+from cmdpkit.learners.mf_pri.moments import MIN_PRICE, means
+from cmdpkit.learners.mf_pri.play import Samples
+from cmdpkit.learners.mf_pri.progress import History, Progress, Task, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 ROUNDING = 1e-12  # shortfalls per episode up to this are rounding

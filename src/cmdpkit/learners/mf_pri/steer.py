@@ -1,4 +1,4 @@
-"""The closed loop of CL-PRI: stochastic decisions are shifted block by block to keep realised totals in bounds.
+"""The closed loop of MF-PRI: stochastic decisions are shifted block by block to keep realised totals in bounds.
 
 Inside the right support regret is minus the price times the violation (docs/theory/pri.md), whatever the probabilities
 of the stochastic decisions are at the moment. So they are free to be used as controls: what is short by now is repaid
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.allocation import allocate
-from cmdpkit.learners.cl_pri.model_free.moments import MIN_PRICE
-from cmdpkit.learners.cl_pri.model_free.play import Samples
-from cmdpkit.learners.cl_pri.model_free.progress import Progress, Task, extra_actions
-from cmdpkit.learners.cl_pri.model_free.schedule import REPAY_BLOCKS
+from cmdpkit.learners._allocation import allocate
+from cmdpkit.learners.mf_pri.moments import MIN_PRICE
+from cmdpkit.learners.mf_pri.play import Samples
+from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.schedule import REPAY_BLOCKS
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-6  # relative size of effects that are not steered by

@@ -1,4 +1,4 @@
-"""CL-PRI as a whole: the identity it rests on, bits, bounds, certificates, decisions and accounts."""
+"""MF-PRI as a whole: the identity it rests on, bits, bounds, certificates, decisions and accounts."""
 
 import json
 
@@ -9,15 +9,15 @@ from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy
 from cmdpkit.estimate.betting import betting_interval
 from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri.model_free import WithoutCounts
-from cmdpkit.learners.cl_pri.model_free.schedule import timetable
-from cmdpkit.learners.cl_pri.settings import ModelFreeParams
+from cmdpkit.learners.mf_pri import ModelFreePRI
+from cmdpkit.learners.mf_pri.schedule import timetable
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
 
-PRI = WithoutCounts
+PRI = ModelFreePRI
 
 
 def finished(cmdp, K, seed=1, noise="none", best=None, **params):

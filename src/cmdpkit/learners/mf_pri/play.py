@@ -1,4 +1,4 @@
-"""Episodes of a policy with deviations, and what is written down about them: the compiled part of CL-PRI.
+"""Episodes of a policy with deviations, and what is written down about them: the compiled part of MF-PRI.
 
 A block of episodes plays one policy pi. At every step chance, independent of everything else, may ask for a
 *deviation*: a random one of the actions still in question there, if there are any, instead of an action of pi. What

@@ -1,4 +1,9 @@
-"""CL-PRI without counts: constrained policy iteration on sampled returns; no transition is ever counted.
+"""MF-PRI: model-free closed-loop PRI, constrained policy iteration on sampled returns; our own.
+
+It has the three aims of PRI (`cmdpkit.learners.pri`, arXiv 2309.15395): model-free, one policy, low regret. No
+transition is ever counted: memory is O(H S A (1 + N)^2), and a problem takes tens of times as many episodes as with
+`cl_pri`, whose closed loop, hand-over and certificate it shares. What is proved and what is not is in
+docs/theory/cl-pri.md.
 
 1. Warm-up: optimistic Q-learning finds a first policy and first prices (`warm_up`).
 2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
@@ -18,16 +23,15 @@ import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, simultaneous
 from cmdpkit.estimate.quantiles import error_quantile
-from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.model_free.explain import account, warnings_of
-from cmdpkit.learners.cl_pri.model_free.improve import begin_epoch, improve
-from cmdpkit.learners.cl_pri.model_free.play import Block, act, episodes, finish
-from cmdpkit.learners.cl_pri.model_free.progress import Task, new_episode, new_progress, new_samples
-from cmdpkit.learners.cl_pri.model_free.schedule import timetable
-from cmdpkit.learners.cl_pri.model_free.steer import steered
-from cmdpkit.learners.cl_pri.model_free.warm_up import WarmUp
-from cmdpkit.learners.cl_pri.settings import ModelFreeParams
+from cmdpkit.learners import Learner, Returns, Source, Spec, State
+from cmdpkit.learners.mf_pri.explain import account, warnings_of
+from cmdpkit.learners.mf_pri.improve import begin_epoch, improve
+from cmdpkit.learners.mf_pri.play import Block, act, episodes, finish
+from cmdpkit.learners.mf_pri.progress import Task, new_episode, new_progress, new_samples
+from cmdpkit.learners.mf_pri.schedule import timetable
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
+from cmdpkit.learners.mf_pri.steer import steered
+from cmdpkit.learners.mf_pri.warm_up import WarmUp
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
@@ -37,18 +41,21 @@ MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they 
 MAX_DEVIATIONS = 0.5  # per episode, on average
 
 
-class WithoutCounts(ClosedLoopPRI):
-    """CL-PRI with ``memory="none"`` at work.
+class ModelFreePRI(Learner):
+    """MF-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = WithoutCounts(Spec.of(cmdp, K=200_000), memory="none")
+    >>> learner = ModelFreePRI(Spec.of(cmdp, K=200_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 200_000)
     >>> learner.recommend().shape, learner.certificate().episodes
     ((3, 3, 3), 10000)
     """
 
+    title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
+    guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
+    paper = "our own, after arXiv 2309.15395"
     presets = {"practical": ModelFreeParams()}
 
     changing: ClassVar[tuple[str, ...]] = ("progress", "samples", "warm")

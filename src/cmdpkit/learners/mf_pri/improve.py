@@ -1,4 +1,4 @@
-"""Between epochs of CL-PRI: from samples to the next policy, prices, and actions ruled out.
+"""Between epochs of MF-PRI: from samples to the next policy, prices, and actions ruled out.
 
 One improvement solves the master problem around what was played, replaces the policy, lets samples fade that saw
 another continuation, and tests every action against the new policy at the new prices. A policy that no action improves
@@ -12,8 +12,8 @@ import numpy as np
 from cmdpkit.estimate.intervals import margin_for_certificate
 from cmdpkit.estimate.quantiles import different_columns, error_quantile
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri.model_free.master import MIN_PROBABILITY, Answer, linear, solve_master
-from cmdpkit.learners.cl_pri.model_free.moments import (
+from cmdpkit.learners.mf_pri.master import MIN_PROBABILITY, Answer, linear, solve_master
+from cmdpkit.learners.mf_pri.moments import (
     Evidence,
     covariance,
     evidence,
@@ -21,9 +21,9 @@ from cmdpkit.learners.cl_pri.model_free.moments import (
     pooled_variance,
     utility_errors,
 )
-from cmdpkit.learners.cl_pri.model_free.play import Samples
-from cmdpkit.learners.cl_pri.model_free.progress import Progress, Task, extra_actions
-from cmdpkit.learners.cl_pri.model_free.steer import debt
+from cmdpkit.learners.mf_pri.play import Samples
+from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.steer import debt
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EPISODES = 50  # episodes of the policy itself without which nothing is concluded

@@ -1,4 +1,4 @@
-"""Everything that CL-PRI knows between two episodes: what a checkpoint keeps."""
+"""Everything that MF-PRI knows between two episodes: what a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri.model_free.moments import record_size
-from cmdpkit.learners.cl_pri.model_free.play import Episode, Samples
-from cmdpkit.learners.cl_pri.model_free.schedule import Timetable
-from cmdpkit.learners.cl_pri.settings import ModelFreeParams
+from cmdpkit.learners.mf_pri.moments import record_size
+from cmdpkit.learners.mf_pri.play import Episode, Samples
+from cmdpkit.learners.mf_pri.schedule import Timetable
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 

@@ -1,4 +1,4 @@
-"""The parts of CL-PRI against exact answers: fair samples, honest errors, improvement, decisions, steering."""
+"""The parts of MF-PRI against exact answers: fair samples, honest errors, improvement, decisions, steering."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from scipy.optimize import linprog
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, solve
 from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri.model_free import WithoutCounts
-from cmdpkit.learners.cl_pri.model_free.improve import decide
-from cmdpkit.learners.cl_pri.model_free.master import allocate, linear, solve_master
-from cmdpkit.learners.cl_pri.model_free.moments import covariance, evidence, means, record_size, spread
-from cmdpkit.learners.cl_pri.model_free.steer import debt, steered
+from cmdpkit.learners.mf_pri import ModelFreePRI
+from cmdpkit.learners.mf_pri.improve import decide
+from cmdpkit.learners.mf_pri.master import allocate, linear, solve_master
+from cmdpkit.learners.mf_pri.moments import covariance, evidence, means, record_size, spread
+from cmdpkit.learners.mf_pri.steer import debt, steered
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
@@ -31,7 +31,7 @@ def action_values(cmdp, pi):
 
 def sampled(cmdp, pi, explore, chance, n, known, seed=5):
     """A learner and the returns of n episodes of pi with deviations; exact values to look ahead to if `known`."""
-    learner = WithoutCounts(Spec.of(cmdp, 10**9))
+    learner = ModelFreePRI(Spec.of(cmdp, 10**9))
     progress, source = learner.progress, Source.of(cmdp)
     H, S = cmdp.H, cmdp.S
     _, V = action_values(cmdp, pi)
@@ -211,7 +211,7 @@ def test_steering_repays_what_is_owed_and_when_it_cannot_leaves_the_least_shortf
     rng = np.random.default_rng(6)
     exact = 0
     for _ in range(60):
-        learner = WithoutCounts(Spec.of(cmdp, 100_000))
+        learner = ModelFreePRI(Spec.of(cmdp, 100_000))
         progress, samples, task, k = learner.progress, learner.samples, learner.task, 50_000
         progress.base[...], progress.pi[..., 0], progress.lam[...] = 0, 1.0, 1.0
         for h, p in ((0, 0.4), (2, 0.3)):

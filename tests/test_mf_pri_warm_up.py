@@ -1,4 +1,4 @@
-"""The parts of CL-PRI without counts that keep it from being led astray: warm-up, forgetting, prices, warnings."""
+"""The parts of MF-PRI that keep it from being led astray: warm-up, forgetting, prices, warnings."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,14 @@ from bench.lock_in import constant, copies
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri.model_free import WithoutCounts
-from cmdpkit.learners.cl_pri.model_free.improve import _forget
-from cmdpkit.learners.cl_pri.model_free.moments import record_size
+from cmdpkit.learners.mf_pri import ModelFreePRI
+from cmdpkit.learners.mf_pri.improve import _forget
+from cmdpkit.learners.mf_pri.moments import record_size
 from cmdpkit.simulate.random import stream
 
 
 def run(cmdp, K, seed=1, noise="none"):
-    learner = WithoutCounts(Spec.of(cmdp, K))
+    learner = ModelFreePRI(Spec.of(cmdp, K))
     learner.run(Source.of(cmdp, noise=noise), stream(seed), K)
     return learner
 
@@ -56,7 +56,7 @@ def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_
     """Fifty episodes, against a plain reading of the rule; the prices stay as they are until the frame ends."""
     cmdp = envs.build("random", S=4, A=3, H=4, N=2, stationary=stationary, seed=5)
     spec = Spec.of(cmdp, 10**6)
-    learner, source, rng = WithoutCounts(spec, warm_up=10**5), Source.of(cmdp), stream(3)
+    learner, source, rng = ModelFreePRI(spec, warm_up=10**5), Source.of(cmdp), stream(3)
     warm = learner.warm
     frame = int(warm.constants.frame)
     assert frame > 50 and bool(warm.constants.shared) == stationary
@@ -95,7 +95,7 @@ def test_a_lock_that_is_not_opened_is_called_unsolved():
 
 def with_samples(n, variance):
     """A learner with n samples of that variance in every record, mean 0.5; its policy takes action 0."""
-    learner = WithoutCounts(Spec.of(envs.build("random", S=3, A=2, H=3, N=1, seed=1), 10_000))
+    learner = ModelFreePRI(Spec.of(envs.build("random", S=3, A=2, H=3, N=1, seed=1), 10_000))
     assert record_size(2) == 6
     second = n * (variance + 0.25)
     for records in (learner.samples.rows, learner.samples.values):

@@ -1,4 +1,4 @@
-"""Moments of vector samples, and what they say about every action: the evidence CL-PRI decides on.
+"""Moments of vector samples, and what they say about every action: the evidence MF-PRI decides on.
 
 A record is n, then M = 1+N sums, then the lower triangle of products x_m x_n (n <= m), row by row; records may fade, so
 n need not be whole. Weights c = (1, lam) turn a sample into a number: its value at prices lam.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.model_free.play import Samples
+from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with

@@ -1,4 +1,4 @@
-"""The timetable of CL-PRI without counts: pure functions of what is known before the first episode.
+"""The timetable of MF-PRI: pure functions of what is known before the first episode.
 
 Episodes are divided, by their numbers alone, into a warm-up, epochs that end with an improvement, and certification;
 epochs into blocks that play one policy each. So a run can be stopped and resumed anywhere, and the number of looks at
@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners.cl_pri.settings import ModelFreeParams
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 
 SMALLEST_BLOCK = 100  # episodes
 SHORTEST_EPOCH = 500  # episodes

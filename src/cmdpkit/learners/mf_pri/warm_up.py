@@ -1,4 +1,4 @@
-"""The warm-up of CL-PRI without counts: optimistic Q-learning of reward and utilities, with prices that follow.
+"""The warm-up of MF-PRI: optimistic Q-learning of reward and utilities, with prices that follow.
 
 It is `dual_q` with two changes that make the most of few episodes: an episode is learned from in reverse order, when it
 has ended, and in a world that does not depend on the step every step learns from what was seen at any of them
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._frame_prices import find_best_everywhere
-from cmdpkit.learners.cl_pri.model_free.backups import Constants, Learned, choose, end_episode, play
-from cmdpkit.learners.cl_pri.model_free.play import Episode
+from cmdpkit.learners.mf_pri.backups import Constants, Learned, choose, end_episode, play
+from cmdpkit.learners.mf_pri.play import Episode
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot

@@ -1,4 +1,4 @@
-"""The master problem of CL-PRI: the best action probabilities, by the effects that the rows have measured.
+"""The master problem of MF-PRI: the best action probabilities, by the effects that the rows have measured.
 
 Around the policies played so far, values are linear in the action probabilities p of each reached decision (h, s):
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.cl_pri.allocation import allocate
+from cmdpkit.learners._allocation import allocate
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 MIN_PROBABILITY = 1e-9  # probabilities below this are rounding
