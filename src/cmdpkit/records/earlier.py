@@ -28,10 +28,11 @@ def key_of(table: dict[str, Any], schema: int) -> str:
 def run_of(table: dict[str, Any], schema: int) -> Run:
     """The `Run` that was written with some schema."""
     params = dict(table["params"])
-    memory = params.pop("memory", None) if table["algo"] == "cl-pri" else None
-    algo = current_name(table["algo"], table["preset"], memory)
     if schema > 1:
+        memory = params.pop("memory", None) if table["algo"] == "cl-pri" else None
+        algo = table["algo"] if memory is None else current_name(table["algo"], table["preset"], memory)
         return Run(**{**table, "algo": algo, "params": params, "readings": tuple(table.get("readings", ()))})
+    algo = current_name(table["algo"], table["preset"])
     env, bounds = split_bounds(table["env"])
     found = {"noise": params.pop("noise", "none"), "baseline": params.pop("baseline", "")}
     return Run(**{**table, "env": env, "algo": algo, "params": params}, bounds=bounds, **found)
