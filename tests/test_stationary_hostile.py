@@ -18,7 +18,7 @@ def model_of(P, r, g, rho, mu, **criterion) -> rational.Model:
 
 
 def test_the_oracle_knows_a_machine_solved_by_hand():
-    """Running is available 2/3 of the time at a cost of 2/3, care 4/5 at 6/5. At least 3/4 takes a share 5/8 of care."""
+    """Running is available 2/3 of the time at a cost of 2/3, care 4/5 at 6/5. At least 3/4 needs 5/8 of care."""
     P = np.zeros((2, 2, 2))
     P[0, 0], P[0, 1], P[1, :] = [0.75, 0.25], [0.875, 0.125], [0.5, 0.5]
     model = model_of(P, [[0, -1], [-2, -2]], [[[1, 1], [0, 0]]], [0.75], 0, criterion="average")

@@ -80,7 +80,7 @@ def test_sweeps_of_a_chain_agree_with_dense_linear_algebra(gamma):
     balance = np.vstack([np.eye(n) - gamma * P.T, np.ones((1, n))])
     exact = np.linalg.lstsq(balance, np.append((1 - gamma) * mu, 1.0), rcond=None)[0]
     assert d == pytest.approx(exact, abs=1e-14)
-    assert chain._lu is None, "LU factors were used after all"
+    assert chain._elimination is None, "elimination was used after all"
     assert h[0] == pytest.approx(0.0, abs=1e-15)
     assert c + gamma * P @ h == pytest.approx(c + h - (x - c), abs=1e-11)
     assert c + (1 - gamma) * mu @ h == pytest.approx(exact @ x, abs=1e-12)

@@ -9,8 +9,9 @@ the chain does, and all of them are solved here.
   c + (1 - gamma) mu . h, and since constants are split off, nothing grows when gamma comes near 1.
 * *Expected visits* of a chain that is absorbed: d = P^T d + mu, where rows of P may sum to less than 1.
 
-Systems are solved by sparse LU factors with one step of iterative refinement, or by repeated multiplication where the
-factors would fill up (random graphs with thousands of states).
+Systems are solved by elimination without subtraction (see `elimination`), which keeps its digits where a state is left
+once in 10^18 steps, or by repeated multiplication where elimination would fill up (random graphs with thousands of
+states); where that takes too long, by a Krylov method with residuals in which large constants cancel beforehand.
 """
 
 from __future__ import annotations
@@ -19,35 +20,31 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import splu
+from scipy.sparse.csgraph import connected_components
 
 from cmdpkit.model.compiled import readonly
-from cmdpkit.model.elimination import Factors
+from cmdpkit.model.elimination import FULL, Elimination, band_order
+from cmdpkit.model.refinement import refined_flow, refined_values
 from cmdpkit.model.sweeps import DAMPING, settle, sparse_rows
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-DIRECT_AT_ONCE = 2e7  # work S b^2 of an LU factorisation (b is the bandwidth) below which sweeps are not worth trying
-DIRECT_AT_ALL = 5e9  # work beyond which LU factors are not tried
-SWEEPS = 2_000  # sweeps before LU factors are tried instead
-LAST_SWEEPS = 200_000  # sweeps where LU factors are out of reach
-DENSE = 128  # states up to which full matrices are used
+DIRECT_AT_ONCE = 2e7  # work S b^2 of an elimination (b is the bandwidth) below which sweeps are not worth trying
+DIRECT_AT_ALL = 5e9  # work beyond which elimination is not tried
+MOST_BAND = 5e7  # entries S b of the band beyond which elimination is not tried
+SWEEPS = 2_000  # sweeps before another method is tried
+LAST_SWEEPS = 200_000  # sweeps after which pricing gives up
 
 
 def factor_work(P: Any) -> float:
-    """Estimated work S b^2 of factorising I - P, where b is the bandwidth in the reverse Cuthill-McKee order.
+    """Estimated work S b^2 of an elimination, where b is the bandwidth; infinite if the band takes too much memory.
 
     Few states count as no work: full matrices are used for them.
     """
     S = P.shape[0]
-    if S <= DENSE:
+    if S <= FULL:
         return 0.0
-    pattern = sparse.csr_array(P + P.T)
-    place = np.empty(S, dtype=np.int64)
-    place[reverse_cuthill_mckee(sparse.csr_matrix(pattern), symmetric_mode=True)] = np.arange(S)
-    entries = pattern.tocoo()
-    band = int(np.abs(place[entries.coords[0]] - place[entries.coords[1]]).max(initial=0)) + 1
-    return float(S) * band**2
+    band = band_order(P)[1] + 1
+    return float(S) * band**2 if S * band <= MOST_BAND else np.inf
 
 
 def closed_classes(P: Any) -> list[IntArray]:
@@ -66,24 +63,36 @@ def closed_classes(P: Any) -> list[IntArray]:
 class Chain:
     """Linear systems of one chain; `bordered` chains keep their mass (gamma = 1 stands for no discount).
 
-    P [S, S] is a SciPy sparse matrix. With `bordered`, rows sum to 1, and for gamma = 1 the chain has one recurrent
-    class, of which `pivot` is a state. Without it, the chain loses mass and gamma is 1. `work` is what LU factors
-    cost, as `factor_work` estimates it; 0 asks for them at once.
+    P [S, S] is a SciPy sparse matrix. With `bordered`, rows sum to 1 by definition, and the diagonal is not read where
+    elimination is used; for gamma = 1 the chain has one recurrent class, of which `pivot` is a state. Without it, the
+    chain loses mass, gamma is 1, and `exits` [S] are the probabilities of leaving; they should be added up from the
+    transitions that leave, because 1 minus the sum of a row, which is used without them, is rounded to 1e-16. `work` is
+    the cost of elimination, as `factor_work` estimates it; 0 asks for elimination at once.
     """
 
     def __init__(
-        self, P: Any, gamma: float = 1.0, *, bordered: bool = True, pivot: int = 0, work: float | None = None
+        self,
+        P: Any,
+        gamma: float = 1.0,
+        *,
+        bordered: bool = True,
+        pivot: int = 0,
+        exits: FloatArray | None = None,
+        work: float | None = None,
     ) -> None:
         self.P, self.gamma, self.bordered, self.pivot = sparse.csr_array(P), gamma, bordered, pivot
         self.S: int = self.P.shape[0]
+        if exits is None and not bordered:
+            exits = np.maximum(1.0 - np.asarray(self.P.sum(axis=1)).reshape(-1), 0.0)
+        self.exits = exits
         self.work = factor_work(self.P) if work is None else work
-        self._lu: Any = None
+        self._elimination: Elimination | None = None
         if self.work < DIRECT_AT_ONCE:
-            self._factorise()
+            self._eliminate()
 
     def values(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Constants c [K] and relative values h [S, K] of signals x [S, K]; c is 0 where the chain loses mass."""
-        if self._lu is None:
+        if self._elimination is None:
             found = [self._sweep(row, np.zeros(self.S), flows=False) for row in x.T]
             if all(h is not None for h in found):
                 h = np.array(found).T
@@ -91,64 +100,80 @@ class Chain:
                     return np.zeros(x.shape[1]), h
                 change = x + self.gamma * (self.P @ h) - h
                 return (change.max(axis=0) + change.min(axis=0)) / 2, h - h[self.pivot]
-            self._factorise()
+            if self.work >= DIRECT_AT_ALL:
+                return self._refined_values(x)
+            self._eliminate()
         if not self.bordered:
-            return np.zeros(x.shape[1]), self._solve(x, "N")
-        both = self._solve(np.vstack((x, np.zeros((1, x.shape[1])))), "N")
-        return both[-1], both[:-1]
+            return np.zeros(x.shape[1]), self._system.values(x)
+        # Between two visits of the pivot: c is the signal of a cycle divided by its length. Signals are counted from
+        # that of the pivot, so that they may vary as little as they like.
+        shifted = x - x[self.pivot]
+        both = self._system.values(np.column_stack((shifted, np.ones(self.S)))[self._others])
+        a, length = both[:, :-1], both[:, -1]
+        c = self.gamma * (self._leave @ a) / (1 + self.gamma * (self._leave @ length))
+        h = np.zeros(x.shape)
+        h[self._others] = a - np.outer(length, c)
+        return x[self.pivot] + c, h
 
     def flow(self, inflow: FloatArray, mass: float = 0.0) -> FloatArray:
         """d [S] with d = gamma P^T d + inflow [S], and with total `mass` where the chain is bordered."""
-        if self._lu is None:
+        if self._elimination is None:
             start = np.full(self.S, mass / self.S) if self.gamma == 1 else mass * inflow / (1 - self.gamma)
             found = self._sweep(inflow, start if self.bordered else inflow.copy(), flows=True)
             if found is not None:
                 return found
-            self._factorise()
+            if self.work >= DIRECT_AT_ALL:
+                return refined_flow(*self._between(), inflow, mass if self.bordered and self.gamma == 1 else None)
+            self._eliminate()
         if not self.bordered:
-            return self._solve(inflow, "T")
-        return self._solve(np.append(inflow, mass), "T")[:-1]
+            return self._system.flow(inflow)
+        both = self._system.flow(np.column_stack((inflow[self._others], self.gamma * self._leave)))
+        first, again = both[:, 0], both[:, 1]  # visits before the pivot, and between two visits of it
+        if self.gamma < 1 and (inflow >= 0).all():  # nothing is subtracted
+            arrive = float(inflow[self.pivot] + self.gamma * (self._arrive @ first))
+            visits = arrive / ((1 - self.gamma) * (1 + again.sum()))
+        else:
+            visits = (mass - first.sum()) / (1 + again.sum())
+        d = np.empty(self.S)
+        d[self.pivot], d[self._others] = visits, first + visits * again
+        return d
+
+    @property
+    def _system(self) -> Elimination:
+        assert self._elimination is not None
+        return self._elimination
+
+    def _eliminate(self) -> None:
+        """Prepare elimination; where the chain keeps its mass, of the chain that ends at its pivot."""
+        if not self.bordered:
+            assert self.exits is not None
+            self._elimination = Elimination(self.P, self.exits)
+            return
+        self._others = np.delete(np.arange(self.S), self.pivot)
+        self._leave = self.P[[self.pivot]].toarray()[0][self._others]
+        self._arrive = self.P[:, [self.pivot]].toarray()[:, 0][self._others]
+        inside = self.P[self._others][:, self._others]
+        self._elimination = Elimination(self.gamma * inside, (1 - self.gamma) + self.gamma * self._arrive)
 
     def _sweep(self, x: FloatArray, y: FloatArray, *, flows: bool) -> FloatArray | None:
-        """The limit of y <- x + gamma P y (P^T if `flows`), in place; None where LU factors are the better way."""
+        """The limit of y <- x + gamma P y (P^T if `flows`), in place; None where another method is the better way."""
         tau = DAMPING if self.bordered and self.gamma == 1 else 1.0
         relative = self.bordered and not flows
-        hopeful = self.work < DIRECT_AT_ALL  # that LU factors are within reach
-        most = SWEEPS if hopeful else LAST_SWEEPS
         P, change = sparse_rows(self.P), np.empty(self.S)
-        settled = settle(P, readonly(x), self.gamma, tau, flows, relative, self.pivot, most, y, change)
-        return y if settled or not hopeful else None
+        settled = settle(P, readonly(x), self.gamma, tau, flows, relative, self.pivot, SWEEPS, y, change)
+        return y if settled else None
 
-    def _factorise(self) -> None:
-        if self.S <= DENSE:
-            self._factorise_dense()
-            return
-        inner = sparse.identity(self.S, format="csr") - self.gamma * self.P
-        if self.bordered:
-            column = sparse.csr_array(np.ones((self.S, 1)))
-            row = sparse.csr_array(([1.0], ([0], [self.pivot])), shape=(1, self.S))
-            inner = sparse.block_array([[inner, column], [row, None]])
-        self._matrix = sparse.csc_array(inner)
-        self._lu = splu(self._matrix)
+    def _between(self) -> tuple[Any, FloatArray]:
+        """Transitions between different states, times gamma, and exits [S]."""
+        between = sparse.csr_array(self.gamma * (self.P - sparse.diags_array(self.P.diagonal())))
+        return between, np.full(self.S, 1 - self.gamma) if self.exits is None else self.exits
 
-    def _factorise_dense(self) -> None:
-        """The same with full matrices, which are faster where there are few states."""
-        n = self.S + self.bordered
-        matrix = np.zeros((n, n))
-        matrix[: self.S, : self.S] = np.eye(self.S) - self.gamma * self.P.toarray()
-        if self.bordered:
-            matrix[:-1, -1] = 1.0
-            matrix[-1, self.pivot] = 1.0
-        self._lu = Factors(matrix)
-
-    def _solve(self, b: FloatArray, trans: str) -> FloatArray:
-        """One solve and one step of iterative refinement."""
-        if isinstance(self._lu, Factors):
-            return self._lu.solve(b, trans)
-        matrix = self._matrix if trans == "N" else self._matrix.T
-        x: FloatArray = self._lu.solve(b, trans)
-        refined: FloatArray = x + self._lu.solve(b - matrix @ x, trans)
-        return refined
+    def _refined_values(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As `values`, by a Krylov method."""
+        between, exits = self._between()
+        found = [refined_values(between, exits, row, self.pivot if self.bordered else None) for row in x.T]
+        constants, h = np.array([c for c, _ in found]), np.array([h for _, h in found]).T
+        return (constants, h - h[self.pivot]) if self.bordered else (np.zeros(x.shape[1]), h + constants)
 
 
 def within(P: Any, members: IntArray) -> Any:
@@ -170,7 +195,8 @@ def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntA
     entered = np.array(mu, dtype=float)
     if len(outside) and mu[outside].any():
         part = P[outside]
-        visits = Chain(part[:, outside], bordered=False).flow(mu[outside])
+        exits = np.asarray(part[:, np.flatnonzero(recurrent)].sum(axis=1)).reshape(-1)
+        visits = Chain(part[:, outside], bordered=False, exits=exits).flow(mu[outside])
         entered = entered + part.T @ np.maximum(visits, 0.0)
     shares = np.zeros(S)
     found = []

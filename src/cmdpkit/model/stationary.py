@@ -75,5 +75,7 @@ def _visits(cmdp: CMDP, P: sparse.csr_array) -> FloatArray:
     going = np.flatnonzero(~recurrent)
     d = np.zeros(cmdp.S)
     if len(going):
-        d[going] = Chain(P[going][:, going], bordered=False).flow(cmdp.mu[going])
+        part = P[going]
+        exits = np.asarray(part[:, np.flatnonzero(recurrent)].sum(axis=1)).reshape(-1)
+        d[going] = Chain(part[:, going], bordered=False, exits=exits).flow(cmdp.mu[going])
     return d
