@@ -73,6 +73,12 @@ def instance(rng: np.random.Generator, family: str | None = None) -> Made:
     return Made(cmdp, family, rational.Model(cmdp), points)
 
 
+def made_of(cmdp: ck.CMDP) -> Made:
+    """A model of one's own, as `examine` takes it."""
+    model = rational.Model(cmdp)
+    return Made(cmdp, "own", model, model.points())
+
+
 def _probabilities(rng: np.random.Generator, S: int) -> np.ndarray:
     kind = rng.integers(4)
     if kind == 0 or S == 1:
