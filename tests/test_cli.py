@@ -73,6 +73,8 @@ def test_solve_json_has_the_promised_keys_and_the_numbers_of_the_papers_syntheti
         "name": "utility",
         "sense": "at_least",
         "bound": 2.0,
+        "per_step": False,
+        "bound_total": 2.0,
         "value": found["utilities"][0],
         "slack": pytest.approx(0, abs=1e-9),
         "price": found["shadow_prices"][0],

@@ -363,7 +363,9 @@ def test_an_evaluation_counts_for_nothing_and_is_shown(project):
 def test_constraints_and_horizon_on_the_command_line_are_those_of_the_world(project):
     words = ("--constraint", "falls <= 0.5", "--horizon", 4, "--episodes", 20, "--json")
     answer = json.loads(run("learn", "my_places:line", "--algo", "triple-q", *words).stdout)
-    assert answer["constraints"] == [{"name": "falls", "sense": "at_most", "bound": 0.5}]
+    assert answer["constraints"] == [
+        {"name": "falls", "sense": "at_most", "bound": 0.5, "per_step": False, "bound_total": 0.5}
+    ]
     refused = run("learn", "my_places:line", "--constraint", "falls = 3")
     assert refused.exit_code == 2 and "NAME<=BOUND" in refused.stderr
     other = run("learn", "my_places:line", "--algo", "triple-q", *words, "--bound", "falls=0.25")

@@ -151,3 +151,57 @@ def test_a_large_model_is_stored_in_memory_that_grows_with_its_nonzeros():
     kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, np.ones(S * A))
     cmdp = ck.CMDP(kernel, np.zeros((S, A)), horizon=100)
     assert sum(x.nbytes for x in cmdp.compact) < 60 * S * A
+
+
+TUPLES = [(0, 1), (1, 0)]
+
+
+def pair(states, mu):
+    return ck.CMDP(np.full((2, 1, 2), 0.5), np.zeros((2, 1)), horizon=2, states=states, mu=mu).mu.tolist()
+
+
+def from_pair(states, start):
+    made = ck.CMDP.from_function(
+        start=start,
+        states=states,
+        horizon=2,
+        actions=["go"],
+        step=lambda s, a: dict.fromkeys(states, 0.5),
+        reward=lambda s, a: 0.0,
+    )
+    return made.mu.tolist()
+
+
+@pytest.mark.parametrize(("made", "what"), [(pair, "mu"), (from_pair, "start")])
+def test_a_start_that_can_be_read_in_two_ways_is_refused_and_each_reading_has_a_clear_form(made, what):
+    both = rf"{what} is \(0, 1\), which is the name of a state and also a distribution over the 2 states; write "
+    with pytest.raises(
+        ck.CmdpkitError, match=rf"{both}{what}=\{{\(0, 1\): 1.0\}} .*, or {what}=\[0, 1\] for the distr"
+    ):
+        made(TUPLES, (0, 1))
+    assert made(TUPLES, {(0, 1): 1.0}) == [1.0, 0.0]
+    assert made(TUPLES, [0, 1]) == made(TUPLES, np.array([0.0, 1.0])) == [0.0, 1.0]
+    assert made([(0, 2), (1, 0)], (0, 2)) == [1.0, 0.0]  # not probabilities
+    assert made([(0, 1, 0), (1, 0, 0)], (0, 1, 0)) == [1.0, 0.0]  # too many for two states
+    assert made(["a", "b"], (0.25, 0.75)) == [0.25, 0.75]  # not a state
+    assert made(["a", "b"], "b") == made(["a", "b"], {"b": 1.0}) == [0.0, 1.0]
+
+
+def test_a_whole_number_is_refused_as_a_start_where_index_and_name_differ():
+    message = r"mu is 1, which is the name of the state with index 0 and also the index of the state 2; write mu=\{1: 1"
+    with pytest.raises(ck.CmdpkitError, match=message):
+        pair([1, 2], 1)
+    assert pair([1, 2], {1: 1.0}) == pair([1, 2], 0) == pair([1, 2], None) == [1.0, 0.0]
+    assert pair([0, 1], 1) == pair(["a", "b"], 1) == pair(None, 1) == pair([7, 8], 8) == [0.0, 1.0]
+    assert from_pair([1, 2], 1) == [1.0, 0.0]  # there a whole number is always a name
+    with pytest.raises(ck.CmdpkitError, match="start 0 is not among the states"):
+        from_pair([1, 2], 0)
+    with pytest.raises(ck.CmdpkitError, match="mu is 2: an initial state must be an index in 0..1 or the name"):
+        pair(["a", "b"], 2)
+
+
+def test_files_take_a_tuple_as_the_name_of_the_first_state(tmp_path):
+    model = ck.CMDP(np.full((2, 1, 2), 0.5), np.zeros((2, 1)), horizon=2, states=TUPLES, mu={(1, 0): 1.0})
+    path = ck.write_model(model, tmp_path / "model.csv")
+    assert ck.read_model(path, start=(0, 1)).mu.tolist() == [1.0, 0.0]
+    assert ck.read_model(path, start={(0, 1): 0.5, (1, 0): 0.5}).mu.tolist() == [0.5, 0.5]

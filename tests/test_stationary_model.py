@@ -88,7 +88,7 @@ def test_bounds_per_step_keep_their_meaning_under_every_criterion():
     average = machine(criterion="average")
     assert average.with_criterion(discount=0.9) == machine(discount=0.9)
     assert average.with_criterion(horizon=7) == machine(horizon=7)
-    moved = machine(discount=0.9).with_bounds(up=8.0)
+    moved = machine(discount=0.9).with_bounds(up=0.8)
     assert moved.with_criterion(criterion="average").rho[0] == pytest.approx(0.8)
     whole = ck.CMDP(P, R, constraints=[ck.at_least("up", 0.85, UP)], criterion="average")
     with pytest.raises(CmdpkitError, match="the bound of 'up' is on the whole value under the present criterion"):
@@ -282,9 +282,10 @@ def test_a_bound_binds_only_if_it_costs_something_whatever_the_units():
 def test_tables_show_discounted_bounds_per_step_and_no_steps():
     found = ck.solve(machine(discount=0.9))
     (row,) = constraint_table(found).data()
-    assert (row["bound"], row["bound_per_step"]) == (pytest.approx(8.5), pytest.approx(0.85))
-    assert row["per_step"] == pytest.approx(row["value"] / 10)
-    assert "per_step" not in constraint_table(ck.solve(machine(criterion="average"))).data()[0]
+    assert (row["bound"], row["per_step"], row["bound_total"]) == (0.85, True, pytest.approx(8.5))
+    assert row["bound_per_step"] == pytest.approx(0.85)
+    assert row["value_per_step"] == pytest.approx(row["value"] / 10)
+    assert "value_per_step" not in constraint_table(ck.solve(machine(criterion="average"))).data()[0]
     separated = separation_table(ck.diagnose(machine(discount=0.9)).separation)
     assert "step" not in [column.key for column in separated.shown()]
     assert {row["step"] for row in separated.data()} == {None}

@@ -92,7 +92,11 @@ Threads = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 Bounds = Annotated[
     list[str] | None,
-    typer.Option("--bound", metavar="NAME=VALUE", help="Change a bound; may be given several times."),
+    typer.Option(
+        "--bound",
+        metavar="NAME=VALUE",
+        help="Change a bound, in its unit; may be given several times.",
+    ),
 ]
 
 

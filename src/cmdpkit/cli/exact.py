@@ -189,7 +189,7 @@ def tradeoff(
     model: Model,
     name: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
     points: Annotated[int, typer.Option(min=1, help="How many bounds to try.")] = 21,
-    low: Annotated[float | None, typer.Option(help="The smallest bound to try.")] = None,
+    low: Annotated[float | None, typer.Option(help="The smallest bound to try, in its unit.")] = None,
     high: Annotated[float | None, typer.Option(help="The largest bound to try.")] = None,
     discount: Discount = None,
     average: Average = False,

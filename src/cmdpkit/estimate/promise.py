@@ -184,7 +184,7 @@ def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
 
 def _within(c: Constraint, x: Range) -> Range:
     """A range that ends at the bound, which is promised."""
-    return x._replace(low=max(x.low, c.bound)) if c.sign > 0 else x._replace(high=min(x.high, c.bound))
+    return x._replace(low=max(x.low, c.total)) if c.sign > 0 else x._replace(high=min(x.high, c.total))
 
 
 def _tested(log: Log, half: Fitted, rows: list[list[_Chosen]], confidence: float) -> list[_Tested]:
@@ -245,13 +245,13 @@ def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
     """The best policies for tighter and tighter bounds that use actions with so many visits only."""
     log = half.log
     cmdp = _planned(half, usual, least)
-    bounds, signs = np.array([c.bound for c in cmdp.constraints]), np.array([c.sign for c in cmdp.constraints])
+    bounds, signs = np.array([c.total for c in cmdp.constraints]), np.array([c.sign for c in cmdp.constraints])
     names = [c.name for c in cmdp.constraints]
     errors = np.zeros(log.N)
     for margin in MARGINS if log.N else MARGINS[:1]:
         tighter = (bounds + signs * margin * errors).tolist()
         try:
-            policy, possible = solve_fully(cmdp.with_bounds(**dict(zip(names, tighter, strict=True)))).policy, True
+            policy, possible = solve_fully(cmdp.with_totals(dict(zip(names, tighter, strict=True)))).policy, True
         except Infeasible as infeasible:
             policy, possible = infeasible.policy, False
         chosen = _rated(half, margin, _table(policy), least)
@@ -289,7 +289,7 @@ def _shortfalls(log: Log, totals: list[Total], confidence: float) -> list[float]
 
 def _room(c: Constraint, x: Total) -> float:
     """Standard errors between a total and its bound; negative beyond it."""
-    inside = c.sign * (x.middle - c.bound)
+    inside = c.sign * (x.middle - c.total)
     return inside / x.spread if x.spread > 0 else float(np.sign(inside)) * np.inf
 
 
@@ -297,22 +297,22 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     """By how much the total can miss the bound; negative if it is met for sure."""
     if np.isinf(x.error):
         return np.inf
-    slack = 1e-9 * max(1.0, abs(c.bound))
-    return (c.bound - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.bound) - slack
+    slack = 1e-9 * max(1.0, abs(c.total))
+    return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
 
 
 def _declined(log: Log, T: int, totals: list[Total], confidence: float) -> NoPromise:
     """What to tell the user when no policy passed; the one with these totals came nearest."""
     n = int(np.argmax(_shortfalls(log, totals, confidence)))
     c, x = log.constraints[n], totals[1 + n]
-    room = x.low - c.bound if c.sign > 0 else c.bound - x.high
+    room = x.low - c.total if c.sign > 0 else c.total - x.high
     needed = None
     if room > 0 and np.isfinite(x.error):
         lacking = (x.low - x.below(confidence) if c.sign > 0 else x.above(confidence) - x.high) / room
         needed = max(int(np.ceil(log.episodes * lacking**2)), log.episodes + 1)
     wanted = wanted_of(log, T, x.shares)
     total = Range(x.middle, x.below(confidence), x.above(confidence))
-    unseen = room <= 0 < (x.high - c.bound if c.sign > 0 else c.bound - x.low)
+    unseen = room <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low)
     return NoPromise(c, total, wanted, needed, unseen=unseen)
 
 

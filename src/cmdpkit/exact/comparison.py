@@ -86,14 +86,14 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
                 "makes one"
             )
     found = solve_fully(cmdp)
-    lost = None if cmdp.criterion.stationary else _lost(cmdp, found.shadow_prices)
+    lost = None if cmdp.criterion.stationary else _lost(cmdp, found.lam)
     judged, differences = [], []
     for name, policy in policies.items():
         values = evaluate(cmdp, policy)
         signed = cmdp.signs * (found.utilities - values.w)
         below = found.value - values.v
         met = tuple(bool(x) for x in cmdp.signs * values.w - cmdp.rho >= -found.tolerance)
-        judged.append(Judged(name, values.v, values.w, met, below, below + float(found.shadow_prices @ signed)))
+        judged.append(Judged(name, values.v, values.w, met, below, below + float(found.lam @ signed)))
         if lost is not None:
             single = policy if isinstance(policy, Policy) else markov(cmdp, policy)
             differences += _differences(found, lost, name, single)
@@ -173,7 +173,7 @@ class Explanation(Shown):
     step: int | None  # from 1; None without a horizon
     state: Name  # the one that was asked about
     reach: float  # probability that the policy gets there; without a horizon the share of time, or visits for totals
-    prices: FloatArray  # [N], of the bounds
+    prices: FloatArray  # [N], of the bounds, in the units they were given in
     options: tuple[Option, ...]  # the best at these prices first
 
     @property
@@ -212,7 +212,7 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     check_fits(cmdp, shown)
     visited = float(reach(cmdp, shown)[h, s])
     totals = (_endless if cmdp.criterion.stationary else _ahead)(found, h, s)
-    priced = totals[0] + found.shadow_prices @ totals[1:]
+    priced = totals[0] + found.lam @ totals[1:]
     there, taken = np.flatnonzero(cmdp.actions[h, s]), shown.row(h, s)
     best = float(priced[there].max())
     options = [
@@ -248,7 +248,7 @@ def _place(cmdp: CMDP, step: int | None) -> int:
 def _ahead(found: Solution, h: int, s: int) -> FloatArray:
     """[1 + N, A]: totals of reward and utilities from a step on, by the action taken there."""
     cmdp = found.cmdp
-    Q, _ = priced_values(cmdp, found.shadow_prices)
+    Q, _ = priced_values(cmdp, found.lam)
     best = Policy.of(cmdp, _greedy(Q, found.policy.pi))
     return np.array([action_values(cmdp, x, best.pi)[0][h, s] for x in (cmdp.compact.r, *cmdp.compact.g)])
 
@@ -257,7 +257,7 @@ def _endless(found: Solution, _h: int, s: int) -> FloatArray:
     """The same without a horizon; where the optimum never goes, what is best at the prices is done instead."""
     cmdp, c = found.cmdp, found.cmdp.compact
     signals = np.concatenate((c.r, c.g[:, 0]))
-    prices = np.append(1.0, found.shadow_prices)
+    prices = np.append(1.0, found.lam)
     pi, elsewhere = found.policy.table(0), found.reach[0] <= NEGLIGIBLE
     for _ in range(MOST_ROUNDS):
         totals = stationary_action_values(cmdp, pi, signals)

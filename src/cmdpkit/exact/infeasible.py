@@ -33,13 +33,16 @@ class Infeasible(CmdpkitError):
         bounds = {c.name: c for c in self.cmdp.constraints}
         if len(self.conflict) == 1:
             c = bounds[self.conflict[0]]
-            best = float(self.best[self.cmdp.constraint_index(c.name)])
+            best = float(self.best[self.cmdp.constraint_index(c.name)]) / c.scale
             asked, reached = _told_apart(c.bound, best)
             name = shown(c.name)
-            return f"infeasible: {name} {c.symbol} {asked} cannot be met, the best any policy reaches is {reached}"
+            return (
+                f"infeasible: {name} {c.symbol} {asked}{c.unit} cannot be met, the best any policy reaches is "
+                f"{reached}{c.unit}"
+            )
         clash = " and ".join(str(bounds[name]) for name in self.conflict)
         reached = ", ".join(
-            f"{shown(c.name)} {u:.6g}"
+            f"{shown(c.name)} {u / c.scale:.6g}{c.unit}"
             for c, u in zip(self.cmdp.constraints, self.utilities, strict=True)
             if c.name in self.conflict
         )

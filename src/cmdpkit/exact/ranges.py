@@ -22,7 +22,7 @@ REACHED_BOUND_BAND = 0.55 * FEASIBLE
 
 
 class Range(NamedTuple):
-    """How far one bound can be moved, in the user's units and sense."""
+    """How far one bound can be moved, in the unit it was given in and the user's sense."""
 
     name: str  # of the constraint
     sense: Sense  # "at_least" or "at_most"
@@ -31,6 +31,13 @@ class Range(NamedTuple):
     indifferent: float  # a bound that is looser than this does not change the optimum, given the other bounds
     strictest: float  # a stricter bound than this cannot be met together with the others
     best_alone: float  # a stricter bound than this cannot be met at all
+    per_step: bool = False  # whether all of these numbers are per step
+
+    @classmethod
+    def of(cls, c: Constraint, worst: float, indifferent: float, strictest: float, best_alone: float) -> Range:
+        """The range of a constraint whose ends are given as totals, in the user's sense."""
+        ends = (x / c.scale + 0.0 for x in (worst, indifferent, strictest, best_alone))
+        return cls(c.name, c.sense, c.bound, next(ends), next(ends), next(ends), next(ends), c.per_step)
 
 
 def ranges_of(cmdp: CMDP, threads: Threads = None) -> tuple[Range, ...]:
@@ -48,7 +55,7 @@ def _range(cmdp: CMDP, n: int, least: float, largest: float, threads: Threads) -
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
     except Infeasible:  # the other bounds already exclude each other
         free, last = worst, best
-    return Range(c.name, c.sense, c.bound, worst, free, last, best)
+    return Range.of(c, worst, free, last, best)
 
 
 def strictest(cmdp: CMDP, n: int, threads: Threads = None) -> float:

@@ -47,7 +47,7 @@ class Solution(Shown):
     policy: Policy  # an optimal policy with at most N stochastic decisions
     value: float  # expected total reward of the policy
     utilities: FloatArray  # [N], expected totals of the constraints' signals
-    shadow_prices: FloatArray  # [N], value gained per unit by which a bound is relaxed
+    shadow_prices: FloatArray  # [N], value gained per unit by which a bound is relaxed, in the unit it was given in
     gap: float  # proved, with rounding included: no feasible policy has a value above value + gap
     tolerance: FloatArray  # [N], no total misses its bound by more than this
     binds: BoolArray  # [N], whether the bound has a price above 0
@@ -59,6 +59,11 @@ class Solution(Shown):
     def complete(self) -> bool:
         """False if Ctrl-C ended the search: then policy and gap are the best that had been found."""
         return self.ended != "interrupted"
+
+    @property
+    def lam(self) -> FloatArray:
+        """[N], value gained per unit of a total: the prices of bounds per step, divided by the number of steps."""
+        return self.shadow_prices / self.cmdp.bound_scales
 
     @cached_property
     def occupancy(self) -> FloatArray:
@@ -225,7 +230,7 @@ class _Candidate:
             policy=self.sparse.policy(cmdp),
             value=float(self.totals[0]),
             utilities=cmdp.signs * self.totals[1:] + 0.0,
-            shadow_prices=self.lam,
+            shadow_prices=self.lam * cmdp.bound_scales,
             gap=max(0.0, self.gap) + self.rounding,
             tolerance=pool.ranges.tolerance[1:],
             binds=self.lam * pool.units[1:] > MIN_BINDING_SHARE * pool.units[0],

@@ -31,7 +31,7 @@ CURVE_END_BAND = 0.6 * FEASIBLE
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """The optimal value as a function of one bound, in the user's units."""
+    """The optimal value as a function of one bound, in the unit in which that bound was given."""
 
     name: str  # of the constraint whose bound is moved
     bounds: FloatArray  # [points], the bounds that can be met
@@ -84,8 +84,8 @@ def tradeoff(
     cmdp : the model; its other bounds stay as they are
     name : of the constraint whose bound is moved
     n : how many bounds are tried
-    low, high : the smallest and the largest of them. By default they go from where the bound no longer changes the
-        optimum to the strictest bound that can be met together with the others.
+    low, high : the smallest and the largest of them, per step if the bound is. By default they go from where the bound
+        no longer changes the optimum to the strictest bound that can be met together with the others.
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
@@ -110,7 +110,8 @@ def tradeoff(
         need_horizon(cmdp, threads=threads)
         return stationary_tradeoff(cmdp, name, n, low, high)
     if low is None or high is None:
-        ends = sorted((indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
+        scale = cmdp.constraints[k].scale
+        ends = sorted(x / scale for x in (indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
     asked = np.linspace(low, high, n)
     pool = Pool(cmdp, band=CURVE_END_BAND, threads=threads)

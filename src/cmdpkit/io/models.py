@@ -7,7 +7,7 @@ file, a CmdpkitError names the file, its line if it has lines, what is written t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.validate import Name
+from cmdpkit.model.validate import Name, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
 
@@ -113,10 +113,15 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
     return write_text(path, toml_text.dump({**tables, "model": model, "transition": listed}), overwrite=overwrite)
 
 
+def _name(start: Any) -> Any:
+    """The name of a state as files write it; what can be no name is left for the reader to refuse."""
+    return written_name(start) if isinstance(start, Hashable) else start
+
+
 def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if start is not None:
-        given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else start
+        given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else _name(start)
     if constraints is not None:
         given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
     return given

@@ -8,7 +8,8 @@ algorithm sees one form only. Arrays are copied in, checked, and read-only from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +45,9 @@ class CMDP(Shown):
     r : array [H, S, A] or [S, A], reward in any finite range
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
-    mu : index or name of the initial state, or a distribution [S], or a mapping from state to probability
+    mu : the initial state by its name, or by its index; a distribution [S]; or a mapping from state to probability; by
+        default the first state. What could be read in two ways is refused, such as a tuple that is both a state and a
+        distribution; ``mu={state: 1.0}`` is always clear
     horizon : H, needed when nothing given depends on the step and there is no discount or criterion
     discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
     criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
@@ -84,7 +87,7 @@ class CMDP(Shown):
         r: Any,
         g: Any = None,
         rho: Any = None,
-        mu: Any = 0,
+        mu: Any = None,
         *,
         horizon: int | None = None,
         discount: float | None = None,
@@ -142,14 +145,14 @@ class CMDP(Shown):
         stacked = np.zeros((len(utilities), T, S, A))
         for n, x in enumerate(utilities):
             stacked[n] = x
-        mu, moved = read_start(mu, S, self.state_index, renormalise=renormalise)
+        mu, moved = read_start(mu, self.states, self.state_index, renormalise=renormalise)
         vars(self).update(kernel=kernel, mu=frozen(mu), notes=notes)
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
         report_correction(self, max(correction, moved))
 
     def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
         kernel = self.kernel
-        rho = np.array([c.sign * c.bound for c in self.constraints], dtype=float)
+        rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
         vars(self).update(rho=frozen(rho), compact=compact)
 
@@ -203,6 +206,11 @@ class CMDP(Shown):
         """+1 for "at least" and -1 for "at most", [N]: utilities times signs are what the user counts."""
         return np.array([c.sign for c in self.constraints], dtype=float)
 
+    @property
+    def bound_scales(self) -> FloatArray:
+        """How many units of the total one unit of each bound is, [N]: the steps of a bound per step, otherwise 1."""
+        return np.array([c.scale for c in self.constraints], dtype=float)
+
     @cached_property
     def reward_scale(self) -> Scale:
         """Map of the reward to [0, 1]; the identity where it already lies there."""
@@ -218,14 +226,22 @@ class CMDP(Shown):
     def with_bounds(self, /, **bounds: float) -> CMDP:
         """The same problem with other bounds, by constraint name (`with_bounds(**{"a name": 3})` for any name).
 
-        Bounds are on the value by the model's criterion (a total, a discounted total, an average), whether or not a
-        constraint was given per step.
+        A bound is changed in the unit in which it was given: per step if the constraint is per step, and otherwise on
+        the value by the model's criterion (a total, a discounted total, an average).
+
+        >>> cost = Constraint("cost", "at_most", 0.5, [[1.0]], per_step=True)
+        >>> CMDP([[[1.0]]], [[2.0]], constraints=[cost], horizon=10).with_bounds(cost=0.3)
+        CMDP(H=10, S=1, A=1, N=1: cost ≤ 0.3 per step)
         """
         for name in bounds:
             self.constraint_index(name)
-        steps = self.criterion.steps
-        changed = tuple(c.moved(bounds[c.name], steps) if c.name in bounds else c for c in self.constraints)
+        changed = tuple(replace(c, bound=bounds[c.name]) if c.name in bounds else c for c in self.constraints)
         return self.reformulated(constraints=changed)
+
+    def with_totals(self, totals: Mapping[str, float]) -> CMDP:
+        """The same problem with other bounds on the values by its criterion, also where bounds are per step."""
+        scales = {c.name: c.scale for c in self.constraints}
+        return self.with_bounds(**{name: float(x) / scales.get(name, 1.0) for name, x in totals.items()})
 
     def with_criterion(
         self, *, horizon: int | None = None, discount: float | None = None, criterion: str | None = None
@@ -234,7 +250,7 @@ class CMDP(Shown):
 
         >>> cmdp = CMDP([[[1.0]]], [[2.0]], constraints=[Constraint("cost", "at_most", 3, [[1.0]], True)], horizon=4)
         >>> cmdp.with_criterion(discount=0.5)
-        CMDP(discount=0.5, S=1, A=1, N=1: cost ≤ 6)
+        CMDP(discount=0.5, S=1, A=1, N=1: cost ≤ 3 per step)
         """
         for c in self.constraints:
             if not c.per_step:
@@ -319,7 +335,8 @@ class CMDP(Shown):
 
         Parameters
         ----------
-        start : the initial state, or a mapping from state to probability
+        start : the initial state, or a mapping from state to probability; where ``states`` are listed, also a
+            distribution over them. It means what ``mu`` of `CMDP` means, but a whole number is always a state's name
         horizon : number of steps; exactly one of horizon, discount and criterion is given
         discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
         criterion : "average" or "total" in place of the horizon, likewise

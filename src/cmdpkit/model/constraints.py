@@ -23,14 +23,13 @@ SENSES: dict[str, Sense] = {  # every way in which a sense may be written
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Constraint:
     """A bound on an expected total: ``name`` stays at least (or at most) ``bound``.
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
-    (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step; in a
-    `CMDP` it has been multiplied by the number of steps that the criterion counts, and ``rate`` keeps the number as it
-    was given.
+    (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step. It is
+    shown and changed per step too, and ``total`` is what it means for the value by the model's criterion.
 
     ``range`` declares the smallest and the largest value that the signal can have in a single step. Promises from logs
     and learning in Gymnasium environments rest on it. A `CMDP` knows its signals: it checks that they lie in the
@@ -39,11 +38,11 @@ class Constraint:
 
     name: str  # what the user calls the total
     sense: Sense  # "at_least" or "at_most"
-    bound: float  # in the user's units
+    bound: float  # in the user's unit, which is per step if ``per_step``
     signal: Any = field(default=None, compare=False, repr=False)  # what is added up
-    per_step: bool = field(default=False, repr=False)  # whether the bound was given per step
-    rate: float | None = field(default=None, compare=False, repr=False)  # the bound per step, as it was given
-    range: tuple[float, float] | None = field(default=None, compare=False, repr=False)  # declared range of the signal
+    per_step: bool = False  # whether the bound is per step
+    steps: float | None = field(default=None, compare=False)  # how many steps a value counts, where a model says so
+    range: tuple[float, float] | None = field(default=None, compare=False)  # declared range of the signal
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -71,7 +70,7 @@ class Constraint:
             object.__setattr__(self, "range", checked_range(self.name, self.range))
 
     def over(self, steps: float | None) -> Constraint:
-        """The constraint of a model whose values count so many steps: a bound per step becomes one on the total."""
+        """The constraint of a model whose values count this many steps (None: they differ between runs)."""
         if not self.per_step:
             return self
         if steps is None:
@@ -79,15 +78,17 @@ class Constraint:
                 f"constraint {quoted(self.name)} is per step, but the criterion is 'total', where runs differ in "
                 "length; give its bound for the total"
             )
-        rate = self.bound if self.rate is None else self.rate
-        return replace(self, bound=rate * steps, rate=rate)
+        return replace(self, steps=steps)
 
-    def moved(self, bound: float, steps: float | None) -> Constraint:
-        """The same constraint with another bound on the total."""
-        if not self.per_step:
-            return replace(self, bound=bound)
-        moved = replace(self, bound=bound, rate=None)  # checks the bound
-        return replace(moved, rate=moved.bound / (steps or 1.0)).over(steps)
+    @property
+    def scale(self) -> float:
+        """How many units of the total one unit of the bound is: the steps of a bound per step, otherwise 1."""
+        return (self.steps or 1.0) if self.per_step else 1.0
+
+    @property
+    def total(self) -> float:
+        """The bound on the value by the model's criterion; differs from ``bound`` where that is per step."""
+        return self.bound * self.scale
 
     def without_range(self, signal: FloatArray, allowed: BoolArray) -> Constraint:
         """The same constraint without its declared range, in which the signal [T, S, A] has to lie where allowed."""
@@ -115,7 +116,16 @@ class Constraint:
         return "≥" if self.sense == "at_least" else "≤"
 
     def __str__(self) -> str:
-        return f"{shown(self.name)} {self.symbol} {self.bound:g}"
+        return f"{shown(self.name)} {self.symbol} {self.bound:g}{self.unit}"
+
+    @property
+    def unit(self) -> str:
+        """What is written after a number in the unit of the bound."""
+        return " per step" if self.per_step else ""
+
+    def __repr__(self) -> str:
+        per_step = ", per_step=True" if self.per_step else ""
+        return f"Constraint(name={self.name!r}, sense={self.sense!r}, bound={self.bound!r}{per_step})"
 
 
 def checked_range(name: str, given: Any) -> tuple[float, float]:
@@ -144,8 +154,10 @@ def at_least(
 
     ``range`` declares the smallest and the largest value of the signal in a single step.
 
-    >>> print(at_least("served", 3, None))
+    >>> print(at_least("served", 3))
     served ≥ 3
+    >>> print(at_least("served", 0.5, per_step=True))
+    served ≥ 0.5 per step
     """
     return Constraint(name, "at_least", bound, signal, per_step, range=range)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from cmdpkit.model.validate import masked, written_name
 def fingerprint(cmdp: CMDP) -> str:
     """SHA-256 of a model, names included; what does not count, `CMDP.fingerprint` says."""
     judged: Any = cmdp.criterion if cmdp.criterion.stationary else cmdp.H
-    digest = hashlib.sha256(repr((judged, cmdp.kernel.shape, cmdp.constraints)).encode())
+    bounds = tuple(replace(c, bound=c.total, per_step=False) for c in cmdp.constraints)
+    digest = hashlib.sha256(repr((judged, cmdp.kernel.shape, bounds)).encode())
     if any(c.per_step for c in cmdp.constraints):
         digest.update(repr([c.per_step for c in cmdp.constraints]).encode())
     for names in (cmdp.states, cmdp.action_names):

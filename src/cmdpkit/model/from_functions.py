@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,11 +19,13 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.exploring import Explored, Reporter
+from cmdpkit.model.positions import Positions
+from cmdpkit.model.read_dynamics import read_start
 from cmdpkit.model.rounding import report_correction
 from cmdpkit.model.signatures import Function, read_function
 from cmdpkit.model.successors import Row, Successors, hashable
 from cmdpkit.model.transitions import FloatArray, Kernel, expected
-from cmdpkit.model.validate import numbers
+from cmdpkit.model.validate import is_hashable, numbers
 
 State = Hashable
 Action = Hashable
@@ -62,10 +64,9 @@ def build(described: Description) -> CMDP:
         if not callable(c.signal):
             raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
     judged = described.judged()
-    start = described.start
-    initial = dict(start) if isinstance(start, Mapping) else {hashable("start", start): 1.0}
     signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
     explored = _Exploration(described, signals_of, judged)
+    initial = _initial(described, explored.listed)
     explored.explore(initial)
     explored.report(explored.so_far(), last=True)
     mu = np.zeros(len(explored.index))
@@ -89,6 +90,29 @@ def build(described: Description) -> CMDP:
     )
     report_correction(cmdp, explored.successors.correction)
     return cmdp
+
+
+def _initial(described: Description, states: list[State] | None) -> dict[State, float]:
+    """The probabilities of the first states; where states are listed, what is given is read as `CMDP` reads ``mu``."""
+    start = described.start
+    if isinstance(start, Mapping):
+        return dict(start)
+    if states is None:
+        return {hashable("start", start): 1.0}
+    find = Positions("state", states)
+    try:
+        mu, _ = read_start(start, states, find, what="start", by_index=False, renormalise=described.renormalise)
+    except CmdpkitError:
+        if np.ndim(start) or not is_hashable(start) or start in states:
+            raise
+        _refuse_start(start)
+    return {states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
+
+
+def _refuse_start(start: State) -> NoReturn:
+    raise CmdpkitError(
+        f"start {quoted(start)} is not among the states; list it there, or leave states out to have them found"
+    )
 
 
 class _Exploration:
@@ -125,10 +149,7 @@ class _Exploration:
         if self.listed is not None:
             for s in initial:
                 if s not in self.index:
-                    raise CmdpkitError(
-                        f"start {quoted(s)} is not among the states; list it there, or leave "
-                        "states out to have them found"
-                    )
+                    _refuse_start(s)
             self._ask(self.listed)
             return
         for s in initial:

@@ -43,7 +43,7 @@ def _added(record: RunRecord) -> dict[str, tuple[float, float, float]]:
     cmdp = model_of(record.run)
     if cmdp is None or record.optimum is None:
         return {}
-    H, bound = cmdp.H, record.constraints[0].sign * record.constraints[0].bound
+    H, bound = cmdp.H, record.constraints[0].sign * record.constraints[0].total
     found = {}
     for earned in record.explanation["returns"]:
         n = earned["episodes"]

@@ -104,6 +104,15 @@ def _restored(value: Any) -> Any:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
+def _bound_entry(c: Constraint) -> Plain:
+    """A constraint; a bound per step has besides how many steps a value counts."""
+    return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
+
+
+def _bound_of(entry: Plain) -> Constraint:
+    return Constraint(entry["name"], entry["sense"], entry["bound"], None, "steps" in entry, entry.get("steps"))
+
+
 def body_of(record: RunRecord) -> Plain:
     """All parts of a record except its curves, as plain values."""
     return {
@@ -112,7 +121,7 @@ def body_of(record: RunRecord) -> Plain:
         "seconds": record.seconds,
         "versions": record.versions,
         "checkout": None if record.checkout is None else vars(record.checkout),
-        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in record.constraints],
+        "constraints": [_bound_entry(c) for c in record.constraints],
         "optimum": record.optimum,
         "policy_value": record.policy_value,
         "policy_utilities": record.policy_utilities,
@@ -143,7 +152,7 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
     run = run_of(body["run"], body["schema"])
     return RunRecord(
         run=run,
-        constraints=tuple(Constraint(c["name"], c["sense"], c["bound"]) for c in body["constraints"]),
+        constraints=tuple(_bound_of(c) for c in body["constraints"]),
         optimum=body["optimum"],
         curves=curves,
         policy=_policy(body["policy"], run.unit == "step"),

@@ -167,7 +167,10 @@ def learned(records: Sequence[RunRecord]) -> dict[str, Any]:
         "params": dict(first.run.params),
         f"{first.run.unit}s": first.run.episodes if len({r.run.episodes for r in records}) == 1 else None,
         "optimum": first.optimum,
-        "constraints": [{"name": c.name, "sense": c.sense, "bound": c.bound} for c in first.constraints],
+        "constraints": [
+            {"name": c.name, "sense": c.sense, "bound": c.bound, "per_step": c.per_step, "bound_total": c.total}
+            for c in first.constraints
+        ],
         "runs": [record.to_dict() for record in records],
     }
 

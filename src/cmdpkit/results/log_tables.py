@@ -10,7 +10,7 @@ from cmdpkit.estimate.promise import Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
-from cmdpkit.results.wording import number
+from cmdpkit.results.wording import bounded
 
 
 class Promised(NamedTuple):
@@ -32,11 +32,17 @@ def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
         Column("low", "from", "The lower end of its range.", lambda x: x.range.low, in_line, "right"),
         Column("high", "to", "The upper end of its range.", lambda x: x.range.high, in_line, "right"),
         Column("bound", "bound", "What is asked for.", lambda x: x.constraint,
-               each(lambda c: f"{c.symbol} {number(c.bound)}"),
-               data=lambda key, c: {"sense": None, key: None} if c is None else {"sense": c.sense, key: c.bound}),
+               each(bounded),
+               data=_bound),
     ]  # fmt: skip
     title = "totals of the promised policy" if isinstance(promise, Promise) else "totals of the given policy"
     return Table(title, tuple(columns), tuple(rows))
+
+
+def _bound(key: str, c: Constraint | None) -> dict[str, Any]:
+    if c is None:
+        return {"sense": None, key: None, "per_step": None, "bound_total": None}
+    return {"sense": c.sense, key: c.bound, "per_step": c.per_step, "bound_total": c.total}
 
 
 def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:

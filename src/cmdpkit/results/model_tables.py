@@ -15,7 +15,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Cell, Column, Table, each, in_line, odds, whole
-from cmdpkit.results.wording import label, number
+from cmdpkit.results.wording import bounded, label, number
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is
@@ -41,7 +41,7 @@ class Met(NamedTuple):
     @property
     def slack(self) -> float:
         """What is left of the bound; positive inside it, whatever its sense."""
-        return self.constraint.sign * (self.total - self.constraint.bound)
+        return self.constraint.sign * (self.total - self.constraint.total)
 
 
 def constraint_table(found: Solution) -> Table[Met]:
@@ -56,18 +56,25 @@ def constraint_table(found: Solution) -> Table[Met]:
                shown=False),
         Column("value", heading, f"The {explained} at the optimum.", lambda m: m.total, in_line, "right"),
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
-               lambda m: m.constraint.bound, lambda values, _: _bounds([m.constraint for m in rows], values)),
+               lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.total) for c in values],
+               data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
         *_per_step(found, [m.constraint for m in rows]),
         Column("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
                lambda values, narrow: in_line([_visible(x, m) for x, m in zip(values, rows, strict=True)], narrow),
                "right"),
-        Column("price", "price", "What the value gains per unit by which the bound is relaxed.", lambda m: m.price,
-               in_line, "right"),
+        Column("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which it "
+               "was given.", lambda m: m.price, in_line, "right"),
         Column("binding", "", "Whether the bound costs something.", lambda m: m.binding,
                each(lambda binds: "binding" if binds else "not binding"),
                tone=lambda m: "alert" if m.binding else "quiet"),
     ]  # fmt: skip
     return Table("constraints", tuple(columns), rows)
+
+
+def price_note(found: Solution) -> str:
+    """What the prices of bounds per step are for; empty where there are none, or where a value counts one step."""
+    names = [label(c.name) for c in found.cmdp.constraints if c.scale != 1]
+    return f"The price of {' and '.join(names)} is for 1 more per step." if names else ""
 
 
 def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
@@ -76,9 +83,11 @@ def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column
         return []
     steps = found.cmdp.criterion.steps or 1.0
     return [
-        Column("per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps, in_line, "right"),
+        Column("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps, in_line,
+               "right"),
         Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
-               lambda m: m.constraint.bound / steps, lambda values, _: _bounds(constraints, values)),
+               lambda m: m.constraint.total / steps, lambda values, _: _bounds(constraints, values),
+               shown=not all(c.per_step for c in constraints)),
     ]  # fmt: skip
 
 
@@ -100,6 +109,8 @@ def range_table(rows: Sequence[Range]) -> Table[Range]:
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
         Column("bound", "bound", "The bound of the model.", lambda r: r.bound, lambda values, _: _bounds(rows, values)),
+        Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
+               each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
         Column("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
                each(number), "right"),
         Column("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
@@ -141,11 +152,14 @@ def tradeoff_table(cmdp: CMDP, found: Tradeoff) -> Table[dict[str, Any]]:
     """One row per bound that was tried and can be met: the best value and the price there."""
     c = cmdp.constraints[cmdp.constraint_index(found.name)]
     columns: list[Column[dict[str, Any]]] = [
-        Column("bound", f"{label(c.name)} {c.symbol}", "The bound.", lambda p: p["bound"], in_line, "right"),
+        Column("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
+               lambda p: p["bound"], in_line, "right"),
+        Column("bound_total", "in all", "The bound on the value by the model's criterion.",
+               lambda p: p["bound"] * c.scale, in_line, "right", shown=c.scale != 1),
         Column("value", "value", "The best value within it.", lambda p: p["value"], in_line, "right"),
         Column("price", "price", "What relaxing it by one unit would gain.", lambda p: p["price"], in_line, "right"),
         Column("utilities", "", "The totals of all constraints there.", lambda p: p["utilities"], shown=False),
-    ]
+    ]  # fmt: skip
     rows = [{**row, "utilities": totals} for row, totals in zip(found.rows(), found.utilities.tolist(), strict=True)]
     return Table(f"the best value for every bound on {label(c.name)}", tuple(columns), tuple(rows))
 

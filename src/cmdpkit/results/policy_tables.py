@@ -10,7 +10,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
 from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
-from cmdpkit.results.wording import label, number, percent
+from cmdpkit.results.wording import bounded, label, percent
 from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
 
 MOST_NAMED = 2  # actions of a random decision that are named in a table
@@ -35,7 +35,7 @@ def judged_table(found: PolicyComparison) -> Table[Judged]:
 
 def _total(cmdp: CMDP, n: int) -> Column[Judged]:
     c = cmdp.constraints[n]
-    heading = f"{label(c.name)} {c.symbol} {number(c.bound)}"
+    heading = f"{label(c.name)} {bounded(c)}"
     return Column(f"total_{n + 1}", heading, "The expected total of this constraint.", lambda x: float(x.utilities[n]),
                   in_line, "right", tone=lambda x: "" if x.met[n] else "alert")  # fmt: skip
 
@@ -93,7 +93,7 @@ class Spread(NamedTuple):
     name: str  # of the total
     mean: float  # over the episodes
     quantiles: tuple[float, ...]  # totals that 5, 25, 50, 75 and 95 % of the episodes do not exceed
-    limit: float | None  # the bound on the mean, for a constraint
+    limit: Constraint | None  # the bound on the mean
     missed: Share | None  # probability that one episode misses it
     exact: float | None  # the same without chance, where totals are counted in units
 
@@ -107,7 +107,8 @@ def spread_table(played: Simulation) -> Table[Spread]:
         Column("name", "total", "The reward or the constraint.", lambda x: x.name),
         Column("mean", "mean", "The mean over the episodes.", lambda x: x.mean, in_line, "right"),
         *(_quantile(i, name) for i, name in enumerate(at)),
-        Column("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(number), "right"),
+        Column("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(bounded), "right",
+               data=lambda key, c: {key: None if c is None else c.total}),
         Column("missed", "episodes beyond it", "How often an episode misses the bound, with an interval of 95 %.",
                lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
                data=lambda key, x: {key: None if x is None else x._asdict()}),
@@ -127,7 +128,7 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
         return Spread(name, mean, quantiles, None, None, None)
     counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, name)
     if c.sense == "at_most":
-        exact = None if counted is None else counted.above(c.bound)
-        return Spread(name, mean, quantiles, c.bound, played.above(name, c.bound), exact)
-    exact = None if counted is None else counted.below(c.bound)
-    return Spread(name, mean, quantiles, c.bound, played.below(name, c.bound), exact)
+        exact = None if counted is None else counted.above(c.total)
+        return Spread(name, mean, quantiles, c, played.above(name, c.total), exact)
+    exact = None if counted is None else counted.below(c.total)
+    return Spread(name, mean, quantiles, c, played.below(name, c.total), exact)

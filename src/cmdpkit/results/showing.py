@@ -26,7 +26,7 @@ from cmdpkit.results.text.policies import comparison, explanation, simulation
 from cmdpkit.results.text.policy import MOST_ROWS, heading, runs_of_equal
 from cmdpkit.results.text.simplified import simplified
 from cmdpkit.results.text.solution import solution
-from cmdpkit.results.wording import counted, label, odds, percent, sizes
+from cmdpkit.results.wording import bounded, counted, label, odds, percent, sizes
 from cmdpkit.simulate.distribution import Simulation
 
 WIDTH = 100  # characters of a line
@@ -64,7 +64,7 @@ def renderable(thing: object) -> RenderableType:
 def _(cmdp: CMDP) -> RenderableType:
     length = str(cmdp.criterion) if cmdp.criterion.stationary else counted(cmdp.H, "step")
     parts = [Text(f"Constrained problem: {length}, {', '.join(sizes(cmdp))}.")]
-    parts += [Text(f"  {c}{' per step' * c.per_step}") for c in cmdp.constraints]
+    parts += [Text(f"  {label(c.name)} {bounded(c)}") for c in cmdp.constraints]
     starts = [f"{label(cmdp.states[int(s)])} ({percent(float(cmdp.mu[s]))})" for s in np.flatnonzero(cmdp.mu)[:4]]
     more = np.count_nonzero(cmdp.mu) - len(starts)
     parts.append(Text(f"It starts in {', '.join(starts)}" + (f" and {more:,} more states." if more else ".")))

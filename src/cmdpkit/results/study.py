@@ -166,7 +166,7 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     constraints = group.records[0].constraints
     signs, bounds = (
         np.array([float(x) for x in column])
-        for column in ([c.sign for c in constraints], [c.bound for c in constraints])
+        for column in ([c.sign for c in constraints], [c.total for c in constraints])
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from cmdpkit.errors import shown
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision
 from cmdpkit.model.validate import Name
 
@@ -41,6 +42,17 @@ def number(x: float) -> str:
     ('1.57306', '0', '∞')
     """
     return f"{x + 0.0:.6g}" if math.isfinite(x) else "∞" if x > 0 else "-∞"
+
+
+def bounded(c: Constraint) -> str:
+    """The bound of a constraint, without its name: on the value, and per step where it was given so.
+
+    >>> from cmdpkit.model.constraints import at_most
+    >>> bounded(at_most("cost", 3)), bounded(at_most("cost", 1.05, per_step=True).over(52.0))
+    ('≤ 3', '≤ 54.6, 1.05 per step')
+    """
+    total = f"{number(c.total)}, " if c.scale != 1 else ""
+    return f"{c.symbol} {total}{number(c.bound)}{c.unit}"
 
 
 def short(x: float, digits: int = 4) -> str:

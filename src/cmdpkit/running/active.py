@@ -78,7 +78,7 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
     ]
     utilities, safe = [], []
     for c, (low, high) in zip(world.constraints, totals[1:], strict=True):
-        rho = c.sign * c.bound
+        rho = c.sign * c.total
         safe.append(True if low >= rho else False if high < rho else None)
         utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
     value = (float(totals[0][0]), float(totals[0][1]))

@@ -47,7 +47,7 @@ class StepWorld(ModelWorld):
         assert isinstance(best, StationarySolution)
         self.optimum = best.value
         steps = self.cmdp.criterion.steps or 1.0
-        self.best = Optimum(best.value / steps, best.shadow_prices, gap_table(self.cmdp, best.shadow_prices))
+        self.best = Optimum(best.value / steps, best.lam, gap_table(self.cmdp, best.lam))
 
     def _enter(self) -> None:
         self.walk = Walk.of(self.cmdp, self.best, self.noise)

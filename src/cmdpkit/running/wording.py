@@ -51,5 +51,5 @@ def told_slack(world: World, safe: Baseline) -> str:
     """By how much a safe policy clears its bounds, in the user's units."""
     rho, spans = world.spec(1).rho, [scale.span for scale in world.scales[1:]]
     clears = (safe.utility - rho) * spans
-    told = (f"{c} by {x:.4g}" for c, x in zip(world.constraints, clears, strict=True))
+    told = (f"{c} by {x / c.scale:.4g}" for c, x in zip(world.constraints, clears, strict=True))
     return f", which clears {', '.join(told)}" if world.constraints else ""

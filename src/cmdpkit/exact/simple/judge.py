@@ -42,7 +42,7 @@ class Judge:
     """Makes candidates for a solved model and tells which of them are good: all bounds met, and a value of `least`."""
 
     def __init__(self, found: Solution, least: float) -> None:
-        self.cmdp, self.least, self.prices = found.cmdp, least, found.shadow_prices
+        self.cmdp, self.least, self.prices = found.cmdp, least, found.lam
         self.shape = (found.cmdp.steps, found.cmdp.S, found.cmdp.A)
         short = found.cmdp.rho - found.cmdp.signs * found.utilities
         self.room = np.maximum(found.tolerance / 2, short)  # half of the tolerance is left for rounding

@@ -104,8 +104,7 @@ def _range(cmdp: CMDP, n: int) -> Range:
         indifferent, strictest = worst, best  # the other bounds already exclude each other
     else:
         indifferent, strictest = _indifferent(cmdp, n), _strictest(cmdp, n)
-    ends = (c.sign * x + 0.0 for x in (worst, indifferent, strictest, best))
-    return Range(c.name, c.sense, c.bound, *ends)
+    return Range.of(c, c.sign * worst, c.sign * indifferent, c.sign * strictest, c.sign * best)
 
 
 def _strictest(cmdp: CMDP, n: int) -> float:
@@ -149,7 +148,8 @@ def stationary_tradeoff(cmdp: CMDP, name: str, n: int, low: float | None, high: 
     """Optimal value against the bound of one constraint; columns found for one bound are used for the next."""
     k = cmdp.constraint_index(name)
     if low is None or high is None:
-        ends = sorted(cmdp.constraints[k].sign * x + 0.0 for x in (_indifferent(cmdp, k), _strictest(cmdp, k)))
+        c = cmdp.constraints[k]
+        ends = sorted(c.sign * x / c.scale + 0.0 for x in (_indifferent(cmdp, k), _strictest(cmdp, k)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
     problem = prepared(cmdp)
     met: list[tuple[float, StationarySolution]] = []

@@ -119,7 +119,7 @@ def told(cmdp: CMDP, problem: Stationary, answer: Answer, began: float) -> Stati
         policy=policy,
         value=answer.value,
         utilities=cmdp.signs * answer.utilities + 0.0,
-        shadow_prices=answer.prices,
+        shadow_prices=answer.prices * cmdp.bound_scales,
         gap=answer.gap,
         tolerance=tolerance,
         binds=answer.prices * units[1:] > MIN_BINDING_SHARE * units[0],

@@ -39,5 +39,5 @@ def read_criterion(fields: Fields) -> dict[str, Any]:
 def constraint_entry(c: Constraint) -> dict[str, Any]:
     """A bound as it was given: on the whole value, or per step."""
     if c.per_step:
-        return {"name": c.name, "sense": c.sense, "bound": c.bound if c.rate is None else c.rate, "per_step": True}
+        return {"name": c.name, "sense": c.sense, "bound": c.bound, "per_step": True}
     return {"name": c.name, "sense": c.sense, "bound": c.bound}

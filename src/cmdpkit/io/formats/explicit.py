@@ -49,7 +49,7 @@ class Explicit:
         return CMDP(
             Kernel.from_entries((1, S, A), np.repeat(at, np.diff(self.indptr)), self.successors, self.prob),
             self._table(reward, at, S, A),
-            mu=mu if start is None else start,
+            mu=mu if start is None else start if isinstance(start, Mapping) else {start: 1.0},
             actions=np.isin(np.arange(S * A), at).reshape(S, A),
             constraints=[replace(c, signal=self._table(c.name, at, S, A)) for c in constraints],
             states=self.states,

@@ -158,7 +158,7 @@ def multiplier(
     colours = _colours(groups(records))
     for row, (env, found) in zip(axes, by_env.items(), strict=True):
         cmdp = model_of(found[0].run, models)
-        prices = None if cmdp is None else solve_fully(cmdp).shadow_prices
+        prices = None if cmdp is None else solve_fully(cmdp).lam
         constraints = found[0].records[0].constraints
         for n, (axis, constraint) in enumerate(zip(row, constraints, strict=False)):
             for group in found:

@@ -21,7 +21,7 @@ MOST_BARS = 60  # totals of which each has its own bar
 def totals(played: Simulation) -> Figure:
     """A histogram of every total, with its mean and, for a constraint, the bound on the mean."""
     figure, axes = canvas(1, len(played.totals))
-    bounds = (None, *(c.bound for c in played.cmdp.constraints))
+    bounds = (None, *(c.total for c in played.cmdp.constraints))
     per = " per step" if played.cmdp.criterion.kind == "average" else ""
     for axis, (name, x), bound in zip(axes[0], played.totals.items(), bounds, strict=True):
         axis.hist(x, bins=bars_of(x, MOST_BARS)[0], weights=np.full(len(x), 1 / len(x)), color=COLOURS[0], alpha=0.75)

@@ -20,7 +20,7 @@ from cmdpkit.results.published import Row, headlines, in_order, numbered, publis
 from cmdpkit.results.run_tables import by_problem, group_table, ledger_table
 from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
-from cmdpkit.results.wording import drawn, label, number
+from cmdpkit.results.wording import bounded, drawn, label, number
 from cmdpkit.running.importing import PRESET as IMPORTED
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
@@ -62,7 +62,7 @@ def _problem(
         "reproduction": _reproduction(found),
         "chart": {
             "constraints": [label(str(c)) for c in first.constraints],
-            "prices": None if best is None else best.shadow_prices.tolist(),
+            "prices": None if best is None else best.lam.tolist(),  # as learners' multipliers, per unit of the total
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
             "states": list(map(str, first.policy.states)),
             "actions": list(map(str, first.policy.action_names)),
@@ -107,8 +107,10 @@ def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[t
         facts.append(("criterion", cmdp.criterion.in_words))
     facts.append(("optimal value", "unknown" if first.optimum is None else number(first.optimum)))
     for n, c in enumerate(first.constraints):
-        price = "" if best is None else f", price {number(best.shadow_prices[n])} per unit"
-        facts.append((f"bound {n + 1}" if len(first.constraints) > 1 else "bound", f"{label(str(c))}{price}"))
+        price = "" if best is None else f", price {number(best.shadow_prices[n])} per unit{c.unit}"
+        facts.append(
+            (f"bound {n + 1}" if len(first.constraints) > 1 else "bound", f"{label(c.name)} {bounded(c)}{price}")
+        )
     if best is not None:
         draws = "; ".join(map(drawn, best.stochastic_decisions()))
         facts.append(("the optimum draws at", draws or "no place, it is deterministic"))
@@ -128,10 +130,10 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
     return {
         "name": label(c.name),
-        "bound": c.bound,
-        "bounds": line.bounds.tolist(),
+        "bound": c.total,
+        "bounds": (c.scale * line.bounds).tolist(),
         "values": line.values.tolist(),
-        "prices": line.prices.tolist(),
+        "prices": (line.prices / c.scale).tolist(),
         "points": points,
     }
 

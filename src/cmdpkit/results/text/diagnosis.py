@@ -20,7 +20,7 @@ from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separat
 from cmdpkit.results.tables import Column, Table, each
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.wording import counted, label, number, sizes
+from cmdpkit.results.wording import bounded, counted, label, number, sizes
 
 ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
 BAR_WIDTH = 40  # characters of a drawing
@@ -72,12 +72,13 @@ def _bounds(found: Diagnosis) -> RenderableType:
 
 
 def _headline(r: Range, met: Met | None) -> Text:
-    bound = (f"{label(r.name)} {SYMBOLS[r.sense]} {number(r.bound)}", "bold")
+    unit = " per step" if r.per_step else ""
+    bound = (f"{label(r.name)} {SYMBOLS[r.sense]} {number(r.bound)}{unit}", "bold")
     if met is None:
         return Text.assemble(bound)
     if not met.binding:
         return Text.assemble(bound, (" does not bind", QUIET))
-    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit")
+    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
 
 
 def _in_words(r: Range) -> str:
@@ -146,12 +147,12 @@ def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> RenderableType:
     """The best value for every bound, as numbers and as bars from the least value to the greatest."""
     c = cmdp.constraints[cmdp.constraint_index(found.name)]
     title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
-    parts: list[RenderableType] = [title, Text(f"The model itself asks for {c.symbol} {number(c.bound)}.", style=QUIET)]
+    parts: list[RenderableType] = [title, Text(f"The model itself asks for {bounded(c)}.", style=QUIET)]
     if len(found.values):
         parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(cmdp, found)))]
     if len(found.infeasible):
         unmet = ", ".join(f"{c.symbol} {number(bound)}" for bound in found.infeasible.tolist())
-        parts += [EMPTY_LINE, Text(f"No policy meets {unmet}.", style="red")]
+        parts += [EMPTY_LINE, Text(f"No policy meets {unmet}{c.unit}.", style="red")]
     return Group(*parts)
 
 

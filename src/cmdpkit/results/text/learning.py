@@ -11,7 +11,7 @@ from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results.groups import groups, remarks
 from cmdpkit.results.run_tables import run_table
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.wording import counted, drawn, duration, label, number
+from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
 MOST_SEEDS = 20  # with more seeds, only their mean is shown
@@ -76,5 +76,5 @@ def _certified(record: RunRecord, found: Certificate) -> list[Text]:
     words, how = (LIKELY, "Likely at about") if found.approximate else (SAFE, "Certain at")
     lines = [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
     for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):
-        lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {c.symbol} {number(c.bound)} {words[safe]}"))
+        lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {bounded(c)} {words[safe]}"))
     return lines

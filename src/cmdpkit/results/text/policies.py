@@ -38,7 +38,8 @@ def explanation(found: Explanation) -> RenderableType:
     where = Text.assemble((f"{step}{titled('state', found.state)}", "bold"))
     where.append(f": {_reached(found)}. {found.why}.")
     prices = ", ".join(
-        f"{label(c.name)} {number(float(p))}" for c, p in zip(found.cmdp.constraints, found.prices, strict=True)
+        f"{label(c.name)} {number(float(p))}{' for 1 more per step' * c.per_step}"
+        for c, p in zip(found.cmdp.constraints, found.prices, strict=True)
     )
     note = [Text(f"Prices of the bounds: {prices}.", style=QUIET)] if prices else []
     return Group(where, EMPTY_LINE, TerminalTable(option_table(found)), EMPTY_LINE, *note)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.solution import StationarySolution
-from cmdpkit.results.model_tables import constraint_table
+from cmdpkit.results.model_tables import constraint_table, price_note
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
 from cmdpkit.results.text.policy import draws, view
@@ -24,7 +24,8 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     headline = Text.assemble((label(name), "bold"), f": {word} ", (number(found.value), "bold green"))
     parts: list[RenderableType] = [headline, EMPTY_LINE]
     if found.cmdp.N:
-        parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
+        note = price_note(found)
+        parts += [TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else []), EMPTY_LINE]
     return Group(*parts, draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
 
 

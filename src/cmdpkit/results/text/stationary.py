@@ -13,7 +13,7 @@ from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.results import wording
-from cmdpkit.results.model_tables import constraint_table
+from cmdpkit.results.model_tables import constraint_table, price_note
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table, right
 from cmdpkit.results.text.policy import MOST_ROWS, draws
 from cmdpkit.results.wording import counted, duration, label, number, percent, ranges, titled
@@ -32,7 +32,8 @@ def solution(name: str, found: StationarySolution) -> RenderableType:
         )
     parts: list[RenderableType] = [headline, Text(_start(found), style=QUIET)]
     if found.cmdp.N:
-        parts += [EMPTY_LINE, TerminalTable(constraint_table(found))]
+        note = price_note(found)
+        parts += [EMPTY_LINE, TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else [])]
     parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=DRAWN))]
     return Group(*parts, EMPTY_LINE, *_policies(found), EMPTY_LINE, _proof(found))
 

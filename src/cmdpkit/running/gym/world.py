@@ -81,7 +81,7 @@ class GymWorld:
         self.cmdp = self._matched(env, model, constraints, (H, states.size, actions.size))
         if constraints is None and self.cmdp is None:
             raise CmdpkitError('constraints are missing: which bounds hold for info["cost"]? Give [] for none')
-        self.constraints = self.cmdp.constraints if self.cmdp is not None else listed(constraints)
+        self.constraints = self.cmdp.constraints if self.cmdp is not None else _over(H, listed(constraints))
         if len({c.name for c in self.constraints}) < len(self.constraints):
             raise CmdpkitError(f"two constraints have the same name: {', '.join(c.name for c in self.constraints)}")
         ranges = None if cost_ranges is None else list(cost_ranges)
@@ -92,7 +92,7 @@ class GymWorld:
         known = True if self.cmdp is None else is_stationary(self.cmdp)
         self.stationary = known if stationary is None else stationary
         self.optimum = self._optimum()
-        self.rho = np.array([c.sign * c.bound for c in self.constraints], dtype=float)
+        self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
         self.player = Player(env, self.problem, self.meter.sums[REALISED])
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
@@ -209,7 +209,7 @@ class GymWorld:
         if wrong:
             self.notes += (f"the model that the environment brings is not used: {', and '.join(wrong)}",)
             return None
-        return model.with_bounds(**{c.name: c.bound for c in asked})
+        return model.reformulated(constraints=_over(model.H, asked))
 
     def _optimum(self) -> float | None:
         try:
@@ -222,6 +222,11 @@ class GymWorld:
         model = "" if self.cmdp is None else self.cmdp.fingerprint()
         text = repr((self.name, self.problem, model, self.stationary)).encode() + self.allowed.tobytes()
         return hashlib.sha256(text).hexdigest()
+
+
+def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Constraints on totals over H steps."""
+    return tuple(c.over(float(H)) for c in constraints)
 
 
 def _allowed(given: Any, model: CMDP | None, problem: Problem) -> BoolArray:
