@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 def outcome(cmdp: ck.CMDP, episodes: int, stationary: bool, seed: int) -> Outcome:
     table = table_of(cmdp, behaviour(cmdp), episodes, np.random.default_rng([16, seed]))
-    bounds = [ck.Constraint(c.name, c.sense, c.bound) for c in cmdp.constraints]
+    bounds = [ck.Constraint(c.name, c.sense, c.bound, per_step=c.per_step) for c in cmdp.constraints]
     estimate = ck.from_log(table, horizon=cmdp.H, constraints=bounds, stationary=stationary)
     try:
         plain = ck.solve(estimate.cmdp).policy
@@ -46,7 +46,7 @@ def outcome(cmdp: ck.CMDP, episodes: int, stationary: bool, seed: int) -> Outcom
 
 
 def _kept(cmdp: ck.CMDP, values: ck.Values) -> bool:
-    return all(c.sign * (w - c.bound) >= -1e-9 for c, w in zip(cmdp.constraints, values.w, strict=True))
+    return all(c.sign * (w - c.total) >= -1e-9 for c, w in zip(cmdp.constraints, values.w, strict=True))
 
 
 def main() -> None:

@@ -192,6 +192,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     ),
     "at_least(signal)": (lambda x: ck.CMDP(P, R, constraints=[ck.at_least("c", 0.25, x)]), [G[0], G[0, 0]]),
     "at_most(signal)": (lambda x: ck.CMDP(P, R, constraints=[ck.at_most("c", 2.0, x)]), [G[0], G[0, 0]]),
+    "Constraint(range)": (lambda x: ck.Constraint("c", "<=", 2.0, range=x).range, [np.array([0.0, 2.0])]),
+    "at_least(range)": (lambda x: ck.at_least("c", 2.0, range=x).range, [np.array([0.0, 2.0])]),
+    "at_most(range)": (lambda x: ck.at_most("c", 2.0, range=x).range, [np.array([0.0, 2.0])]),
+    "from_log(ranges)": (lambda x: _promised(ranges={"reward": x}).evaluate([1, 1]).value, [np.array([0.0, 2.0])]),
     "from_log(log)": (lambda x: _promised(reward=x).cmdp, [LOG["reward"]]),
     "from_log(log), states": (lambda x: _promised(state=x).cmdp, [LOG["state"]]),
     "from_log(log), actions": (lambda x: _promised(action=x).cmdp, [LOG["action"]]),
@@ -247,7 +251,8 @@ NO_ARRAY = {
         learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params) testing.Case(params)
         testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
-        Kernel.owning(arrays) Learner.last(signals) Learner.next(signals)
+        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays)
+        Learner.last(signals) Learner.next(signals)
         gym.GymWorld.policy(pi) gym.GymWorld.restore(state)
         gym.GymWorld.sample(pi) learners.Episodic.end(actions) learners.Episodic.end(signals)
         learners.Episodic.end(states) learners.Learner.last(signals) learners.Learner.next(signals)
@@ -270,8 +275,8 @@ def _first() -> ck.Policy:
     return ck.Policy.deterministic(np.zeros((H, S)), A)
 
 
-def _promised(**columns: Any) -> ck.Estimate:
-    return ck.from_log({**LOG, **columns}, horizon=2)
+def _promised(ranges: Any = None, **columns: Any) -> ck.Estimate:
+    return ck.from_log({**LOG, **columns}, horizon=2, **({} if ranges is None else {"ranges": ranges}))
 
 
 def _shown(result: Any) -> Any:

@@ -196,7 +196,7 @@ def test_a_whole_number_is_refused_as_a_start_where_index_and_name_differ():
     assert from_pair([1, 2], 1) == [1.0, 0.0]  # there a whole number is always a name
     with pytest.raises(ck.CmdpkitError, match="start 0 is not among the states"):
         from_pair([1, 2], 0)
-    with pytest.raises(ck.CmdpkitError, match="mu is 2: an initial state must be an index in 0..1 or the name"):
+    with pytest.raises(ck.CmdpkitError, match=r"mu is 2: an initial state must be an index in 0..1 or the name"):
         pair(["a", "b"], 2)
 
 
