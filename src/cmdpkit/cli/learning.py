@@ -44,6 +44,7 @@ Algorithm = Annotated[
         autocompletion=_algorithms,
     ),
 ]
+MAX_SEEDS = 1_000_000  # a larger number is taken for a mistake
 EPISODES = "1e6"  # unless something else is said
 Episodes = Annotated[
     str | None,
@@ -101,7 +102,7 @@ def learn(
         str | None,
         typer.Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes or steps."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many independent runs.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="How many independent runs.")] = 1,
     first_seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first run; later runs use the following integers.")
     ] = 0,

@@ -40,7 +40,8 @@ class Verbs(TyperGroup):
             typer.echo(": ".join(["interrupted", *map(str, stop.args)]), err=True)
             raise typer.Exit(INTERRUPTED) from None
         except (CmdpkitError, OSError, MemoryError) as error:
-            typer.echo(f"error: {printable(str(error))}", err=True)
+            said = str(error) or "there is not enough memory for this; ask for less, or for a smaller model"
+            typer.echo(f"error: {printable(said)}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
 
 

@@ -7,6 +7,7 @@ seeds changes no other run, and finished runs are found again. Different algorit
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from pydantic import (
 )
 
 from cmdpkit import envs
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.experiments.errors import explained
 from cmdpkit.io.formats import toml_text
 from cmdpkit.io.formats.source import read_text
@@ -39,11 +40,13 @@ from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.registry import check_name, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.validate import MAX_SEED, index_of, is_int
+from cmdpkit.model.validate import MAX_EPISODES, MAX_SEED, index_of, is_int
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings
+
+MAX_RUNS = 1_000_000  # of an experiment; a larger number is taken for a mistake
 
 
 def _whole(value: Any) -> Any:
@@ -92,6 +95,8 @@ def _numbered(value: Any) -> Any:
     if is_int(value):
         if value < 1:
             raise CmdpkitError(f"{value} seeds are asked for, expected at least 1 seed")
+        if value > MAX_RUNS:
+            raise CmdpkitError(f"{quoted(value)} seeds are asked for, expected at most {MAX_RUNS:,}")
         return list(range(value))
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
         return value
@@ -111,7 +116,7 @@ def _settings(value: Any) -> Any:
     return {name: _several(x) for name, x in value.items()}
 
 
-Length = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Length = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MAX_EPISODES)]
 Settings = Annotated[dict[str, list[Any]], BeforeValidator(_settings)]
 Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and largest value
 
@@ -298,6 +303,7 @@ class Experiment(_Part):
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
         """Every environment with every setting of its parameters and bounds."""
+        self._check_size()
         self._look_beside()
         found: dict[tuple[str, tuple[tuple[str, float], ...]], Problem] = {}
         for i, environment in enumerate(self.environments):
@@ -322,6 +328,7 @@ class Experiment(_Part):
 
     def runs(self) -> list[Run]:
         """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
+        self._check_size()
         kinds = self._kinds()
         self._check_lengths()
         runs = [
@@ -351,6 +358,16 @@ class Experiment(_Part):
             seen.add(run.key)
             check_readings(run.readings, run.episodes)
         return runs
+
+    def _check_size(self) -> None:
+        """Refuse an experiment of more than `MAX_RUNS` runs before any of them is listed."""
+        problems = sum(_combinations(e.params) * _combinations(e.bounds) for e in self.environments)
+        settings = sum(len(a.preset or [""]) * _combinations(a.params) for a in self.algorithms)
+        if problems * settings * len(self.seeds) > MAX_RUNS:
+            raise CmdpkitError(
+                f"{self.name}: {problems:,} environments x {settings:,} settings of algorithms x {len(self.seeds):,} "
+                f"seeds are more than {MAX_RUNS:,} runs; every list of values multiplies their number"
+            )
 
     def _kinds(self) -> list[type[Learner]]:
         """The classes of the algorithms; those of the user are imported here, and not when the experiment is read."""
@@ -389,6 +406,11 @@ class Experiment(_Part):
                 continue
             if any(getattr(part, key) is not None for part in (self, *self.algorithms)):
                 raise CmdpkitError(f"{self.name}: {key} is given, but {has} has a horizon; leave it out")
+
+
+def _combinations(settings: Mapping[str, list[Any]]) -> int:
+    """How many settings `_grid` would list."""
+    return math.prod(len(values) for values in settings.values())
 
 
 def _grid(settings: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

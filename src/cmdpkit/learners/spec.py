@@ -13,7 +13,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_length
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.simulator import Noise, Simulator
 from cmdpkit.simulate.steps import Walk
@@ -43,8 +43,7 @@ class Spec:
     restart: float = 0.0  # "discounted": probability 1 - discount that a step is followed by a new start
 
     def __post_init__(self) -> None:
-        if not is_int(self.K) or self.K < 1:
-            raise CmdpkitError(f"K is {self.K!r}, expected a whole number of episodes, at least 1")
+        check_length("K", self.K)
         allowed = np.asarray(self.allowed)
         if allowed.shape != (self.H, self.S, self.A) or allowed.dtype != bool:
             expected = f"{(self.H, self.S, self.A)} and bool"

@@ -15,6 +15,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 Name: TypeAlias = Hashable  # what a user calls a state or an action: text, a number, a tuple, a date, anything hashable
 MAX_HORIZON = 1_000_000_000  # number of steps; a larger one is taken for a mistake
 MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
+MAX_EPISODES = 10**15  # episodes or steps of a run; counts stay exact as floats, and no run ever ends beyond
 MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
 MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rounded too much
 
@@ -171,6 +172,15 @@ def check_seed(seed: Any) -> None:
     """Raise CmdpkitError unless this is a seed that can be used and recorded."""
     if not is_int(seed) or not 0 <= seed <= MAX_SEED:
         raise CmdpkitError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
+
+
+def check_length(what: str, n: Any, most: int = MAX_EPISODES) -> int:
+    """A number of episodes or steps as an int; raises CmdpkitError unless it is whole and lies in 1..most."""
+    if not is_int(n) or n < 1:
+        raise CmdpkitError(f"{what} is {quoted(n)}, expected a whole number, at least 1")
+    if n > most:
+        raise CmdpkitError(f"{what} is {quoted(n)}, expected at most {most:,}")
+    return int(n)
 
 
 def is_int(x: Any) -> bool:

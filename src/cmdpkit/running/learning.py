@@ -23,7 +23,7 @@ from cmdpkit.learners import Learner, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import check_seed, is_int
+from cmdpkit.model.validate import check_length, check_seed
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.origin import checkout_of, versions
 from cmdpkit.records.record import Run, RunRecord, Scalar, unit_of
@@ -119,11 +119,7 @@ def length_of(world: World, episodes: int | None, steps: int | None) -> int | No
     if not has_episodes and episodes is not None:
         raise CmdpkitError(f"{world.name} has no horizon and so no episodes: give steps= (on the command line --steps)")
     length = episodes if has_episodes else steps
-    if length is not None and (not is_int(length) or length < 1):
-        raise CmdpkitError(
-            f"{'episodes' if has_episodes else 'steps'} is {length!r}, expected a whole number, at least 1"
-        )
-    return length
+    return None if length is None else check_length("episodes" if has_episodes else "steps", length)
 
 
 def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.validate import is_int
+from cmdpkit.model.validate import check_length, is_int
 from cmdpkit.running.active import Progress
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
@@ -41,7 +41,7 @@ def stop_of(asked: Asked) -> Stop:
     if not isinstance(asked, str):
         if not is_int(asked) or asked < 1:
             raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; a number must be whole and at least 1")
-        return Stop(episodes=int(asked))
+        return Stop(episodes=check_length("stop", asked))
     text = asked.strip()
     if text == "certified":
         return Stop(rule=is_certified, certified=True, proved=True)
@@ -53,7 +53,7 @@ def stop_of(asked: Asked) -> Stop:
     episodes = _number(text)
     if episodes is None or not episodes.is_integer() or episodes < 1:
         raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")
-    return Stop(episodes=int(episodes))
+    return Stop(episodes=check_length("stop", int(episodes)))
 
 
 def is_certified(at: Progress) -> bool:

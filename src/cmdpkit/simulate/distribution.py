@@ -21,7 +21,7 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import check_seed, index_of, is_int, numbers
+from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.rollout import episodes as play
 from cmdpkit.simulate.simulator import Noise, Simulator
@@ -36,6 +36,7 @@ ON_GRID = 1e-9  # units by which a signal may miss a multiple of the unit
 LEFT_OUT = 1e-6  # without a horizon: weight of the steps that are not played, or probability that a run goes on
 AVERAGED_STEPS = 1_000  # steps of a run where averages count
 MAX_STEPS = 10_000_000  # steps of a run
+MAX_SIMULATED = 1_000_000_000  # episodes whose totals are kept, 8 bytes for each of them
 
 
 class Share(NamedTuple):
@@ -123,8 +124,7 @@ def simulate_policy(
     """
     check_fits(cmdp, policy)
     check_seed(seed)
-    if not is_int(episodes) or episodes < 1:
-        raise CmdpkitError(f"episodes is {quoted(episodes)}, expected a whole number, at least 1")
+    check_length("episodes", episodes, MAX_SIMULATED)
     length, left_out = _run_length(cmdp, policy, steps)
     sim, discount = Simulator.lasting(cmdp, length, noise), cmdp.criterion.discount or 1.0
     lasting = policy.repeated(length) if policy.is_stationary else policy

@@ -45,8 +45,8 @@ class _Decoder(json.JSONDecoder):
         pairs, end = decoder.JSONObject(text_and_start, *rest)  # type: ignore[attr-defined]
         table = Table(pairs, line)
         if len(table) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise json.JSONDecodeError(f"key {quoted(twice)} is given twice", *text_and_start)
         return table, end
 

@@ -8,18 +8,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.source import Table
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = r"""\s*(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))\s*"""
 _HEADER = re.compile(rf"\s*(?P<open>\[\[?){_KEY}\]")
 _ASSIGNMENT = re.compile(rf"{_KEY}=")
+_PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)"""
+# A dotted key with more parts than any document of ours has. Python's parser takes time in the square of their number.
+MAX_KEY_PARTS = 50
+_LONG_KEY = re.compile(rf"(?m)(?:^|[{{,])[ \t]*+\[*+[ \t]*+({_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}})")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def parse(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
     """The document, whose top-level tables know their lines; ``number`` converts the text of a fraction."""
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise CmdpkitError(f"{path}:{line}: a dotted key has more than {MAX_KEY_PARTS} parts: {quoted(long[1], 60)}")
     try:
         document = tomllib.loads(text, parse_float=number)
     except tomllib.TOMLDecodeError as error:
