@@ -156,12 +156,13 @@ def test_check_agrees_with_diagnose() -> None:
 
 def test_check_skips_the_separation_where_it_takes_long_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(answer("check", "paper/synthetic")["separation"]) == 10
-    for limit in ("MOST_SEPARATED", "MOST_WORK"):
-        with monkeypatch.context() as patched:
-            patched.setattr(cli.exact, limit, 9)
-            assert answer("check", "paper/synthetic")["separation"] is None
-            assert "takes long to find out (--separation)" in run("check", "paper/synthetic").stdout
-            assert len(answer("check", "paper/synthetic", "--separation")["separation"]) == 10
+    assert len(answer("check", "treatment")["separation"]) == 20
+    told = run("check", "treatment").stdout
+    assert "Looked at: 20 of 165 actions in use, those drawn or taken most often (--separation looks at all)." in told
+    monkeypatch.setattr("cmdpkit.exact.diagnosis.MOST_WORK", 9)
+    assert answer("check", "paper/synthetic")["separation"] is None
+    assert "takes long to find out (--separation)" in run("check", "paper/synthetic").stdout
+    assert len(answer("check", "paper/synthetic", "--separation")["separation"]) == 10
 
 
 def test_check_works_without_any_constraint() -> None:

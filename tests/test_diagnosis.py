@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 
 import cmdpkit as ck
 import oracle
-from cmdpkit.exact.diagnosis import reachable, slater_slack
+from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, reachable, slater_slack
 from instances import deterministic_values, synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
@@ -66,7 +66,7 @@ def test_separation_equals_the_definition_over_all_deterministic_policies(seed):
     values = deterministic_values(cmdp)
     cmdp = with_rho(cmdp, rng.dirichlet(np.full(len(values), 0.3)) @ values[:, 1:] - 1e-3)
     v_star = ck.solve(cmdp).value
-    for row in ck.diagnose(cmdp).separation[:6]:
+    for row in ck.diagnose(cmdp, separation=True).separation[:6]:
         mask = cmdp.actions.copy()
         mask[row.step - 1, row.state - 1, row.action - 1] = False
         if not mask[row.step - 1, row.state - 1].any():
@@ -88,6 +88,40 @@ def test_separation_equals_the_definition_over_all_deterministic_policies(seed):
             method="highs",
         )
         assert row.sigma == pytest.approx(max(0.0, shortfall.fun), abs=1e-7)
+
+
+def test_by_default_the_actions_that_matter_most_are_looked_at():
+    """Drawn actions first, then those taken most often; actions without an alternative never."""
+    cmdp = ck.load("treatment")
+    every = {x[:3]: x for x in ck.diagnose(cmdp, separation=True).separation}
+    some = ck.diagnose(cmdp)
+    assert len(some.separation) == MOST_SEPARATED < len(every) == some.solution.used
+    assert all(every[x[:3]] == x for x in some.separation), "the numbers are the same as if all were looked at"
+    q = {
+        (h + 1, cmdp.states[s], cmdp.action_names[a]): some.solution.occupancy[h, s, a]
+        for h, s, a in np.argwhere(some.solution.occupancy > 1e-12)
+    }
+    drawn = {(d.step, d.state) for d in some.solution.stochastic_decisions()}
+    seen = {x[:3] for x in some.separation}
+    assert {key for key in every if key[:2] in drawn} <= seen and len(drawn) == 2
+    rest = [key for key in every if key[:2] not in drawn and np.isfinite(every[key].sigma)]
+    best = sorted(rest, key=lambda key: -q[key])[: MOST_SEPARATED - sum(key[:2] in drawn for key in seen)]
+    assert {key for key in seen if key[:2] not in drawn} == set(best)
+    assert [len(ck.diagnose(cmdp, separation=n).separation) for n in (False, 0, 3)] == [0, 0, 3]
+
+
+def test_the_default_takes_a_few_solves_and_not_thousands(monkeypatch):
+    cmdp = ck.load("queue:H=300")
+    found = ck.diagnose(cmdp)
+    assert found.solution.used > 500 and len(found.separation) == MOST_SEPARATED
+    monkeypatch.setattr("cmdpkit.exact.diagnosis.MOST_WORK", 100)
+    assert ck.diagnose(cmdp).separation == () and looked_at(found.solution, True) == found.solution.used
+
+
+def test_without_a_horizon_the_default_is_the_same_choice():
+    cmdp = ck.load("power-queue:discount=0.95")
+    some, every = (ck.diagnose(cmdp, separation=n).separation for n in (4, True))
+    assert len(some) == 4 < len(every) and set(some) <= set(every)
 
 
 @pytest.mark.parametrize("seed", range(6))

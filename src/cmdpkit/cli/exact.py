@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
     from cmdpkit.results.tables import Table
 
-MOST_SEPARATED = 5_000  # actions that the optimum uses; each of them costs another solve
-MOST_WORK = 300_000_000  # used actions times transitions, which is about a minute
-
 
 @app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
 def envs(
@@ -71,7 +68,7 @@ def check(
     model: Model,
     separation: Annotated[
         bool,
-        typer.Option("--separation", help="Find what each action of the optimum is worth even if that takes long."),
+        typer.Option("--separation", help="Find what every action of the optimum is worth, and not only the first 20."),
     ] = False,
     discount: Discount = None,
     average: Average = False,
@@ -317,18 +314,16 @@ def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
 
 
 def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Separation] | None:
-    """What every action of the optimum is worth, or None where finding out would take long."""
-    from cmdpkit.exact.diagnosis import separations
+    """What the actions of the optimum that matter most are worth, or None where finding out would take long."""
+    from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, separations
 
     if found.solution is None:
         return None
-    kernel = found.solution.cmdp.kernel
-    transitions = len(kernel.prob) * found.solution.cmdp.steps // kernel.T
-    used = found.solution.used
-    if not always and (used > MOST_SEPARATED or used * transitions > MOST_WORK):
+    most = True if always else MOST_SEPARATED
+    if not looked_at(found.solution, most):
         return None
-    with busy(f"separating {used:,} actions"):
-        return separations(found.solution, threads)
+    with busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
+        return separations(found.solution, most, threads)
 
 
 def _wrote(path: Path, as_json: bool) -> None:

@@ -19,6 +19,9 @@ from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
 
+MOST_SEPARATED = 20  # actions that are dropped one at a time, unless all are asked for
+MOST_WORK = 100_000_000  # such actions times transitions, which is about 20 seconds
+
 
 class Separation(NamedTuple):
     """What is lost by forbidding one action that the optimal policy uses."""
@@ -41,7 +44,7 @@ class Diagnosis:
     ranges: tuple[Range, ...]  # [N], how far each bound can be moved
     solution: Solution | None  # None if the problem is infeasible
     infeasible: Infeasible | None  # why it is infeasible, if it is
-    separation: tuple[Separation, ...]  # one entry per action that the optimum uses; empty if not asked for
+    separation: tuple[Separation, ...]  # one entry per action of the optimum that was looked at, see `diagnose`
 
     @property
     def feasible(self) -> bool:
@@ -56,14 +59,16 @@ class Diagnosis:
         return tuple(c.name for c, b in zip(self.solution.cmdp.constraints, self.solution.binds, strict=True) if b)
 
 
-def diagnose(cmdp: CMDP, *, separation: bool = True, threads: Threads = None) -> Diagnosis:
+def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Threads = None) -> Diagnosis:
     """Feasible range of every bound, Slater slack, prices, and how much each action of the optimum matters.
 
     Parameters
     ----------
     cmdp : the model, feasible or not
-    separation : whether to find out what each action of the optimum is worth. This solves the problem twice more for
-        every action that the optimum uses; switch it off for large models.
+    separation : of how many actions of the optimum to find out what they are worth. Each of them takes two more solves.
+        By default these are the 20 that matter most where there is a choice: actions that the optimum draws, then those
+        that it takes most often. In a model so large that this would take long there are fewer, or none. True looks at
+        every action that the optimum uses, False at none.
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
@@ -86,7 +91,7 @@ def diagnose(cmdp: CMDP, *, separation: bool = True, threads: Threads = None) ->
         solution = solve_fully(cmdp, threads=threads)
     except Infeasible as error:
         infeasible = error
-    rows = tuple(separations(solution, threads)) if separation and solution is not None else ()
+    rows = () if solution is None else tuple(separations(solution, separation, threads))
     return Diagnosis(
         int(reachable(cmdp).sum()),
         cmdp.H * cmdp.S,
@@ -118,22 +123,50 @@ def reachable(cmdp: CMDP) -> BoolArray:
     return reach
 
 
-def separations(solution: Solution, threads: Threads = None) -> list[Separation]:
-    """For every action the optimum uses, what forbidding it costs; policies that avoid it start the search."""
+def separations(solution: Solution, most: bool | int = MOST_SEPARATED, threads: Threads = None) -> list[Separation]:
+    """What forbidding an action of the optimum costs, for the actions that `diagnose` describes, in their order."""
+    if not looked_at(solution, most):
+        return []
     if solution.cmdp.criterion.stationary:
         from cmdpkit.exact.stationary.diagnosis import stationary_separations
         from cmdpkit.exact.stationary.solution import StationarySolution
 
-        return stationary_separations(cast(StationarySolution, solution))
-    cmdp, q = solution.cmdp, solution.occupancy
+        return stationary_separations(cast(StationarySolution, solution), used_most(solution, most))
+    cmdp = solution.cmdp
     pool = Pool(cmdp, threads=threads)
     pool.optimum(pool.scaled(cmdp.rho))
     everything = cmdp.reformulated(
         g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
         constraints=(at_least("\0value", solution.value), *(at_least(f"\0{n}", x) for n, x in enumerate(cmdp.rho))),
     )
-    used = np.argwhere(q > NEGLIGIBLE).tolist()
+    used = used_most(solution, most)
     return [_separation(solution, pool, everything, (h, s, a), threads) for h, s, a in used]
+
+
+def looked_at(solution: Solution, most: bool | int = MOST_SEPARATED) -> int:
+    """How many actions `separations` may look at: fewer than asked for where each of them takes long."""
+    if isinstance(most, bool):
+        return solution.used if most else 0
+    kernel = solution.cmdp.kernel
+    transitions = len(kernel.prob) * solution.cmdp.steps // kernel.T
+    return min(most, MOST_WORK // max(transitions, 1))
+
+
+def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]]:
+    """Step, state and action, from 0, of actions that the optimum uses, in this order.
+
+    Where not all are asked for, these are actions that have an alternative: first those that the optimum draws, then
+    those that it takes most often, as counted by the occupancy.
+    """
+    q = solution.occupancy
+    used = np.argwhere(q > NEGLIGIBLE)
+    if most is not True:
+        h, s, a = used.T
+        choices = solution.cmdp.actions[h, s].sum(axis=-1) > 1
+        drawn = (q > NEGLIGIBLE).sum(axis=-1)[h, s] > 1
+        first = np.lexsort((-q[h, s, a], ~drawn, ~choices))[: min(looked_at(solution, most), int(choices.sum()))]
+        used = used[np.sort(first)]
+    return [(int(h), int(s), int(a)) for h, s, a in used]
 
 
 def _separation(

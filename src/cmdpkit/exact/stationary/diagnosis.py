@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, separations
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.stationary.components import end_components
@@ -18,7 +19,6 @@ from cmdpkit.exact.stationary.solving import Stationary
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name
 
@@ -34,7 +34,7 @@ class StationaryDiagnosis(Diagnosis):
     starts_exact: bool = True  # with one bound these are the feasible starts; with more, no others can be feasible
 
 
-def diagnose_stationary(cmdp: CMDP, *, separation: bool = True) -> StationaryDiagnosis:
+def diagnose_stationary(cmdp: CMDP, *, separation: bool | int) -> StationaryDiagnosis:
     """Ranges of the bounds, Slater slack, end components, feasible starts, and what each action is worth."""
     solution, infeasible = None, None
     try:
@@ -42,7 +42,7 @@ def diagnose_stationary(cmdp: CMDP, *, separation: bool = True) -> StationaryDia
     except Infeasible as error:
         infeasible = error
     problem = prepared(cmdp)
-    rows = tuple(stationary_separations(solution)) if separation and solution is not None else ()
+    rows = () if solution is None else tuple(separations(solution, separation))
     parts = end_components(problem.problem.rows) if cmdp.criterion.kind != "total" else []
     names = tuple(tuple(cmdp.states[int(problem.problem.states[s])] for s in states) for states, _ in parts)
     starts = np.flatnonzero(feasible_starts(cmdp))
@@ -122,13 +122,13 @@ def _indifferent(cmdp: CMDP, n: int) -> float:
     return prepared(cmdp, r=g[n], g=signals).supremum(np.append(value, cmdp.rho[others]))
 
 
-def stationary_separations(solution: StationarySolution) -> list[Separation]:
-    """Every action the optimum uses: what dropping it costs."""
+def stationary_separations(solution: StationarySolution, used: Sequence[tuple[int, int, int]]) -> list[Separation]:
+    """What dropping each of some actions (0, state, action) that the optimum uses costs."""
     cmdp = solution.cmdp
     signals = np.concatenate((cmdp.compact.r[:1], cmdp.compact.g[:, 0]))
     goal = np.append(solution.value, cmdp.rho)
     rows = []
-    for _, s, a in np.argwhere(solution.occupancy > NEGLIGIBLE):
+    for _, s, a in used:
         first = solution.policy.policies[0] if isinstance(solution.policy, Mixture) else solution.policy
         place = (None, cmdp.states[int(s)], cmdp.action_names[int(a)], float(first.row(0, int(s))[a]))
         mask = cmdp.actions[0].copy()

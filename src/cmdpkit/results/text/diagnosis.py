@@ -133,6 +133,9 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         )
     hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
     notes = ["sigma: the least by which the value or some bound is missed without the action."]
+    if len(rows) < found.used:
+        notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
+                  "(--separation looks at all)."]  # fmt: skip
     notes += [f"Not shown: {hidden:,} that are needed more (--json lists all)."] * (hidden > 0)
     notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
     title = Text("What dropping an action of the optimum costs, the least needed first:")
