@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import confidence_box, kernel_log
-from cmdpkit.estimate.empirical import Means
 from cmdpkit.estimate.extended import BoxPool, Plan, plan
+from cmdpkit.estimate.means import Means
 
 AGREE = 1e-7
 

@@ -7,8 +7,8 @@ import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.estimate.counts import (
     count_episode,
+    new_counts,
     new_episode,
-    new_memory,
     signal_means,
     transitions,
     with_room,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.compiled
 def remembered(T, H=4, S=5, A=2, M=2, episodes=60, seed=3):
     """A memory of random episodes, and the episodes."""
     rng = np.random.default_rng(seed)
-    memory, tape, seen = new_memory(T, S, A, M), new_episode(H, M), []
+    memory, tape, seen = new_counts(T, S, A, M), new_episode(H, M), []
     for _ in range(episodes):
         tape.states[:], tape.actions[:] = rng.integers(S, size=H), rng.integers(A, size=H)
         tape.signals[:] = rng.random((H, M))

@@ -7,7 +7,7 @@ from scipy.stats import f_oneway
 
 from cmdpkit import Policy, evaluate, solve
 from cmdpkit.estimate import indifference
-from cmdpkit.estimate.counts import new_memory
+from cmdpkit.estimate.counts import new_counts
 from cmdpkit.estimate.indifference import indifferent
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream
@@ -15,7 +15,7 @@ from cmdpkit.simulate.random import stream
 
 def seen(cells, T=1):
     """A memory of reward 0 and one utility, whose cells saw the samples given; none where there are none."""
-    memory = new_memory(T, len(cells) // T, 1, 2)
+    memory = new_counts(T, len(cells) // T, 1, 2)
     for i, x in enumerate(cells):
         memory.visits[i] = len(x)
         memory.moments[i] = [0.0, np.sum(x), 0.0, 0.0, np.sum(np.square(x))]

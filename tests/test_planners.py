@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import cmdpkit as ck
+from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Source, Spec, dope, load, opt_cmdp, opt_dual, opt_pess_primal_dual
 from cmdpkit.simulate.random import stream
 from instances import synthetic
@@ -22,16 +23,14 @@ NAMES = ["synthetic", "varied", "pooled"]
 
 def with_infinite_data(learner, cmdp: ck.CMDP) -> None:
     """Let it have seen every pair VISITS times, exactly as expected."""
-    state = learner.state()
-    T = len(state["counts/visits"])
-    scales = (cmdp.reward_scale, *cmdp.utility_scales)
-    signals = [scale.to_unit(x) for scale, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)]
-    state["counts/starts"] = np.rint(cmdp.mu * VISITS).astype(np.int64)
-    state["counts/visits"] = np.where(cmdp.actions, VISITS, 0)[:T]
-    state["counts/moves"] = np.rint(cmdp.P * state["counts/visits"][..., None]).astype(np.int64)[:T]
-    state["counts/moves"][cmdp.H - 1 :] = 0
-    state["counts/signals"] = np.array([x[:T] * state["counts/visits"] for x in signals])
-    learner.restore(state)
+    T, scales = learner.T, (cmdp.reward_scale, *cmdp.utility_scales)
+    signals = np.array([scale.to_unit(x)[:T] for scale, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)])
+    visits = np.where(cmdp.actions, VISITS, 0)[:T]
+    moves = np.rint(cmdp.P[:T] * visits[..., None]).astype(np.int64)
+    moves[cmdp.H - 1 :] = 0
+    starts = np.rint(cmdp.mu * VISITS).astype(np.int64)
+    learner.counts = counts_of(moves, visits, signals * visits, np.zeros_like(signals), starts)
+    learner.restore(learner.state())
 
 
 # -- infinite data -----------------------------------------------------------------------------------------------------
@@ -41,7 +40,7 @@ def with_infinite_data(learner, cmdp: ck.CMDP) -> None:
 @pytest.mark.parametrize(("cmdp", "pooled"), PROBLEMS, ids=NAMES)
 def test_with_infinite_data_a_planner_plays_and_hands_over_the_optimum(algo, cmdp, pooled):
     learner = make(algo, cmdp, K=1000, preset="theory")
-    assert len(learner.counts.visits) == (1 if pooled else cmdp.H)
+    assert (1 if pooled else cmdp.H) == learner.T
     with_infinite_data(learner, cmdp)
     tally = played(learner, cmdp, 1)
     assert abs(tally.weak.regret) < 1e-4 and (tally.strong.violation < 1e-4).all()

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.empirical import count_move, count_start, count_step, means_of, no_counts
+from cmdpkit.estimate.counts import count_start
+from cmdpkit.estimate.means import means_of
 from cmdpkit.learners._model_based.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
+from counted import count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
@@ -16,21 +18,21 @@ def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[n
     path, actions = rng.integers(0, S - 1, H), rng.integers(fewest, A, H)
     count_start(counts, path[0])
     for h in range(H):
-        count_step(counts, h, path[h], actions[h], np.zeros((1, 1)), 0)
+        count_step(counts, A, h, path[h], actions[h], np.zeros(1))
         if h + 1 < H:
-            count_move(counts, h, path[h], actions[h], path[h + 1])
+            count_move(counts, A, h, path[h], actions[h], path[h + 1])
     return path, actions
 
 
 def test_with_one_cell_plans_fall_due_at_powers_of_two():
     counts = no_counts(1, 1, 1, 0)
-    cadence, planned_at = new_cadence(counts), []
+    cadence, planned_at = new_cadence(1, 1, 1), []
     for k in range(1, 101):
         count_start(counts, 0)
-        count_step(counts, 0, 0, 0, np.zeros((1, 1)), 0)
+        count_step(counts, 1, 0, 0, 0, np.zeros(1))
         note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int), DOUBLING)
         if cadence.due[0]:
-            mark_planned(cadence, means_of(counts), np.ones((1, 1, 1)))
+            mark_planned(cadence, means_of(counts, 1), np.ones((1, 1, 1)))
             planned_at.append(k)
     assert planned_at == [1, 2, 4, 8, 16, 32, 64]
 
@@ -38,15 +40,15 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
-    cadence, pi = new_cadence(counts), np.full((H, S, A), 1 / A)
-    mark_planned(cadence, means_of(counts), pi)
+    cadence, pi = new_cadence(1 if pooled else H, S, A), np.full((H, S, A), 1 / A)
+    mark_planned(cadence, means_of(counts, A), pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
         note_episode(cadence, counts.visits, *random_episode(rng, counts), DOUBLING)
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
-            mark_planned(cadence, means_of(counts), pi)
+            mark_planned(cadence, means_of(counts, A), pi)
             before, plans = counts.visits.copy(), plans + 1
         waits += not doubled
     reached = counts.visits[counts.visits > 0]
@@ -71,11 +73,11 @@ def error(reach: np.ndarray, visits: np.ndarray) -> float:
 @pytest.mark.parametrize("pooled", [False, True])
 def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_doubled(pooled):
     rng, counts = np.random.default_rng(2), no_counts(H, S, A, 0, pooled=pooled)
-    cadence, by_error, by_doubling, waits = new_cadence(counts), 0, 0, 0
+    cadence, by_error, by_doubling, waits = new_cadence(1 if pooled else H, S, A), 0, 0, 0
     for _ in range(30):
         random_episode(rng, counts)
     while counts.starts.sum() < 3000:
-        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], means_of(counts)
+        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], means_of(counts, A)
         elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
         if elsewhere:
             pi[...] = np.eye(A)[0]
@@ -84,7 +86,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
         assert not cadence.due[0]
         while not cadence.due[0]:
             note_episode(cadence, counts.visits, *random_episode(rng, counts, elsewhere), NEED)
-            fallen = error(reach, counts.visits) <= (1 - PROGRESS) * error(reach, means.visits)
+            fallen = error(reach, counts.visits.reshape(reach.shape)) <= (1 - PROGRESS) * error(reach, means.visits)
             doubled = counts.starts.sum() >= 2 * k
             assert cadence.due[0] == (fallen or doubled)
             waits += not cadence.due[0]
@@ -94,7 +96,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
 
 def test_every_episode_means_every_episode():
     counts = no_counts(H, S, A, 0)
-    cadence = new_cadence(counts)
-    mark_planned(cadence, means_of(counts), np.full((H, S, A), 1 / A))
+    cadence = new_cadence(H, S, A)
+    mark_planned(cadence, means_of(counts, A), np.full((H, S, A), 1 / A))
     note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts), EPISODE)
     assert cadence.due[0]

@@ -16,16 +16,10 @@ from cmdpkit.estimate.boxes import (
     start_bonus,
     transition_bonus,
 )
-from cmdpkit.estimate.empirical import (
-    Counts,
-    Means,
-    count_move,
-    count_start,
-    count_step,
-    means_of,
-    no_counts,
-)
+from cmdpkit.estimate.counts import Counts, count_start
 from cmdpkit.estimate.extended import plan
+from cmdpkit.estimate.means import Means, means_of
+from counted import count_move, count_step, no_counts
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled
@@ -62,7 +56,7 @@ def test_mean_radii_by_hand():
 
 @pytest.mark.parametrize("c", [0.0, 1e-6, 1.0])
 def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c):
-    means = means_of(no_counts(3, 4, 2, 1))
+    means = means_of(no_counts(3, 4, 2, 1), 2)
     log = kernel_log(4, 2, 3, 100, 0.1, c)
     box = confidence_box(means, log, 3)
     assert (box.lo[:2] == 0).all() and (box.up[:2] == 1).all()
@@ -73,7 +67,7 @@ def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c
 
 def test_with_c_zero_only_what_was_never_seen_is_uncertain():
     counts = simulated(synthetic(), np.random.default_rng(0), 3)
-    means = means_of(counts)
+    means = means_of(counts, 3)
     box = confidence_box(means, 0.0, 3)
     seen = means.moved > 0
     assert seen.any() and not seen[:2].all()
@@ -94,7 +88,7 @@ def radii(means: Means, log: float) -> np.ndarray:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
-    means = means_of(simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled))
+    means = means_of(simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled), 3)
     log = kernel_log(3, 3, 3, 30, 0.1, 0.05)
     radius = radii(means, log)
     box = confidence_box(means, log, 3)
@@ -110,7 +104,7 @@ def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(pooled):
-    means = means_of(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled))
+    means = means_of(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled), 3)
     bonus = transition_bonus(means, 2.0, 3)
     assert bonus.shape == (3, 3, 3)
     assert not bonus[2].any()
@@ -120,7 +114,7 @@ def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(p
 
 def test_with_one_step_there_is_no_transition_at_all():
     for pooled in (False, True):
-        means = means_of(no_counts(1, 2, 2, 1, pooled=pooled))
+        means = means_of(no_counts(1, 2, 2, 1, pooled=pooled), 2)
         assert not transition_bonus(means, 5.0, 1).any()
 
 
@@ -138,10 +132,10 @@ def play(cmdp: ck.CMDP, counts: Counts, rng: np.random.Generator) -> None:
     for h in range(cmdp.H):
         a = int(rng.integers(cmdp.A))
         means = np.append(cmdp.r[h, s, a], cmdp.g[:, h, s, a])
-        count_step(counts, h, s, a, (rng.random((1, 1 + cmdp.N)) < means).astype(float), 0)
+        count_step(counts, cmdp.A, h, s, a, (rng.random(1 + cmdp.N) < means).astype(float))
         if h + 1 < cmdp.H:
             s, before = int(rng.choice(cmdp.S, p=cmdp.P[h, s, a])), s
-            count_move(counts, h, before, a, s)
+            count_move(counts, cmdp.A, h, before, a, s)
 
 
 def covered(cmdp: ck.CMDP, means: Means, K: int, delta: float, c: float) -> bool:
@@ -169,7 +163,7 @@ def test_the_truth_is_covered_in_all_episodes_with_the_stated_probability():
         for k in range(K):
             play(cmdp, counts, rng)
             if k % 4 == 3:
-                means = means_of(counts)
+                means = means_of(counts, 3)
                 holds = {c: ok and covered(cmdp, means, K, delta, c) for c, ok in holds.items()}
         failures = {c: n + (not holds[c]) for c, n in failures.items()}
     allowed = binom.ppf(1 - 1e-6, runs, delta)
@@ -182,7 +176,7 @@ def test_a_plan_in_a_box_that_holds_the_truth_is_feasible_and_at_least_as_good_a
     optimum = ck.solve(cmdp).value
     held = 0
     for run in range(15):
-        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 40 * (run + 1)))
+        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 40 * (run + 1)), 3)
         box = confidence_box(means, kernel_log(3, 3, 3, 1000, 0.1, 0.1), 3)
         inside = (box.lo <= cmdp.P) & (box.up >= cmdp.P)
         if inside[:2].all() and (cmdp.mu >= box.start_lo).all() and (cmdp.mu <= box.start_up).all():

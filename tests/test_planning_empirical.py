@@ -7,15 +7,9 @@ import pytest
 
 from cmdpkit.estimate.belief import new_belief, refresh
 from cmdpkit.estimate.boxes import confidence_box, point, transition_bonus
-from cmdpkit.estimate.empirical import (
-    Counts,
-    compare_halves,
-    count_move,
-    count_start,
-    count_step,
-    means_of,
-    no_counts,
-)
+from cmdpkit.estimate.counts import Counts, compare_halves, count_start
+from cmdpkit.estimate.means import means_of
+from counted import cell, count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 2, 2
@@ -32,10 +26,10 @@ def episodes(rng: np.random.Generator, n: int) -> list[Episode]:
 def count(counts: Counts, episode: Episode) -> None:
     count_start(counts, episode[0][0])
     for h, (s, a, signals) in enumerate(episode):
-        count_step(counts, h, s, a, signals[None], 0)
+        count_step(counts, A, h, s, a, signals)
         if h + 1 < H:
-            count_move(counts, h, s, a, episode[h + 1][0])
-            compare_halves(counts, H, h, s, a, episode[h + 1][0], signals[None], 0)
+            count_move(counts, A, h, s, a, episode[h + 1][0])
+            compare_halves(counts, cell(counts, A, h, s, a), h, H, episode[h + 1][0], signals[None], 0)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -46,28 +40,28 @@ def test_estimates_are_the_means_of_what_was_seen(pooled):
     for episode in seen:
         count(counts, episode)
         for h, (s, a, signals) in enumerate(episode):
-            cell = (0 if pooled else h, s, a)
-            earned[cell].append(signals)
+            place = (0 if pooled else h, s, a)
+            earned[place].append(signals)
             if h + 1 < H:
-                successors[cell].append(episode[h + 1][0])
-    means = means_of(counts)
+                successors[place].append(episode[h + 1][0])
+    means = means_of(counts, A)
     assert means.p.shape == (1 if pooled else H, S, A, S)
     assert means.episodes[0] == 40
     starts = Counter(episode[0][0] for episode in seen)
     assert means.mu == pytest.approx([starts[s] / 40 for s in range(S)])
-    for cell in np.ndindex(means.r.shape):
-        assert means.visits[cell] == len(earned[cell])
-        assert means.moved[cell] == len(successors[cell])
-        expected = np.mean(earned[cell], axis=0) if earned[cell] else np.zeros(1 + N)
-        assert (means.r[cell], *means.g[:, *cell]) == pytest.approx(tuple(expected))
-        to = Counter(successors[cell])
-        n = len(successors[cell])
-        assert means.p[cell] == pytest.approx([to[s] / n if n else 1 / S for s in range(S)])
+    for place in np.ndindex(means.r.shape):
+        assert means.visits[place] == len(earned[place])
+        assert means.moved[place] == len(successors[place])
+        expected = np.mean(earned[place], axis=0) if earned[place] else np.zeros(1 + N)
+        assert (means.r[place], *means.g[:, *place]) == pytest.approx(tuple(expected))
+        to = Counter(successors[place])
+        n = len(successors[place])
+        assert means.p[place] == pytest.approx([to[s] / n if n else 1 / S for s in range(S)])
 
 
 def test_before_any_data_everything_is_uniform_or_zero():
     counts = no_counts(H, S, A, N)
-    means = means_of(counts)
+    means = means_of(counts, A)
     assert (means.p == 0.25).all() and (means.mu == 0.25).all()
     assert not means.r.any() and not means.g.any() and not means.visits.any() and not means.moved.any()
 
@@ -75,9 +69,9 @@ def test_before_any_data_everything_is_uniform_or_zero():
 def test_the_last_step_adds_visits_but_no_moves():
     counts = no_counts(1, 2, 1, 0, pooled=True)
     count_start(counts, 1)
-    count_step(counts, 0, 1, 0, np.array([[0.5]]), 0)
-    assert counts.visits[0, 1, 0] == 1
-    assert means_of(counts).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
+    count_step(counts, 1, 0, 1, 0, np.array([0.5]))
+    assert counts.visits[1] == 1
+    assert means_of(counts, 1).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
 
 
 def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -101,13 +95,13 @@ def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tm
 @pytest.mark.parametrize("boxed", [False, True])
 def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
     counts, log = no_counts(H, S, A, N, pooled=pooled), 0.02
-    belief = new_belief(counts, boxed=boxed)
+    belief = new_belief(counts, A, boxed=boxed)
     for i, episode in enumerate(episodes(np.random.default_rng(3), 60)):
         count(counts, episode)
         if i % 7 == 0:
             refresh(counts, belief, log, H, boxed)
     refresh(counts, belief, log, H, boxed)
-    means = means_of(counts)
+    means = means_of(counts, A)
     box = confidence_box(means, log, H) if boxed else point(means.p, means.mu)
     for mine, other in zip((*belief.means, *belief.box), (*means, *box), strict=True):
         if mine.shape == belief.box.states.shape and mine.dtype == np.int32:

@@ -8,12 +8,12 @@ Of learners, in the order of the imports:
 
     quantiles       how many standard errors a test needs
     halves          whether data contradict the declaration that a world does not depend on the step
-    counts          transitions that were seen, as lists, and moments of what each step earned
+    counts          the one store: transitions that were seen, as lists, and moments of what each step earned
     indifference    utilities that are the same whatever is done
     model           the model that the counts suggest, and the best policy in it
     errors          standard errors of an action's value and of a policy's totals, by the delta method
     margins         the policy to hand over, with a margin for the error of its own prediction
-    empirical       dense counts and estimates, as planners over boxes need them
+    means           dense estimates, as planners over boxes need them
     boxes           radii around the estimates, the box of kernels they leave, bonuses
     belief          estimates, radii and box together, kept up to date row by row
     induction       extended value iteration: the best policy and the best kernel of a box for one objective

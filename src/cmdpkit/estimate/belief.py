@@ -20,7 +20,8 @@ from cmdpkit.estimate.boxes import (
     update_box_row,
     update_start,
 )
-from cmdpkit.estimate.empirical import Counts, Means, means_of, update_row, update_start_estimate
+from cmdpkit.estimate.counts import Counts
+from cmdpkit.estimate.means import Means, means_of, update_row, update_start_estimate
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
@@ -41,11 +42,11 @@ class Belief(NamedTuple):
         return bonus
 
 
-def new_belief(counts: Counts, *, boxed: bool) -> Belief:
+def new_belief(counts: Counts, A: int, *, boxed: bool) -> Belief:
     """A belief that has seen nothing; `boxed` asks for the box of all kernels within their radii."""
-    means, cells = means_of(counts), counts.visits.shape
+    means = means_of(counts, A)
     sides = (np.zeros(means.p.shape), np.zeros(means.p.shape), np.zeros(means.mu.shape), np.zeros(means.mu.shape))
-    belief = Belief(means, box_of(*sides) if boxed else point(means.p, means.mu), np.zeros(cells))
+    belief = Belief(means, box_of(*sides) if boxed else point(means.p, means.mu), np.zeros(means.visits.shape))
     forget(belief)
     return belief
 
@@ -59,11 +60,11 @@ def forget(belief: Belief) -> None:
 def refresh(counts, belief, log, H, boxed):
     """Bring a belief up to date with the counts; `log` is that of the radii of transitions."""
     means, box = belief.means, belief.box
-    T, S, A = counts.visits.shape
+    T, S, A = means.visits.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
-                if means.visits[t, s, a] == counts.visits[t, s, a]:
+                if means.visits[t, s, a] == counts.visits[(t * S + s) * A + a]:
                     continue
                 update_row(counts, means, t, s, a)
                 belief.width[t, s, a] = total_radius(means.p[t, s, a], means.moved[t, s, a], log)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.empirical import Means
+from cmdpkit.estimate.means import Means
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 

@@ -1,13 +1,17 @@
-"""What closed-loop PRI remembers: transitions that were seen, and the moments of what each step earned.
+"""The one store of counts: transitions that were seen, and the moments of what each step earned.
 
 A *cell* is a pair (state, action), or a triple (step, state, action) where the world is not declared stationary. The
 next states seen from a cell are kept as a linked list, so memory grows with the transitions seen and never with the
 square of the number of states. A transition out of the last step is not observed and not counted, so a cell may have
 fewer moves than visits.
+
+`Counts` is a tuple of named arrays that compiled loops change in place. Only the lists of next states grow: a caller
+makes room before (`with_room`, `with_room_for_episodes`), because compiled code does not allocate.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +22,10 @@ from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
 FIRST_CAPACITY = 256  # transitions there is room for at the beginning
+FEWEST_EPISODES = 64  # episodes that room is made for at a time, at least
 
 
-class Memory(NamedTuple):
+class Counts(NamedTuple):
     """Counts of everything seen; compiled code changes the arrays in place. M = 1 + N signals, reward first."""
 
     head: NDArray[np.int32]  # [cells]: the first entry of the cell's list, -1 where nothing was seen
@@ -45,10 +50,10 @@ class Episode(NamedTuple):
     totals: FloatArray  # [M]
 
 
-def new_memory(T: int, S: int, A: int, M: int) -> Memory:
+def new_counts(T: int, S: int, A: int, M: int) -> Counts:
     """Nothing seen yet; T is 1 where all steps share their counts, else H."""
     cells = T * S * A
-    return Memory(
+    return Counts(
         head=np.full(cells, -1, dtype=np.int32),
         link=np.zeros(FIRST_CAPACITY, dtype=np.int32),
         state=np.zeros(FIRST_CAPACITY, dtype=np.int32),
@@ -68,77 +73,117 @@ def new_episode(H: int, M: int) -> Episode:
     return Episode(np.zeros(H, dtype=np.int64), np.zeros(H, dtype=np.int64), np.zeros((H, M)), np.zeros(M))
 
 
-def with_room(memory: Memory, entries: int) -> Memory:
-    """The same memory with room for so many more transitions; arrays are replaced only if they must grow."""
-    needed = int(memory.used[0]) + entries
-    capacity = len(memory.link)
+def with_room(counts: Counts, entries: int) -> Counts:
+    """The same counts with room for so many more transitions; arrays are replaced only if they must grow."""
+    needed = int(counts.used[0]) + entries
+    capacity = len(counts.link)
     if needed <= capacity:
-        return memory
+        return counts
     extra = max(2 * capacity, needed) - capacity
-    grown = {name: np.append(x, np.zeros(extra, x.dtype)) for name, x in _lists(memory).items()}
-    return memory._replace(**grown)
+    grown = {name: np.append(x, np.zeros(extra, x.dtype)) for name, x in _lists(counts).items()}
+    return counts._replace(**grown)
 
 
-def _lists(memory: Memory) -> dict[str, NDArray[np.generic]]:
-    return {"link": memory.link, "state": memory.state, "times": memory.times}
+def _lists(counts: Counts) -> dict[str, NDArray[np.generic]]:
+    return {"link": counts.link, "state": counts.state, "times": counts.times}
+
+
+def with_room_for_episodes(counts: Counts, H: int) -> tuple[Counts, int]:
+    """The same counts with room for some more episodes of H steps, and for how many.
+
+    The room is at least as large as what is in use, so that a long run is rarely interrupted to make more.
+    """
+    used = int(counts.used[0])
+    grown = with_room(counts, max(used, FEWEST_EPISODES * H))
+    return grown, (len(grown.link) - used) // H
+
+
+def steps_of(counts: Counts, A: int) -> int:
+    """T, the number of steps that have counts of their own: 1 where all steps share their counts."""
+    return len(counts.head) // (len(counts.starts) * A)
+
+
+def signals_of(counts: Counts) -> int:
+    """M, the number of signals: the reward and N utilities."""
+    columns = counts.moments.shape[1]  # M (M + 3) / 2
+    return (math.isqrt(9 + 8 * columns) - 3) // 2
 
 
 @inlined
-def count_episode(memory, episode, A):
-    """Add an episode that has ended to the memory; returns how many cells it visited for the first time."""
-    H, M = episode.signals.shape
-    S = len(memory.starts)
-    T = len(memory.head) // (S * A)
+def count_start(counts, s):
+    """An episode begins in s."""
+    counts.starts[s] += 1
+
+
+@inlined
+def count_step(counts, cell, outcomes, x):
+    """The action of a cell was taken and earned the signals outcomes[x] [M]."""
+    counts.visits[cell] += 1
+    M = outcomes.shape[1]
+    i = M
+    for m in range(M):
+        counts.moments[cell, m] += outcomes[x, m]
+        for n in range(m + 1):
+            counts.moments[cell, i] += outcomes[x, m] * outcomes[x, n]
+            i += 1
+
+
+@inlined
+def compare_halves(counts, cell, h, H, s_next, outcomes, x):
+    """Note the step apart in the half of the episode that it lies in, if all steps share their counts."""
+    if len(counts.halves) > 0:
+        count_half(counts.halves[cell, 2 * h // H], counts.marks[s_next], outcomes[x])
+
+
+@inlined
+def count_episode(counts, episode, A):
+    """Add an episode that has ended to the counts; returns how many cells it visited for the first time."""
+    H = len(episode.signals)
+    S = len(counts.starts)
+    T = len(counts.head) // (S * A)
     new = 0
-    memory.starts[episode.states[0]] += 1
+    count_start(counts, episode.states[0])
     for h in range(H):
         t = 0 if T == 1 else h
         cell = (t * S + episode.states[h]) * A + episode.actions[h]
-        new += memory.visits[cell] == 0
-        memory.visits[cell] += 1
-        i = M
-        for m in range(M):
-            memory.moments[cell, m] += episode.signals[h, m]
-            for n in range(m + 1):
-                memory.moments[cell, i] += episode.signals[h, m] * episode.signals[h, n]
-                i += 1
+        new += counts.visits[cell] == 0
+        count_step(counts, cell, episode.signals, h)
         if h + 1 < H:
-            count_move(memory, cell, episode.states[h + 1])
-            if T == 1:
-                count_half(memory.halves[cell, 2 * h // H], memory.marks[episode.states[h + 1]], episode.signals[h])
+            count_move(counts, cell, episode.states[h + 1])
+            compare_halves(counts, cell, h, H, episode.states[h + 1], episode.signals, h)
     return new
 
 
 @inlined
-def count_move(memory, cell, s_next):
+def count_move(counts, cell, s_next):
     """The cell led to s_next."""
-    memory.moves[cell] += 1
-    j = memory.head[cell]
+    counts.moves[cell] += 1
+    j = counts.head[cell]
     while j >= 0:
-        if memory.state[j] == s_next:
-            memory.times[j] += 1
+        if counts.state[j] == s_next:
+            counts.times[j] += 1
             return
-        j = memory.link[j]
-    j = memory.used[0]
-    memory.used[0] += 1
-    memory.state[j] = s_next
-    memory.times[j] = 1
-    memory.link[j] = memory.head[cell]
-    memory.head[cell] = j
+        j = counts.link[j]
+    j = counts.used[0]
+    counts.used[0] += 1
+    counts.state[j] = s_next
+    counts.times[j] = 1
+    counts.link[j] = counts.head[cell]
+    counts.head[cell] = j
 
 
-def transitions(memory: Memory, T: int, A: int) -> Kernel:
+def transitions(counts: Counts, T: int, A: int) -> Kernel:
     """The estimated kernel; a cell whose next state was never seen stays where it is."""
-    S = len(memory.starts)
-    cells = len(memory.head)
-    used = int(memory.used[0])
+    S = len(counts.starts)
+    cells = len(counts.head)
+    used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    _owners(memory.head, memory.link, owner)
-    known = memory.moves > 0
+    _owners(counts.head, counts.link, owner)
+    known = counts.moves > 0
     stay = np.flatnonzero(~known)
     rows = np.concatenate((owner, stay))
-    successors = np.concatenate((memory.state[:used].astype(np.int64), stay // A % S))
-    prob = np.concatenate((memory.times[:used] / memory.moves[owner], np.ones(len(stay))))
+    successors = np.concatenate((counts.state[:used].astype(np.int64), stay // A % S))
+    prob = np.concatenate((counts.times[:used] / counts.moves[owner], np.ones(len(stay))))
     order = np.lexsort((successors, rows))
     indptr = np.zeros(cells + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=cells), out=indptr[1:])
@@ -155,17 +200,51 @@ def _owners(head, link, owner):
             j = link[j]
 
 
-def signal_means(memory: Memory, M: int) -> FloatArray:
+def counts_of(moves: IntArray, visits: IntArray, sums: FloatArray, squares: FloatArray, starts: IntArray) -> Counts:
+    """Counts from dense arrays: moves [T, S, A, S], visits [T, S, A], sums and squares [M, T, S, A], starts [S].
+
+    Products of two different signals are not known and stay 0.
+    """
+    T, S, A = visits.shape
+    M, rows = len(sums), moves.reshape(-1, S)
+    cell, s_next = np.nonzero(rows)
+    seen, first = np.unique(cell, return_index=True)
+    counts = new_counts(T, S, A, M)
+    counts.head[seen] = first
+    counts.visits[...], counts.moves[...], counts.starts[...] = visits.ravel(), rows.sum(axis=1), starts
+    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1  # where the lower triangle of products has its diagonal
+    counts.moments[:, :M], counts.moments[:, diagonal] = sums.reshape(M, -1).T, squares.reshape(M, -1).T
+    link = np.arange(1, len(cell) + 1)
+    link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
+    return counts._replace(
+        link=link.astype(np.int32),
+        state=s_next.astype(np.int32),
+        times=rows[cell, s_next].astype(np.int64),
+        used=np.array([len(cell)]),
+    )
+
+
+def dense_moves(counts: Counts, A: int) -> IntArray:
+    """[T, S, A, S]: how often each transition was seen."""
+    S, used = len(counts.starts), int(counts.used[0])
+    owner = np.empty(used, dtype=np.int64)
+    _owners(counts.head, counts.link, owner)
+    moves = np.zeros((len(counts.head), S), dtype=np.int64)
+    moves[owner, counts.state[:used]] = counts.times[:used]
+    return moves.reshape(-1, S, A, S)
+
+
+def signal_means(counts: Counts, M: int) -> FloatArray:
     """[cells, M]: mean reward and utilities, 0 where the action was never taken."""
-    means: FloatArray = memory.moments[:, :M] / np.maximum(memory.visits, 1)[:, None]
+    means: FloatArray = counts.moments[:, :M] / np.maximum(counts.visits, 1)[:, None]
     return means
 
 
-def signal_variances(memory: Memory, c: FloatArray) -> FloatArray:
+def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:
     """[cells]: variance of c . signals among the visits of each cell."""
     M = len(c)
     rows, columns = np.tril_indices(M)
     pairs = np.where(rows == columns, 1.0, 2.0) * c[rows] * c[columns]
-    seen = np.maximum(memory.visits, 1)
-    variances: FloatArray = np.maximum(memory.moments[:, M:] @ pairs / seen - (signal_means(memory, M) @ c) ** 2, 0.0)
+    seen = np.maximum(counts.visits, 1)
+    variances: FloatArray = np.maximum(counts.moments[:, M:] @ pairs / seen - (signal_means(counts, M) @ c) ** 2, 0.0)
     return variances

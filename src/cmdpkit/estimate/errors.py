@@ -18,7 +18,7 @@ PSEUDO_MOVES = 5.0  # the same in the error of a whole policy
 
 
 class Evidence(NamedTuple):
-    """What the memory says of every action at given prices, beside a policy."""
+    """What the counts says of every action at given prices, beside a policy."""
 
     advantage: FloatArray  # [H, S, A]: over the policy
     error: FloatArray  # [H, S, A]: its standard error
@@ -54,15 +54,15 @@ def _surprise(model: Model, V: FloatArray) -> FloatArray:
 
 def _squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
     """[H, S, A]: squared standard error of an action's value, from where it leads and from what it earns."""
-    cmdp, memory = model.cmdp, model.memory
+    cmdp, counts = model.cmdp, model.counts
     H, S, A = cmdp.H, cmdp.S, cmdp.A
     T = cmdp.kernel.T
-    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
+    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     ahead = np.zeros((H, S, A))
     _variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
     ahead = _with_average(ahead, moves, pseudo)
     ahead[-1] = 0.0
-    earned = np.broadcast_to(signal_variances(memory, c).reshape(T, S, A), (H, S, A))
+    earned = np.broadcast_to(signal_variances(counts, c).reshape(T, S, A), (H, S, A))
     earned = _with_average(earned, visits, pseudo)
     errors: FloatArray = ahead / np.maximum(moves, 1) + earned / np.maximum(visits, 1)
     return errors
@@ -82,10 +82,10 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
     Where all steps share their counts, an error of one estimate acts at every step at once: what the flow of all steps
     takes to a next state is added up before it is squared.
     """
-    cmdp, memory = model.cmdp, model.memory
+    cmdp, counts = model.cmdp, model.counts
     T, S, A = cmdp.kernel.shape
     q = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu)
-    episodes = max(int(memory.starts.sum()), 1)
+    episodes = max(int(counts.starts.sum()), 1)
     errors = np.zeros(cmdp.N)
     for n, g in enumerate(cmdp.compact.g):
         _, V = action_values(cmdp, g, pi)
@@ -93,16 +93,16 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
         spread = np.zeros(T * S * A)  # variance of what a move out of the cell is worth, all steps together
         span = np.ptp(V, axis=1) * UNSEEN_SPREAD  # [H+1]
         c = cmdp.compact
-        _pooled_variance(c.indptr, c.successors, c.prob, memory.moves, q, V, span, through, spread)
-        moves = np.maximum(memory.moves, 1)
+        _pooled_variance(c.indptr, c.successors, c.prob, counts.moves, q, V, span, through, spread)
+        moves = np.maximum(counts.moves, 1)
         unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > 1e-12)
-        counted = memory.moves * (through > 0)
+        counted = counts.moves * (through > 0)
         average = float((counted * unit).sum() / max(counted.sum(), 1))
         unit = (counted * unit + PSEUDO_MOVES * average) / (counted + PSEUDO_MOVES)
         moved = float((through**2 * unit / moves).sum())
         flow_all = q.reshape(-1, T, S * A).sum(axis=0).ravel() if T == 1 else q.reshape(-1)
         alone = np.eye(1, 1 + cmdp.N, 1 + n)[0]
-        earned = float((flow_all**2 * signal_variances(memory, alone) / np.maximum(memory.visits, 1)).sum())
+        earned = float((flow_all**2 * signal_variances(counts, alone) / np.maximum(counts.visits, 1)).sum())
         start = float(cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2) / episodes
         errors[n] = np.sqrt(moved + earned + max(start, 0.0))
     return errors

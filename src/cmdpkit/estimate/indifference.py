@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import fdtrc
 
-from cmdpkit.estimate.counts import Memory
+from cmdpkit.estimate.counts import Counts
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 ERROR = 1e-4  # probability with which a utility that nothing changes is taken for one that something changes
@@ -18,17 +18,17 @@ NEAR = 3.0  # standard errors within which a total cannot be told from its bound
 ROUNDING = 1e-9  # of the sum of squares: differences that sums of equal numbers may show
 
 
-def indifferent(memory: Memory, T: int, H: int, rho: FloatArray) -> BoolArray:
+def indifferent(counts: Counts, T: int, H: int, rho: FloatArray) -> BoolArray:
     """[N]: utilities that no state and no action is seen to change, and whose total cannot be told from the bound.
 
     T is 1 where all steps share their counts, else H.
     """
-    M, visits = 1 + len(rho), memory.visits.reshape(T, -1)
+    M, visits = 1 + len(rho), counts.visits.reshape(T, -1)
     found = np.zeros(len(rho), dtype=bool)
     for n, bound in enumerate(rho):
         m = n + 1
-        sums = memory.moments[:, m].reshape(visits.shape)
-        squares = memory.moments[:, M + (m + 1) * (m + 2) // 2 - 1].reshape(visits.shape)
+        sums = counts.moments[:, m].reshape(visits.shape)
+        squares = counts.moments[:, M + (m + 1) * (m + 2) // 2 - 1].reshape(visits.shape)
         variance = _common_variance(visits, sums, squares)
         if variance is None:
             continue

@@ -100,7 +100,7 @@ def _balance(model: Model, plan: Plan, errors: FloatArray, loss: float) -> float
     priced = np.flatnonzero(plan.prices > 0)
     if not len(priced) or not loss:
         return WIDEST
-    bounds = different_columns(model.memory.moments[:, 1 + priced])  # all of them can be missed
+    bounds = different_columns(model.counts.moments[:, 1 + priced])  # all of them can be missed
     density = float(plan.prices @ errors) / (bounds * loss)
     if density <= 0:
         return WIDEST

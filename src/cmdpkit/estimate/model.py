@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Memory, signal_means, transitions
+from cmdpkit.estimate.counts import Counts, signal_means, steps_of, transitions
 from cmdpkit.estimate.indifference import indifferent
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
@@ -18,8 +18,8 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 class Model(NamedTuple):
     """The estimated model and what it rests on."""
 
-    cmdp: CMDP
-    memory: Memory
+    cmdp: CMDP  # the model itself
+    counts: Counts  # what it rests on
     tried: BoolArray  # [H, S, A]: actions whose outcome was seen often enough to plan with
     known: BoolArray  # [H, S]: states with such an action
     moot: BoolArray  # [N]: bounds that no plan asks for, because nothing that is done seems to matter to them
@@ -35,24 +35,24 @@ class Plan(NamedTuple):
     value: float = -np.inf  # predicted; minus infinity where the bounds could not be met
 
 
-def model_of(memory: Memory, rho: FloatArray, allowed: BoolArray, least: int | IntArray) -> Model:
+def model_of(counts: Counts, rho: FloatArray, allowed: BoolArray, least: int | IntArray) -> Model:
     """The estimated model with bounds rho [N] and the actions `allowed` [H, S, A].
 
     An action counts as tried after `least` observations, perhaps by state [H, S, 1]. In a state with such an action the
     others do not exist; in a state without, all allowed actions do, and lead back to it.
     """
     (H, S, A), M = allowed.shape, 1 + len(rho)
-    T = len(memory.head) // (S * A)
-    means = signal_means(memory, M).reshape(T, S, A, M)
-    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (memory.moves, memory.visits))
+    T = steps_of(counts, A)
+    means = signal_means(counts, M).reshape(T, S, A, M)
+    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     tried = allowed & (moves >= least)
     tried[-1] = allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
     known = np.asarray(tried.any(axis=-1))
-    mu = memory.starts / max(int(memory.starts.sum()), 1)
-    if not memory.starts.any():
+    mu = counts.starts / max(int(counts.starts.sum()), 1)
+    if not counts.starts.any():
         mu = np.full(S, 1 / S)
     cmdp = CMDP(
-        transitions(memory, T, A),
+        transitions(counts, T, A),
         means[..., 0],
         np.moveaxis(means[..., 1:], -1, 0),
         mu=mu,
@@ -61,7 +61,7 @@ def model_of(memory: Memory, rho: FloatArray, allowed: BoolArray, least: int | I
         constraints=[at_least(f"utility {n}", float(x)) for n, x in enumerate(rho)],
         renormalise=True,
     )
-    return Model(cmdp, memory, tried, known, indifferent(memory, T, H, rho))
+    return Model(cmdp, counts, tried, known, indifferent(counts, T, H, rho))
 
 
 def best_plan(model: Model, target: FloatArray) -> Plan:

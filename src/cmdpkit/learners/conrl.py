@@ -47,8 +47,8 @@ class CONRL(OptimisticPlanner):
     >>> cmdp = envs.build("streaming")
     >>> learner = CONRL(Spec.of(cmdp, K=1000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 1000)
-    >>> learner.counts.moves.shape
-    (1, 10, 2, 10)
+    >>> learner.counts.visits.shape  # of states and actions: all steps share their counts
+    (20,)
     """
 
     title = "CONRL: plan in the estimated model, with a simple bonus on counts."

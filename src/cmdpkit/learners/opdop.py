@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.empirical import means_of, update_means
+from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
@@ -83,7 +83,7 @@ class OPDOP(Iterating):
             mixing=1 / K,
             cap=2 * H / slack_of(spec, slack),
         )
-        self.values = Evaluation.of(means_of(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
         self.promised = spec.rho.copy()  # [N]: optimistic utilities of the previous policy
         self.notes = on_bonus(spec, 2 * self.constants.beta / math.sqrt(even_visits(spec) + 1))
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cmdpkit.estimate.boxes import Box, confidence_box, hoeffding, update_box
-from cmdpkit.estimate.empirical import Means, means_of, update_means
 from cmdpkit.estimate.induction import Optimistic, extended_induction
+from cmdpkit.estimate.means import Means, means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
@@ -100,7 +100,7 @@ class OptDual(Iterating):
             mean_log=log_l,
             dual_rate=p.dual_step * self.dual_bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
         )
-        means = means_of(self.counts)
+        means = means_of(self.counts, spec.A)
         self.scratch = Scratch(
             means=means,
             box=confidence_box(means, 0.0, spec.H),

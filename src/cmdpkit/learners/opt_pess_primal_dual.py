@@ -27,8 +27,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import hoeffding, list_needed, point
-from cmdpkit.estimate.empirical import means_of, update_means
 from cmdpkit.estimate.induction import Optimistic, extended_induction
+from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import play
@@ -107,7 +107,7 @@ class OptPessPrimalDual(Iterating):
             tighten_max=p.tighten_max * self.margin,
         )
         self.queue = np.zeros(spec.N)  # Z
-        self.values = Evaluation.of(means_of(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
         estimated = point(self.values.means.p, self.values.means.mu)
         nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
         self.scratch = (self.values, estimated, Optimistic.empty(H, S, 0), nothing)

@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cmdpkit.estimate.empirical import means_of, update_means
+from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
@@ -104,7 +104,7 @@ class OptPrimalDual(Iterating):
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.values = Evaluation.of(means_of(self.counts), spec.H)
+        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
         self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:

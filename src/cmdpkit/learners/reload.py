@@ -31,8 +31,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import point
-from cmdpkit.estimate.empirical import Means, means_of, update_means
 from cmdpkit.estimate.induction import extended_value_iteration
+from cmdpkit.estimate.means import Means, means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
@@ -200,7 +200,7 @@ class ReLOAD(Iterating):
         p = self.params
         self.logs = logs(spec, p)
         self.constants = _constants(spec, self.allowed, p.step, p.dual_step, 1.0)
-        self.values, self.before = Evaluation.of(means_of(self.counts), spec.H), _no_gradients(spec)
+        self.values, self.before = Evaluation.of(means_of(self.counts, spec.A), spec.H), _no_gradients(spec)
         self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
 
     def recommend(self) -> FloatArray:

@@ -3,8 +3,8 @@
 `Saved` is the base class of everything that can be saved. It looks at the attributes of an object and finds its
 arrays, numbers, texts and truth values, also inside of dataclasses, tuples and named tuples. It refuses any other kind
 of attribute by name, so that nothing is lost in silence. A restored array must have the shape of the array whose place
-it takes. There are two exceptions: an array that is empty may be replaced by a longer one, and an attribute that is
-None may be replaced by anything.
+it takes. There are three exceptions: an array that is empty, or that the class calls growing, may be replaced by one of
+another length, and an attribute that is None may be replaced by anything.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Saved:
 
     fixed: ClassVar[tuple[str, ...]] = ()  # names of attributes that never change during a run
     changing: ClassVar[tuple[str, ...] | None] = None  # names of those that do; None: all that are not `fixed`
+    growing: ClassVar[tuple[str, ...]] = ()  # names, in a state, of arrays that may be replaced by ones of other length
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, by name; to be called between two episodes."""
@@ -70,7 +71,7 @@ def _has_names(value: Any) -> bool:
 def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
     """The arrays of a value, whose names begin with `name`."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSU":
-        yield _Leaf(name, value, len(value) == 0 if value.ndim else False)
+        yield _Leaf(name, value, value.ndim > 0 and (len(value) == 0 or name in owner.growing))
     elif value is None:
         yield _Leaf(name, NOTHING, True)
     elif isinstance(value, PLAIN) and np.array(value).dtype.kind in "biufSU":

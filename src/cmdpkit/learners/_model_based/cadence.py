@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.empirical import Counts
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -43,9 +42,9 @@ class Cadence(NamedTuple):
     flow: FloatArray  # [2, S]: working memory, the distribution of the state at this and the next step
 
 
-def new_cadence(counts: Counts) -> Cadence:
-    """Before the first plan, which is due."""
-    cells = counts.visits.shape
+def new_cadence(T: int, S: int, A: int) -> Cadence:
+    """Before the first plan, which is due. T is 1 where all steps share their counts, else H."""
+    cells = (T, S, A)
     return Cadence(
         planned=np.zeros(cells, dtype=np.int64),
         noted=np.zeros(cells, dtype=np.int64),
@@ -79,15 +78,18 @@ def mark_planned(cadence, means, pi):
 
 @compiled
 def note_episode(cadence, visits, path, actions, rule):
-    """Decide whether a plan is due after an episode through the states `path` [H] with `actions` [H]."""
+    """Decide whether a plan is due after an episode through the states `path` [H] with `actions` [H].
+
+    visits [T * S * A] are those of the counts.
+    """
     cadence.episodes[1] += 1
     if rule != NEED and rule != DOUBLING:
         cadence.due[0] = True
         return
-    T = len(visits)
+    T, S, A = cadence.planned.shape
     for h in range(len(path)):
         t, s, a = h % T, path[h], actions[h]
-        n = visits[t, s, a]
+        n = visits[(t * S + s) * A + a]
         if rule == DOUBLING and n >= 2 * cadence.planned[t, s, a]:
             cadence.due[0] = True
         cadence.error[1] -= cadence.reach[t, s, a] * (_error(cadence.noted[t, s, a]) - _error(n))

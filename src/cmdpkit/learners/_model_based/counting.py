@@ -10,8 +10,17 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cmdpkit.estimate.empirical import compare_halves, count_move, count_start, count_step, no_counts
+from cmdpkit.estimate.counts import (
+    compare_halves,
+    count_move,
+    count_start,
+    count_step,
+    new_counts,
+    with_room,
+    with_room_for_episodes,
+)
 from cmdpkit.estimate.halves import warning
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._model_based.settings import Settings
@@ -39,10 +48,12 @@ class Counting(Learner):
 
     params: Settings
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts")
+    growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.counts = no_counts(spec.H, spec.S, spec.A, spec.N, pooled=spec.stationary)
+        self.T = 1 if spec.stationary else spec.H  # steps with counts of their own
+        self.counts = new_counts(self.T, spec.S, spec.A, 1 + spec.N)
         pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
         self.playing = Playing(
             pi=pi,
@@ -53,7 +64,7 @@ class Counting(Learner):
             path=np.zeros(spec.H, dtype=np.int64),
             actions=np.zeros(spec.H, dtype=np.int64),
         )
-        self._at = (0, 0, 0)  # step, state and action whose outcome is not known yet
+        self._at = (0, 0)  # step and cell whose outcome is not known yet
 
     # -- what a subclass says ------------------------------------------------------------------------------------------
 
@@ -74,33 +85,39 @@ class Counting(Learner):
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
         source.check(self.spec)
-        out = np.zeros((1 + self.spec.N, n))
-        self._play(source, rng, out)
+        parts, done = [np.zeros((1 + self.spec.N, 0))], 0
+        while done < n:
+            self.counts, room = with_room_for_episodes(self.counts, self.spec.H)
+            parts.append(np.zeros((1 + self.spec.N, min(room, n - done))))
+            self._play(source, rng, parts[-1])
+            done += parts[-1].shape[1]
+        out = np.concatenate(parts, axis=1)
         return Returns(out[0], out[1:])
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._begin()
         self.playing.changed[0] = False
+        self.counts = with_room(self.counts, self.spec.H)
         count_start(self.counts, s)
         return self._act(0, s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        earned = np.reshape(signals, (1, -1))
-        count_step(self.counts, *self._at, earned, 0)
-        count_move(self.counts, *self._at, s)
-        compare_halves(self.counts, self.spec.H, *self._at, s, earned, 0)
-        return self._act(self._at[0] + 1, s, rng)
+        (h, cell), earned = self._at, np.reshape(signals, (1, -1))
+        count_step(self.counts, cell, earned, 0)
+        count_move(self.counts, cell, s)
+        compare_halves(self.counts, cell, h, self.spec.H, s, earned, 0)
+        return self._act(h + 1, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        count_step(self.counts, *self._at, np.reshape(signals, (1, -1)), 0)
+        count_step(self.counts, self._at[1], np.reshape(signals, (1, -1)), 0)
         self._end()
 
     def _act(self, h: int, s: int, rng: Stream) -> int:
         a = int(draw(self.playing.pi, h, s, rng))
-        self._at = (h, s, a)
+        self._at = (h, (h % self.T * self.spec.S + s) * self.spec.A + a)
         self.playing.path[h], self.playing.actions[h] = s, a
         return a
 
@@ -113,6 +130,11 @@ class Counting(Learner):
         """Data that contradict the declaration that the world does not depend on the step."""
         return warning(self.counts.halves)
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
+        used = int(self.counts.used[0])
+        return {name: x[:used] if name in self.growing else x for name, x in super().state().items()}
+
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
@@ -124,7 +146,8 @@ def play(sim, meter, counts, playing, rng, out, k):
     """One episode of the policy in use, counted; its totals are added to column k of out."""
     watch_policy(meter, playing.changed[0], playing.rows)
     playing.changed[0] = False
-    H = len(playing.pi)
+    H, S, A = playing.pi.shape
+    T = len(counts.head) // (S * A)
     s = reset(sim, rng)
     count_start(counts, s)
     for h in range(H):
@@ -132,10 +155,11 @@ def play(sim, meter, counts, playing, rng, out, k):
         s_next, x = step(sim, h, s, a, rng)
         playing.path[h] = s
         playing.actions[h] = a
-        count_step(counts, h, s, a, sim.outcomes, x)
+        cell = ((0 if T == 1 else h) * S + np.int64(s)) * A + a
+        count_step(counts, cell, sim.outcomes, x)
         if h + 1 < H:
-            count_move(counts, h, s, a, s_next)
-            compare_halves(counts, H, h, s, a, s_next, sim.outcomes, x)
+            count_move(counts, cell, s_next)
+            compare_halves(counts, cell, h, H, s_next, sim.outcomes, x)
         for n in range(len(out)):
             out[n, k] += sim.outcomes[x, n]
         s = s_next

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import total_radius, update_mean_radius, update_transition_bonus
-from cmdpkit.estimate.empirical import Means
+from cmdpkit.estimate.means import Means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._model_based.evaluation import update_truncated_values

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Memory, new_memory
-from cmdpkit.estimate.empirical import Counts
 from cmdpkit.estimate.margins import HandOver, covering_plan
 from cmdpkit.estimate.model import model_of
 from cmdpkit.estimate.quantiles import error_quantile
@@ -71,7 +69,7 @@ class OptimisticPlanner(Planner):
     def _cells(self) -> int:
         """Number of allowed (step, state, action), or of (state, action) where the steps share their counts."""
         allowed = self.spec.allowed
-        return int(allowed.any(axis=0).sum() if len(self.counts.visits) < self.spec.H else allowed.sum())
+        return int(allowed.any(axis=0).sum() if self.T < self.spec.H else allowed.sum())
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
@@ -86,32 +84,11 @@ class OptimisticPlanner(Planner):
         return self._found[1:]
 
     def _covering_plan(self) -> tuple[BoolArray, HandOver]:
-        spec, memory = self.spec, memory_of(self.counts)
+        spec = self.spec
         z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
         for least in (ENOUGH, 1):
-            model = model_of(memory, spec.rho, spec.allowed, least)
+            model = model_of(self.counts, spec.rho, spec.allowed, least)
             found = covering_plan(model, spec.rho, z, np.zeros(spec.N))
             if found.plan.feasible:
                 break
         return model.known, found
-
-
-def memory_of(counts: Counts) -> Memory:
-    """Dense counts as the lists that CL-PRI keeps; products of two different signals are not known and stay 0."""
-    T, S, A = counts.visits.shape
-    M = len(counts.signals)
-    rows = counts.moves.reshape(-1, S)
-    cell, s_next = np.nonzero(rows)
-    seen, first = np.unique(cell, return_index=True)
-    memory = new_memory(T, S, A, M)
-    memory.head[seen] = first
-    memory.visits[...], memory.moves[...] = counts.visits.ravel(), rows.sum(axis=1)
-    memory.starts[...] = counts.starts
-    squares = M + np.cumsum(np.arange(1, M + 1)) - 1  # where the lower triangle has its diagonal
-    memory.moments[:, :M] = counts.signals.reshape(M, -1).T
-    memory.moments[:, squares] = counts.squares.reshape(M, -1).T
-    link = np.arange(1, len(cell) + 1)
-    link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
-    return memory._replace(
-        link=link.astype(np.int32), state=s_next.astype(np.int32), times=rows[cell, s_next], used=np.array([len(cell)])
-    )

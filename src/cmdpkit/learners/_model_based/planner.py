@@ -64,8 +64,8 @@ class Planner(Counting):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.plan_log, self.cadence = PlanLog(), new_cadence(self.counts)
-        self.belief = new_belief(self.counts, boxed=self.boxed)
+        self.plan_log, self.cadence = PlanLog(), new_cadence(self.T, spec.S, spec.A)
+        self.belief = new_belief(self.counts, spec.A, boxed=self.boxed)
         self.rule = CADENCES.index(self.params.replan)
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Planner(Counting):
         """The number of plans, of plans without a policy that meets the bounds, and of episodes of the safe policy."""
         log = self.plan_log
         return {
-            "counts": "shared by all steps" if len(self.counts.visits) < self.spec.H else "kept per step",
+            "counts": "shared by all steps" if self.T < self.spec.H else "kept per step",
             "plans": log.plans,
             "infeasible_plans": log.infeasible,
             "baseline_episodes": log.baseline_episodes,

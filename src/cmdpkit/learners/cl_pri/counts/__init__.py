@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import new_episode, new_memory, with_room
+from cmdpkit.estimate.counts import new_counts, new_episode, with_room
 from cmdpkit.estimate.errors import evidence
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.margins import Quantiles, balanced_plan
@@ -84,7 +84,7 @@ class WithCounts(ClosedLoopPRI):
         cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
         self.cells = cells
         self.clock = Clock()
-        self.memory, self.episode = new_memory(self.T, S, A, M), new_episode(H, M)
+        self.memory, self.episode = new_counts(self.T, S, A, M), new_episode(H, M)
         self.optimism = new_optimism(np.asarray(spec.allowed), M)
         self.ledger = new_ledger(M)
         self.pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)  # the plan

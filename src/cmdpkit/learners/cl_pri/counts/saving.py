@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import new_memory, with_room
+from cmdpkit.estimate.counts import new_counts, with_room
 from cmdpkit.learners.cl_pri.counts.play import new_ledger, with_sample_room
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def restore(learner: WithCounts, state: State) -> None:
     """Put a state back into a learner that was made with the same spec and parameters."""
     _check(learner, state)
     spec, used = learner.spec, len(state["memory.link"])
-    learner.memory = with_room(new_memory(learner.T, spec.S, spec.A, 1 + spec.N), used)
+    learner.memory = with_room(new_counts(learner.T, spec.S, spec.A, 1 + spec.N), used)
     for name, x in learner.memory._asdict().items():
         x[: used if name in LISTS else None] = state[f"memory.{name}"]
     learner.ledger = with_sample_room(new_ledger(1 + spec.N), len(state["ledger.sample"]))
