@@ -62,8 +62,8 @@ owners_of_packages = cache(packages_distributions)  # it takes seconds
     ("folder", "allowed"),
     [
         ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["tensorboard"]),
-        ("tests", CORE | EXTRAS["test"] | EXTRAS["docs"] | {"stormpy"}),  # compared with Storm where it is installed
-        ("bench", CORE | EXTRAS["plot"]),
+        ("tests", CORE | EXTRAS["test"] | EXTRAS["docs"]),
+        ("bench", CORE | EXTRAS["plot"] | {"quantecon", "stormpy"}),  # what we are measured against
         ("docs", CORE | EXTRAS["docs"]),
     ],
 )

@@ -181,21 +181,3 @@ def test_nothing_is_replaced_unless_asked_for(tmp_path):
     with pytest.raises(ck.CmdpkitError, match=r"n\.lab exists already"):
         ck.write_explicit(cmdp, tmp_path / "n.tra")
     assert not (tmp_path / "n.tra").exists() and (tmp_path / "n.lab").read_text() == "mine"
-
-
-def test_storm_agrees_where_it_is_installed(tmp_path):
-    stormpy = pytest.importorskip("stormpy")
-    cmdp = ck.load("treatment").with_bounds(toxicity=1e6, spending=1e6)
-    path = ck.write_explicit(cmdp, tmp_path / "m.umb")
-    model = stormpy.build_model_from_umb(str(path))
-    for name, sign in (("reward", 1), ("spending", -1)):
-        (formula,) = stormpy.parse_properties(f'R{{"{name}"}}max=? [C<={cmdp.H}]')
-        found = stormpy.model_checking(model, formula).get_value(model.initial_states[0])
-        signal = cmdp.r if name == "reward" else sign * cmdp.g[1]
-        alone = ck.CMDP(cmdp.kernel, signal[0], mu=cmdp.mu, actions=cmdp.actions[0], horizon=cmdp.H)
-        assert found == pytest.approx(ck.solve(alone).value, rel=1e-9)
-    (formula,) = stormpy.parse_properties(
-        'multi(R{"reward"}max=? [C<=12], R{"toxicity"}<=6 [C<=12], R{"spending"}<=20 [C<=12])'
-    )
-    found = stormpy.model_checking(model, formula).get_value(model.initial_states[0])
-    assert found == pytest.approx(ck.solve(ck.load("treatment")).value, abs=1e-3)  # Storm iterates to 1e-4
