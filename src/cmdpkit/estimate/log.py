@@ -13,6 +13,8 @@ from cmdpkit.model.criterion import Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
+VISITS_TO_CHOOSE = 50  # visits of every decision that suffice to choose policies, if the rest of the log tests them
+LEAST_TO_CHOOSE, MOST_TO_CHOOSE = 0.25, 0.5  # share of the log for choosing
 MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
 STRETCHES = 200  # so many of them
 
@@ -99,16 +101,19 @@ class Log(Recorded):
         arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next")}
         return replace(self, x=self.x[:, keep], whole=self.whole or self, **arrays)
 
-    def halves(self) -> tuple[Log, Log]:
-        """Two logs of about half the episodes each, chosen by a fixed rule that looks at nothing but their order.
+    def parts(self, T: int) -> tuple[Log, Log]:
+        """A smaller part for choosing policies and a larger one for testing them.
 
-        A log of few long episodes is cut into stretches, which is possible because the process has no memory beyond
-        its state.
+        The rule looks only at the order of the episodes and at the size of the log: a log with many visits per
+        decision needs fewer of them to choose well. A log of few long episodes is cut into stretches, which is
+        possible because the process has no memory beyond its state.
         """
+        share = VISITS_TO_CHOOSE * T * self.S * self.A / len(self.s)
+        share = min(max(share, LEAST_TO_CHOOSE), MOST_TO_CHOOSE)
         if self.episodes >= MIN_EPISODES:
-            first = (self.episode * GOLDEN) % 1.0 < 0.5
+            first = (self.episode * GOLDEN) % 1.0 < share
             return self.part(first), self.part(~first)
         stretch = np.arange(len(self.episode)) * STRETCHES // len(self.episode)
-        first = (stretch * GOLDEN) % 1.0 < 0.5
+        first = (stretch * GOLDEN) % 1.0 < share
         whole = replace(self, first_states=self.starts)
         return whole.part(first), whole.part(~first)

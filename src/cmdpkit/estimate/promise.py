@@ -23,7 +23,7 @@ process has no memory beyond its state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,9 +44,12 @@ from cmdpkit.model.validate import Name
 
 LEAST_VISITS = (20, 5)
 CLEAR = 2.0  # standard errors: a policy with so much room should pass
-SHARES = (0.2, 0.8)  # of the permitted error: for what was done in the log, and for the better policies
+BEHAVIOUR_SHARE = 0.2  # of the permitted error, for the test of what was done in the log
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard errors
-TINY = 1e-300  # instead of a standard error of 0
+FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the others
+OTHERS = (0.0, 0.5)  # margin of the others then, as a share of the largest that all bounds allow
+BISECTIONS = 4  # for the largest margin that is possible
+TINY, HUGE = 1e-300, 1e300  # instead of standard errors of 0 and infinity
 MOST_WANTED = 5  # places that are named where more data would help
 
 
@@ -77,7 +80,7 @@ class Promise(Shown):
     confidence: float  # probability with which the promise holds
     value: Range  # of the reward, and
     utilities: tuple[Range, ...]  # of every constraint: each holds with probability ``confidence``
-    margin: float  # standard errors by which the bounds were tightened when the policy was chosen
+    margins: tuple[float, ...]  # standard errors by which each bound was tightened when the policy was chosen
     tested: int  # policies that were tested
     unknown: float  # expected share of episodes in which the policy does what the second half of the log does not know
     episodes: tuple[int, int]  # of the half that chose and of the half that tested
@@ -142,44 +145,56 @@ def _place(w: Wanted) -> str:
 
 
 class _Chosen(NamedTuple):
-    """A policy chosen on the first half."""
+    """A policy chosen on the first part of the log."""
 
-    margin: float  # standard errors by which the bounds were tightened
+    margins: FloatArray  # [N], standard errors by which the bounds were tightened
     pi: FloatArray  # [T', S, A]
     least: int  # visits of the actions among which it was chosen
-    room: float  # standard errors between the totals and the bounds, the smallest of all bounds
+    rooms: FloatArray  # [N], standard errors between the totals and the bounds
     value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
 
+    def order(self, n: int) -> tuple[bool, int, float]:
+        """Where bound n is tested for it: those that should pass clearly come first, and those on more visits."""
+        return bool(self.rooms[n] < CLEAR), -self.least, -float(self.rooms[n])
+
 
 class _Tested(NamedTuple):
-    """A policy tested on the second half."""
+    """A policy tested on the second part."""
 
     chosen: _Chosen  # the policy, with what was known of it before the test
-    totals: list[Total]  # of reward and constraints, estimated on the second half
-    unknown: float  # share of episodes in which it does what the second half does not know
-    passed: bool  # whether it meets all bounds with the confidence that was asked for
+    totals: list[Total]  # of reward and constraints, estimated on the second part
+    unknown: float  # share of episodes in which it does what the second part does not know
+    level: float  # confidence of the limits that were compared with the bounds
+    accepted: tuple[bool, ...]  # for each bound, whether it is met for sure
+    tested: bool = True  # whether no test of an earlier policy failed for any bound, so that it had its turn
+
+    @property
+    def passed(self) -> bool:
+        """Whether all bounds are met for sure."""
+        return all(self.accepted)
 
 
 def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
     """The best policy that passes its test; `NoPromise` if none does."""
-    first, second = log.halves()
+    first, second = log.parts(T)
     if not len(first.s) or not len(second.s):
-        raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two halves; record more")
+        raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two parts; record more")
     seen = second.visits(T).any(axis=-1)
     usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
-    rows = _candidates(Fitted(first, T), usual)
-    tests = _tested(log, Fitted(second, T), rows, confidence)
+    chooser = Fitted(first, T)
+    behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0)
+    tests = _tested(log, Fitted(second, T), behaviour, _candidates(chooser, usual), confidence)
     passed = [x for x in tests if x.passed]
     if not passed:
-        nearest = min(tests, key=lambda x: max(_shortfalls(log, x.totals, confidence)))
-        raise _declined(log, T, nearest.totals, confidence)
+        nearest = min((x for x in tests if x.tested), key=lambda x: _misses(log, x.totals, x.level).max())
+        raise _declined(log, T, nearest.totals, nearest.level)
     best = max(passed, key=lambda x: x.chosen.value)
     value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
     utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
     sizes = (first.episodes, second.episodes)
-    policy, margin = Policy.of(cmdp, best.chosen.pi), best.chosen.margin
-    return Promise(cmdp, policy, confidence, value, utilities, margin, len(tests), best.unknown, sizes)
+    policy, margins = Policy.of(cmdp, best.chosen.pi), tuple(best.chosen.margins.tolist())
+    return Promise(cmdp, policy, confidence, value, utilities, margins, len(tests), best.unknown, sizes)
 
 
 def _within(c: Constraint, x: Range) -> Range:
@@ -187,16 +202,28 @@ def _within(c: Constraint, x: Range) -> Range:
     return x._replace(low=max(x.low, c.total)) if c.sign > 0 else x._replace(high=min(x.high, c.total))
 
 
-def _tested(log: Log, half: Fitted, rows: list[list[_Chosen]], confidence: float) -> list[_Tested]:
-    """The tests of all policies, in their order, by the fallback procedure."""
-    found, error = [], 0.0  # the probability with which the next test may err
-    for row, share in zip(rows, SHARES, strict=True):
-        error += share * (1 - confidence)
-        for chosen in row:
-            totals, unknown = half.totals(chosen.pi)
-            passes = error > 0 and max(_shortfalls(log, totals, 1 - error), default=-np.inf) <= 0
-            found.append(_Tested(chosen, totals, unknown, passes))
-            error = error if passes else 0.0
+def _tested(log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float) -> list[_Tested]:
+    """The tests of all policies on the second part of the log; see the top of this module."""
+    error, found = 1 - confidence, []
+    if behaviour.rooms.min(initial=np.inf) > 0 or not others:
+        share = BEHAVIOUR_SHARE if others else 1.0
+        totals, unknown = part.totals(behaviour.pi)
+        passed = _misses(log, totals, 1 - share * error).max(initial=-np.inf) <= 0
+        found.append(_Tested(behaviour, totals, unknown, 1 - share * error, (bool(passed),) * max(log.N, 1)))
+        error -= 0.0 if passed else share * error
+    level = 1 - error / max(log.N, 1)
+    judged = [part.totals(x.pi) for x in others]
+    accepted = np.ones((len(others), log.N), dtype=bool)
+    tested = np.ones((len(others), log.N), dtype=bool)
+    misses = np.array([_misses(log, totals, level) for totals, _ in judged]).reshape(len(others), log.N)
+    for n in range(log.N):
+        order = sorted(range(len(others)), key=lambda i: others[i].order(n))
+        failed = [k for k, i in enumerate(order) if misses[i, n] > 0]
+        if failed:
+            accepted[order[failed[0] :], n] = False
+            tested[order[failed[0] + 1 :], n] = False
+    for x, (totals, unknown), good, seen in zip(others, judged, accepted, tested, strict=True):
+        found.append(_Tested(x, totals, unknown, level, tuple(good.tolist()), bool(seen.all())))
     return found
 
 
@@ -215,12 +242,10 @@ def usual_actions(log: Log, T: int) -> IntArray:
     return usual
 
 
-def _candidates(half: Fitted, usual: IntArray) -> list[list[_Chosen]]:
-    """What was done, and a row of better policies, in the order of the tests, which only decides how many pass."""
-    found = [x for least in LEAST_VISITS for x in _for_bounds(half, usual, least)]
-    found = [x for i, x in enumerate(found) if not any(np.array_equal(x.pi, y.pi) for y in found[:i])]
-    behaviour = _rated(half, 0.0, _behaviour(half, usual), 0)
-    return [[behaviour], sorted(found, key=lambda x: (x.room < CLEAR, -x.least, -x.room))]
+def _candidates(part: Fitted, usual: IntArray) -> list[_Chosen]:
+    """Policies that are better than what was done, each once."""
+    found = [x for least in LEAST_VISITS for x in _for_bounds(part, usual, least)]
+    return [x for i, x in enumerate(found) if not any(np.array_equal(x.pi, y.pi) for y in found[:i])]
 
 
 def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
@@ -234,32 +259,84 @@ def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
     return np.ascontiguousarray(np.broadcast_to(pi, (steps, *pi.shape[1:])))
 
 
-def _rated(half: Fitted, margin: float, pi: FloatArray, least: int) -> _Chosen:
-    """A policy with what the first half expects of it."""
+def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int) -> _Chosen:
+    """A policy with what the first part expects of it."""
     totals = half.totals(pi)[0]
-    room = min((_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)), default=np.inf)
-    return _Chosen(margin, pi, least, room, totals[0].low, np.array([x.spread for x in totals[1:]]))
+    rooms = np.array([_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)])
+    return _Chosen(margins, pi, least, rooms, totals[0].low, np.array([x.spread for x in totals[1:]]))
 
 
 def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
-    """The best policies for tighter and tighter bounds that use actions with so many visits only."""
-    log = half.log
-    cmdp = _planned(half, usual, least)
-    bounds, signs = np.array([c.total for c in cmdp.constraints]), np.array([c.sign for c in cmdp.constraints])
-    names = [c.name for c in cmdp.constraints]
-    errors = np.zeros(log.N)
-    for margin in MARGINS if log.N else MARGINS[:1]:
-        tighter = (bounds + signs * margin * errors).tolist()
+    """The best policies for tighter and tighter bounds that use actions with so many visits only.
+
+    All bounds are tightened together, and where there are several, each of them further than the others.
+    """
+    planner, N = _Planner(half, usual, least), half.log.N
+    plain = planner.solved(np.zeros(N))
+    yield plain.chosen
+    if not N or not plain.feasible or not np.isfinite(plain.chosen.errors).all():
+        return
+    planner.errors = plain.chosen.errors
+    most = yield from planner.path(np.zeros(N), np.ones(N), MARGINS)
+    for n in range(N if N > 1 and most > 0 else 0):
+        for others in OTHERS:
+            base = np.full(N, others * most)
+            yield from planner.path(base, np.eye(N)[n], [others * most + x for x in FURTHER])
+
+
+class _Solved(NamedTuple):
+    """The best policy for tightened bounds."""
+
+    chosen: _Chosen  # the policy, or the nearest one where no policy meets the bounds
+    feasible: bool  # whether it meets the tightened bounds in the model of the first part
+
+
+class _Planner:
+    """The model of the first part, in which policies are chosen."""
+
+    def __init__(self, half: Fitted, usual: IntArray, least: int) -> None:
+        self.half, self.least = half, least
+        self.cmdp = _planned(half, usual, least)
+        self.bounds = np.array([c.total for c in self.cmdp.constraints])
+        self.signs = np.array([c.sign for c in self.cmdp.constraints])
+        self.errors = np.zeros(len(self.bounds))  # [N], the unit of margins
+
+    def solved(self, margins: FloatArray) -> _Solved:
+        """The best policy that keeps each bound with its own margin [N]."""
+        tighter = (self.bounds + self.signs * margins * self.errors).tolist()
+        names = [c.name for c in self.cmdp.constraints]
         try:
-            policy, possible = solve_fully(cmdp.with_totals(dict(zip(names, tighter, strict=True)))).policy, True
+            policy, possible = solve_fully(self.cmdp.with_totals(dict(zip(names, tighter, strict=True)))).policy, True
         except Infeasible as infeasible:
             policy, possible = infeasible.policy, False
-        chosen = _rated(half, margin, _table(policy), least)
-        yield chosen
-        if not possible or not np.isfinite(chosen.errors).all():
-            return
-        if margin == 0.0:
-            errors = chosen.errors
+        return _Solved(_rated(self.half, margins, _table(policy), self.least), possible)
+
+    def path(
+        self, base: FloatArray, direction: FloatArray, margins: Sequence[float]
+    ) -> Generator[_Chosen, None, float]:
+        """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that."""
+        low, high = 0.0, None
+        for margin in margins:
+            if margin == 0.0:
+                continue
+            found = self.solved(np.maximum(base, margin * direction))
+            if not found.feasible:
+                high = margin
+                break
+            low = margin
+            yield found.chosen
+        if high is None:
+            return low
+        nearest = found.chosen
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            found = self.solved(np.maximum(base, middle * direction))
+            if found.feasible:
+                low, nearest = middle, found.chosen
+            else:
+                high = middle
+        yield nearest
+        return low
 
 
 def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
@@ -281,10 +358,10 @@ def _table(policy: Policy | Mixture) -> FloatArray:
     return policy.pi[:, :-1]
 
 
-def _shortfalls(log: Log, totals: list[Total], confidence: float) -> list[float]:
-    """By how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
+def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
+    """[N]: by how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
     pairs = zip(log.constraints, totals[1:], strict=True)
-    return [_shortfall(c, x, confidence) / max(x.spread, TINY) for c, x in pairs]
+    return np.array([_shortfall(c, x, level) / min(max(x.spread, TINY), HUGE) for c, x in pairs])
 
 
 def _room(c: Constraint, x: Total) -> float:
@@ -303,7 +380,7 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
 
 def _declined(log: Log, T: int, totals: list[Total], confidence: float) -> NoPromise:
     """What to tell the user when no policy passed; the one with these totals came nearest."""
-    n = int(np.argmax(_shortfalls(log, totals, confidence)))
+    n = int(np.argmax(_misses(log, totals, confidence)))
     c, x = log.constraints[n], totals[1 + n]
     room = x.low - c.total if c.sign > 0 else c.total - x.high
     needed = None

@@ -214,7 +214,7 @@ def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dic
     told["promise"] = {
         "confidence": answer.confidence,
         "totals": promise_table(answer).data(),
-        "margin": answer.margin,
+        "margins": answer.margins,
         "tested": answer.tested,
         "unknown": answer.unknown,
         "episodes": list(answer.episodes),

@@ -1,0 +1,180 @@
+"""Promises under pressure: rare costs, loggers that adapt, few episodes, worlds that are not what was declared.
+
+Every setting is a small machine shop with bounds close to what its better policies reach, drawn 200 times. A promise is
+*broken* if the promised policy misses a bound in the true model. Settings are run with declared ranges of single steps
+and without; without, a promise is made on a condition ("if no single step ever costs more than ..."), and *condition
+false* is the share of promises whose condition the true model contradicts. The last two settings, where the
+declared assumption is wrong, count how often that is found out.
+
+`CMDPKIT_LOGS` is the number of logs of each setting.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+import cmdpkit as ck
+from bench._logs import in_truth
+from cmdpkit.model.transitions import FloatArray
+
+LOGS = int(os.environ.get("CMDPKIT_LOGS", "200"))
+BATCH = 10  # episodes after which an adaptive logger changes its mind
+STATES, ACTIONS = ("ok", "worn", "down"), ("fast", "slow", "mend")
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A machine for 10 shifts: run it fast or slowly, or mend it; costs are 0 or 1, and rarely much more."""
+
+    rare: float = 0.0  # probability of a rare cost in a step
+    size: float = 0.0  # of the rare cost
+    where: tuple[int, ...] = (0, 1, 2)  # actions with rare costs
+    late: float = 0.0  # what is added to the probability of a cost in the second half of the steps
+    H: int = 10
+
+    def often(self, h: int) -> FloatArray:
+        """[S, A]: probability of a cost of 1."""
+        p = np.array([[0.30, 0.12, 0.05], [0.45, 0.25, 0.05], [0.05, 0.05, 0.10]])
+        return np.clip(p + (self.late if 2 * h >= self.H else 0.0), 0.0, 1.0)
+
+    def model(self, bound: float, stock: float | None = None) -> ck.CMDP:
+        """The true model."""
+        P = np.zeros((self.H, 3, 3, 3))
+        P[:] = [
+            [[0.70, 0.25, 0.05], [0.85, 0.13, 0.02], [1.00, 0.00, 0.00]],
+            [[0.00, 0.80, 0.20], [0.00, 0.92, 0.08], [0.80, 0.20, 0.00]],
+            [[0.00, 0.10, 0.90], [0.00, 0.10, 0.90], [0.70, 0.00, 0.30]],
+        ]
+        r = np.array([[1.0, 0.6, 0.0], [0.8, 0.5, 0.0], [0.0, 0.0, 0.0]])
+        hit = np.isin(np.arange(3), self.where) * self.rare * self.size
+        cost = np.array([self.often(h) + hit for h in range(self.H)])
+        bounds = [ck.at_most("cost", bound, cost)]
+        if stock is not None:
+            bounds.append(ck.at_least("made", stock, np.broadcast_to(r, cost.shape)))
+        return ck.CMDP(P, r, mu=[1, 0, 0], constraints=bounds, horizon=self.H, states=STATES, action_names=ACTIONS)
+
+
+UNIFORM = np.full((3, 3), 1 / 3)
+
+
+def constant(seen: FloatArray) -> FloatArray:
+    """A logger that chooses every action equally often."""
+    return UNIFORM
+
+
+def greedy(seen: FloatArray) -> FloatArray:
+    """A logger that mostly does what looked cheapest so far; ``seen`` [S, A, 2] is the number and the sum of costs."""
+    mean = np.where(seen[..., 0] > 0, seen[..., 1] / np.maximum(seen[..., 0], 1), 0.0)
+    return 0.3 * UNIFORM + 0.7 * np.eye(3)[mean.argmin(axis=1)]
+
+
+def shy(seen: FloatArray) -> FloatArray:
+    """A logger that gives up, nearly, what was dearer than average: it stops looking after bad luck."""
+    mean = np.where(seen[..., 0] > 0, seen[..., 1] / np.maximum(seen[..., 0], 1), 0.0)
+    dear = mean > mean.mean(axis=1, keepdims=True)
+    weight = np.where(dear, 0.08, 1.0)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def log_of(shop: Shop, truth: ck.CMDP, logger: Callable[[FloatArray], FloatArray], episodes: int, seed: int, after=None):
+    """Columns of a log; ``after`` is the shop of the second half of the episodes, if it is another one."""
+    rng, seen, rows = np.random.default_rng([24, seed]), np.zeros((3, 3, 2)), []
+    P, r = truth.P, truth.r
+    for first in range(0, episodes, BATCH):
+        k = np.arange(first, min(first + BATCH, episodes))
+        world = after if after is not None and 2 * first >= episodes else shop
+        pi, s = logger(seen), np.zeros(len(k), dtype=int)
+        for h in range(shop.H):
+            a = (np.cumsum(pi[s], axis=1) <= rng.random((len(k), 1))).sum(axis=1).clip(max=2)
+            cost = (rng.random(len(k)) < world.often(h)[s, a]).astype(float)
+            cost += world.size * np.isin(a, world.where) * (rng.random(len(k)) < world.rare)
+            to = (np.cumsum(P[h, s, a], axis=1) <= rng.random((len(k), 1))).sum(axis=1).clip(max=2)
+            np.add.at(seen, (s, a), np.stack((np.ones(len(k)), cost), axis=1))
+            rows.append((k, np.full(len(k), h), s, a, r[h, s, a], cost, to))
+            s = to
+    columns = [np.concatenate(x).tolist() for x in zip(*rows, strict=True)]
+    table = dict(zip(("episode", "step", "state", "action", "reward", "cost", "next_state"), columns, strict=True))
+    table["made"] = table["reward"]
+    for key, names in (("state", STATES), ("action", ACTIONS), ("next_state", STATES)):
+        table[key] = [names[i] for i in table[key]]
+    return table
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table."""
+
+    name: str
+    shop: Shop
+    bound: float
+    episodes: int
+    logger: Callable[[FloatArray], FloatArray] = constant
+    made: float | None = None  # a second bound, from below
+    after: Shop | None = None  # another world in the second half of the time
+    stationary: bool = True
+
+
+RARE_500, RARE_100 = Shop(rare=1 / 500, size=100.0), Shop(rare=1 / 100, size=20.0)
+SETTINGS = (
+    Setting("1/500 costs 100", RARE_500, 3.5, 50),
+    Setting("1/500 costs 100", RARE_500, 3.5, 500),
+    Setting("1/500 costs 100", RARE_500, 3.5, 2_000),
+    Setting("1/100 costs 20", RARE_100, 3.5, 50),
+    Setting("1/100 costs 20", RARE_100, 3.5, 500),
+    Setting("1/100 costs 20, by step", RARE_100, 4.0, 2_000, stationary=False),
+    Setting("1/100 costs 20 if fast", Shop(rare=0.01, size=20.0, where=(0,)), 2.2, 200),
+    Setting("1/500 costs 100, greedy logger", RARE_500, 3.5, 500, greedy),
+    Setting("1/100 costs 20, shy logger", RARE_100, 3.5, 200, shy),
+    Setting("no rare costs, 50 episodes", Shop(), 2.0, 50),
+    Setting("no rare costs, greedy logger", Shop(), 1.7, 200, greedy),
+    Setting("no rare costs, shy logger", Shop(), 1.7, 1_000, shy),
+    Setting("two bounds", Shop(), 2.2, 300, made=6.7),
+    Setting("by step, declared alike", Shop(late=0.25), 2.8, 200),
+    Setting("by step, declared alike", Shop(late=0.15), 2.5, 1_000),
+    Setting("changes halfway", Shop(), 2.4, 500, after=Shop(late=0.3)),
+)
+
+
+def pressed(setting: Setting, seed: int, *, declared: bool) -> tuple[str, float]:
+    """What one log led to (kept, broken, refused, or unconditional ...), and the value of the promised policy."""
+    truth = setting.shop.model(setting.bound, setting.made)
+    table = log_of(setting.shop, truth, setting.logger, setting.episodes, seed, setting.after)
+    largest = 1.0 + setting.shop.size
+    bounds = [ck.at_most("cost", setting.bound, range=(0.0, largest) if declared else None)]
+    if setting.made is not None:
+        bounds.append(ck.at_least("made", setting.made, range=(0.0, 1.0) if declared else None))
+    log = ck.from_log(table, horizon=setting.shop.H, constraints=bounds, stationary=setting.stationary)
+    try:
+        promise = log.solve(0.95, **FORECAST)
+    except ck.NoPromise as refused:
+        return ("contradicted" if getattr(refused, "contradiction", None) else "refused"), 0.0
+    if setting.after is not None:  # the world as it is after the change
+        truth = setting.after.model(setting.bound, setting.made)
+    true = in_truth(truth, promise.policy)
+    kept = all(c.sign * (w - c.bound) >= -1e-9 for c, w in zip(truth.constraints, true.w, strict=True))
+    false = not declared and max(table["cost"]) < largest
+    return ("kept" if kept else "broken") + (", condition false" if false else ""), true.v
+
+
+FORECAST: dict = {"forecast": False}
+
+
+def main() -> None:
+    print(f"{LOGS} logs each; shares of the promises made; the value is that of the true optimum and of what was promised")
+    head = ("setting", "episodes", "ranges", "made", "broken", "condition false", "contradicted", "optimum", "promised")
+    form = "{:32}{:>9}{:>10}{:>7}{:>16}{:>17}{:>14}{:>9}{:>10}"
+    print(form.format(*head))
+    for setting in SETTINGS:
+        best = ck.solve((setting.after or setting.shop).model(setting.bound, setting.made)).value
+        for declared in (True, False):
+            found = [pressed(setting, seed, declared=declared) for seed in range(LOGS)]
+            made = [x for x in found if x[0].startswith(("kept", "broken"))]
+            broken = sum(x[0].startswith("broken") for x in made)
+            false = sum("condition" in x[0] for x in made)
+            shares = (f"{broken} = {broken / len(made):.1%}", f"{false} = {false / len(made):.1%}") if made else ("-", "-")
+            value = f"{np.mean([x[1] for x in made]):.3f}" if made else "-"
+            contradicted = sum(x[0] == "contradicted" for x in found)
+            print(form.format(setting.name, setting.episodes, "declared" if declared else "none", len(made), shares[0],
+                              "" if declared else shares[1], contradicted, f"{best:.3f}", value), flush=True)  # fmt: skip
