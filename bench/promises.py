@@ -78,7 +78,9 @@ def shy(seen: FloatArray) -> FloatArray:
     return weight / weight.sum(axis=1, keepdims=True)
 
 
-def log_of(shop: Shop, truth: ck.CMDP, logger: Callable[[FloatArray], FloatArray], episodes: int, seed: int, after=None):
+def log_of(
+    shop: Shop, truth: ck.CMDP, logger: Callable[[FloatArray], FloatArray], episodes: int, seed: int, after=None
+):
     """Columns of a log; ``after`` is the shop of the second half of the episodes, if it is another one."""
     rng, seen, rows = np.random.default_rng([24, seed]), np.zeros((3, 3, 2)), []
     P, r = truth.P, truth.r
@@ -162,7 +164,9 @@ FORECAST: dict = {"forecast": False}
 
 
 def main() -> None:
-    print(f"{LOGS} logs each; shares of the promises made; the value is that of the true optimum and of what was promised")
+    print(
+        f"{LOGS} logs each; shares of the promises made; the value is that of the true optimum and of what was promised"
+    )
     head = ("setting", "episodes", "ranges", "made", "broken", "condition false", "contradicted", "optimum", "promised")
     form = "{:32}{:>9}{:>10}{:>7}{:>16}{:>17}{:>14}{:>9}{:>10}"
     print(form.format(*head))
@@ -173,7 +177,9 @@ def main() -> None:
             made = [x for x in found if x[0].startswith(("kept", "broken"))]
             broken = sum(x[0].startswith("broken") for x in made)
             false = sum("condition" in x[0] for x in made)
-            shares = (f"{broken} = {broken / len(made):.1%}", f"{false} = {false / len(made):.1%}") if made else ("-", "-")
+            shares = (
+                (f"{broken} = {broken / len(made):.1%}", f"{false} = {false / len(made):.1%}") if made else ("-", "-")
+            )
             value = f"{np.mean([x[1] for x in made]):.3f}" if made else "-"
             contradicted = sum(x[0] == "contradicted" for x in found)
             print(form.format(setting.name, setting.episodes, "declared" if declared else "none", len(made), shares[0],

@@ -180,13 +180,17 @@ def test_steps_that_differ_are_found_out():
 # -- promises ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_halves_share_nothing_and_do_not_depend_on_what_was_recorded():
+def test_the_parts_share_nothing_and_do_not_depend_on_what_was_recorded():
+    """404 transitions: 24 decisions by step are too many for a smaller part than half, 6 shared ones need 3/4."""
     log = simulated(small(), 101, 0).log
-    first, second = log.halves()
-    assert set(first.episode) | set(second.episode) == set(range(101)) and not set(first.episode) & set(second.episode)
-    assert abs(len(set(first.episode)) - 50) <= 1
-    again = simulated(small(), 101, 1).log.halves()[0]
-    assert set(first.episode) == set(again.episode)
+    for T, size in ((4, 50), (1, 50)):
+        first, second = log.parts(T)
+        assert not set(first.episode) & set(second.episode)
+        assert set(first.episode) | set(second.episode) == set(range(101)) and abs(len(set(first.episode)) - size) <= 1
+        again = simulated(small(), 101, 1).log.parts(T)[0]
+        assert set(first.episode) == set(again.episode)
+    large = simulated(small(), 1_000, 0).log.parts(1)
+    assert abs(large[0].episodes - 250) <= 2 and sum(x.episodes for x in large) == 1_000
 
 
 @pytest.mark.long
