@@ -1,12 +1,14 @@
 """Values, occupancies and mixtures against plain NumPy, brute-force path sums and the definitions."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import adversarial
 import cmdpkit as ck
 from cmdpkit.model.evaluate import action_values
 from cmdpkit.model.mixture import from_occupancy
@@ -188,3 +190,65 @@ def test_what_is_no_model_policy_or_mixture_is_named():
     ):
         with pytest.raises(ck.CmdpkitError, match=said):
             call()
+
+
+def exact_totals(cmdp, policy):
+    """Expected totals of reward and utilities as fractions: no rounding at all."""
+    d, totals = [Fraction(x) for x in cmdp.mu.tolist()], [Fraction(0)] * (1 + cmdp.N)
+    P, signals = cmdp.P, [cmdp.r, *(cmdp.signs[:, None, None, None] * cmdp.g)]
+    for h in range(cmdp.H):
+        after = [Fraction(0)] * cmdp.S
+        for s, a in np.ndindex(cmdp.S, cmdp.A):
+            mass = d[s] * Fraction(float(policy.pi[h, s, a]))
+            totals = [x + mass * Fraction(float(signal[h, s, a])) for x, signal in zip(totals, signals, strict=True)]
+            after = [x + mass * Fraction(float(p)) for x, p in zip(after, P[h, s, a], strict=True)]
+        d = after
+    return totals
+
+
+def test_what_is_met_once_in_a_million_million_episodes_counts_in_mixtures():
+    P = np.zeros((3, 2, 3))
+    P[0, :] = [0.0, 1 - 1e-12, 1e-12]
+    P[1, :, 1] = P[2, :, 2] = 1.0
+    r = np.zeros((3, 2))
+    r[2, 1] = 1e12
+    cmdp = ck.CMDP(P, r, horizon=2)
+    policy = ck.Policy.of(cmdp, [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
+    mixture = ck.decompose(cmdp, policy)
+    assert ck.evaluate(cmdp, mixture).v == pytest.approx(0.5, rel=1e-12)
+    assert ck.evaluate(cmdp, ck.markov(cmdp, mixture)).v == pytest.approx(0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mixtures_have_the_exact_totals_where_probabilities_are_tiny_and_signals_huge(seed):
+    rng = np.random.default_rng(seed)
+    H, S, A, N = 3, 3, 3, 2
+    P = rng.dirichlet(np.ones(S), (H, S, A)) * 10.0 ** -rng.uniform(0, 14, (H, S, A, S))
+    P /= P.sum(axis=-1, keepdims=True)
+    signals = rng.normal(size=(1 + N, H, S, A)) * 10.0 ** rng.uniform(-2, 10, (1 + N, H, S, A))
+    cmdp = ck.CMDP(P, signals[0], signals[1:], np.zeros(N))
+    pi = rng.dirichlet(np.ones(A), (H, S)) * 10.0 ** -rng.uniform(0, 14, (H, S, A))
+    pi[rng.random((H, S)) < 0.5] = np.eye(A)[0]
+    policy = ck.Policy(pi / pi.sum(axis=-1, keepdims=True))
+    mixture = ck.decompose(cmdp, policy)
+    truth = exact_totals(cmdp, policy)
+    parts = [exact_totals(cmdp, part) for part in mixture.policies]
+    single = exact_totals(cmdp, ck.markov(cmdp, mixture))
+    assert all(set(np.unique(part.pi)) <= {0.0, 1.0} for part in mixture.policies)
+    assert len(mixture.policies) <= 1 + int(((policy.pi > 0).sum(axis=-1) - 1).sum())
+    for n in range(1 + N):
+        mixed = sum(Fraction(float(w)) * x[n] for w, x in zip(mixture.weights, parts, strict=True))
+        range_of_parts = max(x[n] for x in parts) - min(x[n] for x in parts)
+        assert abs(mixed - truth[n]) <= Fraction(1, 10**11) * range_of_parts
+        assert abs(single[n] - mixed) <= Fraction(1, 10**11) * range_of_parts
+
+
+def test_the_mixture_of_an_optimum_meets_the_bounds_of_hostile_problems():
+    for seed in (*range(40), 315):  # with 315, a bound was missed by 1.5 tolerances
+        cmdp = adversarial.instance(np.random.default_rng(seed))
+        try:
+            found = ck.solve(cmdp)
+        except ck.CmdpkitError:
+            continue
+        short = cmdp.rho - cmdp.signs * ck.evaluate(cmdp, found.mixture).w
+        assert (short <= found.tolerance).all() and len(found.mixture.policies) <= cmdp.N + 1

@@ -11,15 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import of_rows, of_steps
-from cmdpkit.model.evaluate import occupancy, reach
+from cmdpkit.model.evaluate import evaluate, occupancy, reach
 from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.passes import one_step
-from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import frozen, numbers
+
+SMALLEST = 1e-300  # occupancies below are taken as zero: their quotients would lose digits
+USED_UP = 1e-12  # share of an action's occupancy that is left over by rounding when the action is used up
+SMALLEST_WEIGHT = 1e-13  # of a part that is divided further; the rounding of weights is no smaller by much
+TOTALS_AGREE = 1e-11  # difference of totals that is due to rounding of weights, as a share of the parts' range
+ROUNDOFF = 2.0**-52  # relative error of adding a term to a total, twice over
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +80,11 @@ def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
 
 
 def _conditional(q: FloatArray, default: FloatArray) -> FloatArray:
-    """q[..., a] / sum_a q[..., a] for an occupancy q [..., A], and the default where that is not reached."""
-    q = np.where(q > NEGLIGIBLE, q, 0.0)
+    """q[..., a] / sum_a q[..., a] for an occupancy q [..., A], and the default where that is not reached.
+
+    However small an occupancy is, it counts: large signals may be collected there.
+    """
+    q = np.where(q > SMALLEST, q, 0.0)
     reached = q.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         table: FloatArray = np.where(reached > 0, q / reached, default)
@@ -88,36 +97,71 @@ def decompose(cmdp: CMDP, policy: Policy) -> Mixture:
     This is a greedy method. It takes the most used action everywhere, subtracts as much of that policy as the occupancy
     contains, and continues with the rest, which is again the occupancy of some policy. Each round uses up one action.
     If the policy uses E more actions than it has decisions, this gives at most E + 1 policies, where the product
-    formula would give up to 2^E.
+    formula would give up to 2^E. The expected totals of the mixture are compared with those of the policy before it
+    is returned.
+
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], horizon=2)
+    >>> mixture = decompose(cmdp, ck.Policy([[[0.25, 0.75]], [[0.0, 1.0]]]))
+    >>> mixture.weights.tolist(), [part.choice[:, 0].tolist() for part in mixture.policies]
+    ([0.75, 0.25], [[1, 1], [0, 1]])
     """
     check_fits(cmdp, policy)
     _refuse_average(cmdp)
-    H = policy.shape[0]
     where, p = policy.rows
     drawn = where[:, 0], where[:, 1]
-    here = reach(cmdp, policy)
-    rest = here.copy()  # [H, S], what is left of the decisions that take one action,
-    rest_drawn = here[drawn][:, None] * p  # [m, A], and of those that draw
+    # Only decisions that draw limit the share of a part: everything else follows from them by the flow of occupancy.
+    whole = reach(cmdp, policy)[drawn][:, None] * p  # [m, A], occupancy of their actions
+    rest = whole.copy()
     choice, fallback = policy.choice.copy(), policy.choice[drawn]
-    left = 1.0
+    rows, left = np.arange(len(where)), 1.0
     policies: list[Policy] = []
     weights: list[float] = []
-    while left > NEGLIGIBLE:
-        used = (rest_drawn > NEGLIGIBLE * left).any(axis=1)
-        choice[drawn] = np.where(used, rest_drawn.argmax(axis=1), fallback)
-        part = Policy.fitting(cmdp, of_rows(choice, where[:0], p[:0]), H)
-        rest[drawn] = rest_drawn[np.arange(len(where)), choice[drawn]]
-        q = reach(cmdp, part)
-        reached = q > NEGLIGIBLE
-        share = min(left, float((rest[reached] / q[reached]).min()))
-        if share <= NEGLIGIBLE:  # the rest is due to rounding
-            break
+    while True:
+        rest[rest <= USED_UP * whole] = 0.0
+        choice[drawn] = np.where(rest.any(axis=1), rest.argmax(axis=1), fallback)
+        part = Policy.fitting(cmdp, of_rows(choice, where[:0], p[:0]), policy.shape[0])
         policies.append(part)
+        deterministic = np.count_nonzero(rest) <= np.count_nonzero(rest.any(axis=1))
+        if deterministic or left <= SMALLEST_WEIGHT:
+            weights.append(left)
+            break
+        q = reach(cmdp, part)[drawn]
+        taken = rest[rows, choice[drawn]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where((taken > 0) & (q > 0), taken / q, np.inf)
+        share = min(left, float(shares.min()))
         weights.append(share)
-        rest = np.maximum(rest - share * q, 0.0)
-        rest_drawn[np.arange(len(where)), choice[drawn]] = rest[drawn]
         left -= share
-    return Mixture(tuple(policies), np.array(weights) / sum(weights))
+        rest[rows, choice[drawn]] = np.where(shares <= share, 0.0, np.maximum(taken - share * q, 0.0))
+        if left <= 0.0:
+            break
+    mixture = Mixture(tuple(policies), np.array(weights))
+    _check_totals(cmdp, policy, mixture)
+    return mixture
+
+
+def _check_totals(cmdp: CMDP, policy: Policy, mixture: Mixture) -> None:
+    """Raise CmdpkitError unless a mixture has the expected totals of a policy, up to rounding."""
+    parts = np.array([_totals(cmdp, part) for part in (policy, *mixture.policies)])
+    size = cmdp.reformulated(r=np.abs(cmdp.compact.r), g=np.abs(cmdp.compact.g))
+    magnitude = np.abs(np.array([_totals(size, part) for part in (policy, *mixture.policies)])).max(axis=0)
+    missed = np.abs(mixture.weights @ parts[1:] - parts[0])
+    terms = (cmdp.criterion.horizon or cmdp.S) * (int(np.diff(cmdp.kernel.indptr).max(initial=1)) + 4)
+    allowed = TOTALS_AGREE * np.ptp(parts, axis=0) + terms * ROUNDOFF * magnitude
+    n = int((missed - allowed).argmax())
+    if missed[n] > allowed[n]:
+        name = "the reward" if n == 0 else quoted(cmdp.constraints[n - 1].name)
+        raise CmdpkitError(
+            f"the policy cannot be written as a mixture in double precision: the total of {name} would be wrong by "
+            f"{missed[n]:.3g}, and {allowed[n]:.3g} is rounding; bring large and small signals and probabilities "
+            "closer together"
+        )
+
+
+def _totals(cmdp: CMDP, policy: Policy) -> FloatArray:
+    values = evaluate(cmdp, policy)
+    return np.append(values.v, values.w)
 
 
 def _refuse_average(cmdp: CMDP) -> None:
