@@ -17,9 +17,10 @@ from pathlib import Path
 import cmdpkit as ck
 from cmdpkit.experiments.execute import execute
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.experiments.worker import ensure
 from cmdpkit.learners.registry import resolve
 from cmdpkit.records.store import load_records
+from cmdpkit.running.playing import keep
+from cmdpkit.running.request import Request
 from cmdpkit.running.worlds import ModelWorld
 
 RUNS, EPISODES = 1000, 500_000
@@ -66,7 +67,7 @@ def loop(first: int, n: int) -> float:
 
     def work(folder: str, some: int = RUNS) -> None:
         for run in experiment.runs()[:some]:
-            ensure(run, Path(folder), lambda: resolve("triple-q"), world.fresh)
+            keep(run, Path(folder), lambda run=run: Request(run, world.fresh(), resolve("triple-q")))
 
     measured(lambda folder: work(folder, 2))  # compiled and warm
     wall, learning = measured(work)

@@ -8,7 +8,6 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import envs, learners
 from cmdpkit.estimate.betting import bet_against, betting_interval, variances_before
-from cmdpkit.experiments.worker import learn_many
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri.counts import WithCounts
 from cmdpkit.learners.cl_pri.counts.certify import stage_delta
@@ -16,6 +15,7 @@ from cmdpkit.learners.cl_pri.counts.schedule import Timetable
 from cmdpkit.learners.cl_pri.settings import CountsParams
 from cmdpkit.records.manifest import difference
 from cmdpkit.running.curves import readings_of
+from cmdpkit.running.learning import learn_many
 from cmdpkit.running.stopping import stop_of
 from cmdpkit.simulate.random import stream
 from gym_line import Line

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 from cmdpkit import cli, envs, learners, solve
 from cmdpkit.cli.learning import OPTIONS
-from cmdpkit.experiments.worker import learn_many
 from cmdpkit.io.policies import write_policy
-from cmdpkit.running.learning import learn, request
-from cmdpkit.running.parameters import RESERVED
+from cmdpkit.running.learning import learn, learn_many
+from cmdpkit.running.request import RESERVED
 
 LEARN = ("learn", "paper/synthetic", "--algo", "triple-q", "--episodes")
 
@@ -122,7 +121,6 @@ def test_bad_requests_are_one_sentence(arguments, code, message):
 def test_every_argument_of_a_run_is_reserved_and_no_parameter_of_an_algorithm_is():
     """Whatever `learn` or a learner's constructor takes by name could not be told from a parameter of that name."""
     taken = {*inspect.signature(learn).parameters, *inspect.signature(learn_many).parameters}
-    taken |= {*inspect.signature(request).parameters} - {"world"}
     assert taken - {"params"} <= RESERVED
     assert set(OPTIONS) <= RESERVED
     for name in learners.names_for("horizon"):

@@ -35,7 +35,7 @@ episodes = 40_000
 seeds = 2
 """
 # Python reads this file when it starts, in workers too: runs are saved far more often than every five seconds.
-EAGER = "import cmdpkit.running.learning\ncmdpkit.running.learning.SAVE_SECONDS = 0.02\n"
+EAGER = "import cmdpkit.running.playing\ncmdpkit.running.playing.SAVE_SECONDS = 0.02\n"
 
 
 class Bench:

@@ -17,10 +17,10 @@ import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.experiments import worker as jobs
 from cmdpkit.experiments.execute import bench
-from cmdpkit.experiments.worker import learn_many
 from cmdpkit.records import store
 from cmdpkit.records.manifest import difference
 from cmdpkit.results.folder import load_models
+from cmdpkit.running.learning import learn_many
 
 SMALL = {"episodes": 2000, "seeds": 3}
 
@@ -86,7 +86,7 @@ def test_what_is_done_is_skipped_and_what_is_added_is_done(tmp_path):
 
 
 def test_an_unfinished_run_continues_where_it_was_saved(tmp_path, monkeypatch, reference):
-    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
 
     class Stopper(Seen):
         def report(self, at):
@@ -125,7 +125,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 
     seen = Seen()
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.experiments.worker.learn_in", bug)
+        patched.setattr("cmdpkit.running.playing.play", bug)
         again = bench(*asked, **SMALL, out=tmp_path, executor="serial", observer=seen)
     assert seen.begun == [(6, 3)] and len(seen.ends) == 3
     assert all(f.reason.startswith("ZeroDivisionError: by nothing (test_execute.py:") for f in again.failures)
@@ -134,7 +134,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
     asked = {"episodes": 100, "seeds": 1, "out": tmp_path, "executor": "serial"}
     with monkeypatch.context() as patched:
-        patched.setattr("cmdpkit.experiments.worker.learn_in", lambda *a, **k: 1 / 0)
+        patched.setattr("cmdpkit.running.playing.play", lambda *a, **k: 1 / 0)
         assert len(bench(["paper/grid"], ["triple-q"], **asked).failures) == 1
     study = bench(["paper/grid"], ["triple-q"], **asked)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
@@ -147,7 +147,7 @@ def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, m
         except KeyboardInterrupt:
             raise RuntimeError("query interrupted") from None
 
-    monkeypatch.setattr("cmdpkit.experiments.worker.learn_in", swallow)
+    monkeypatch.setattr("cmdpkit.running.playing.play", swallow)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")

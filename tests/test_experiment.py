@@ -10,7 +10,7 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners.registry import resolve
 from cmdpkit.paper.reproduce import paper_experiments
 from cmdpkit.records.record import Run
-from cmdpkit.running.learning import request
+from cmdpkit.running.request import run_of
 from cmdpkit.running.worlds import ModelWorld, world_of
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -62,7 +62,7 @@ def test_a_list_is_several_settings_and_the_order_is_that_of_the_file():
 
 def test_a_run_is_the_one_that_learn_would_make():
     world = ModelWorld(ck.load("paper/synthetic"), "paper/synthetic", "bernoulli")
-    alone = request(world, resolve("triple-q"), episodes=1000, seed=1, eta=2.0)
+    alone = run_of(world, resolve("triple-q"), 1000, seed=1, params={"eta": 2.0})
     assert asked(algorithms=[{"name": "triple-q", "params": {"eta": 2.0}}], noise="bernoulli")[1] == alone
 
 
@@ -89,12 +89,12 @@ def test_bounds_change_the_model_and_are_a_part_of_the_run_not_of_its_name():
     first, second = Experiment.of(
         {**PLAIN, "environments": [{"model": "paper/synthetic", "bounds": {"utility": [1.9, 1]}}]}, "x"
     ).problems
-    assert (first.env, first.bounds, second.bounds) == ("paper/synthetic", {"utility": 1.9}, {"utility": 1.0})
+    assert (first.name, first.bounds, second.bounds) == ("paper/synthetic", {"utility": 1.9}, {"utility": 1.0})
     assert first.world.constraints[0].bound == 1.9
     runs = asked(environments=[{"model": "paper/synthetic", "bounds": {"utility": 1}}])
     assert {(run.env, run.problem) for run in runs} == {("paper/synthetic", "paper/synthetic with utility = 1")}
     world = world_of("paper/synthetic", bounds={"utility": 1.0})
-    assert runs[1] == request(world, resolve("triple-q"), episodes=1000, seed=1)
+    assert runs[1] == run_of(world, resolve("triple-q"), 1000, seed=1)
 
 
 def test_files_are_relative_to_the_toml_and_their_runs_do_not_depend_on_where_one_stands(tmp_path, monkeypatch):

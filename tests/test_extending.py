@@ -19,7 +19,7 @@ from cmdpkit.io.loading import build
 from cmdpkit.learners.registry import name_of, resolve
 from cmdpkit.records.manifest import difference
 from cmdpkit.results.study import Study
-from cmdpkit.running import evaluation
+from cmdpkit.running import account
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym.recipe import GymRecipe
 
@@ -276,7 +276,7 @@ def test_a_worker_with_other_code_refuses_the_run(project, tmp_path):
 
 
 def test_a_run_in_a_users_environment_resumes_to_the_same_bits(project, monkeypatch):
-    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
     asked = ["my_places:world"], ["triple-q"]
     small = {"episodes": 150, "seeds": 1, "executor": "serial"}
     whole = bench(*asked, **small).records[0]
@@ -339,10 +339,10 @@ def test_fresh_episodes_give_the_true_means_of_a_policy_in_their_intervals(proje
     Of 100 intervals of level 0.95 fewer than 86 cover the mean with probability 2e-4; the spread of 100 means is off by
     more than 30 % with probability 3e-5.
     """
-    monkeypatch.setattr("cmdpkit.running.evaluation.EVALUATION_EPISODES", 400)
+    monkeypatch.setattr("cmdpkit.running.account.EVALUATION_EPISODES", 400)
     world = GymRecipe("my_places:world").make()
     pi = np.zeros((4, 3, 2)) + np.array([0.7, 0.3])
-    seen = [evaluation.evaluated(world, pi, seed) for seed in range(100)]
+    seen = [account.evaluated(world, pi, seed) for seed in range(100)]
     assert sum(low <= 0.6 <= high for low, high in (x.utility_intervals[0] for x in seen)) >= 86
     assert np.std([x.utilities[0] for x in seen], ddof=1) == pytest.approx(np.sqrt(0.51 / 400), rel=0.3)
     width = np.mean([high - low for low, high in (x.utility_intervals[0] for x in seen)])

@@ -252,8 +252,8 @@ def test_pieces_make_no_difference():
 
 @pytest.mark.parametrize("algo", ["triple-q", "dual-q"], ids=["by episode", "by step"])
 def test_a_run_that_breaks_down_anywhere_is_continued_to_the_same_bits(algo, tmp_path, monkeypatch):
-    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("cmdpkit.running.learning.CHUNK_SECONDS", 0.0)  # one episode per piece
+    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.playing.CHUNK_SECONDS", 0.0)  # one episode per piece
     whole = learn(lake(), algo, constraints=FALLS, episodes=180, seed=5)
     path = tmp_path / "run.npz"
     for breaks in (3, 250, 600, 200):  # steps of one attempt, including those that replay earlier episodes

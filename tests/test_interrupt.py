@@ -196,7 +196,7 @@ builtins.__import__ = importing
 def test_the_library_raises_keyboardinterrupt_and_leaves_no_thread_behind(tmp_path):
     script = (
         "import os, signal, threading, time\n"
-        "from cmdpkit.experiments.worker import learn_many\n"
+        "from cmdpkit.running.learning import learn_many\n"
         "told = []\n"
         "def progress(at):\n"
         "    if not told:\n"

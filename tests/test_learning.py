@@ -46,7 +46,7 @@ def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, mo
     learner = learners.load("triple-q")(world.spec(20_000), frame=100)
     world.play(learner, stream(3), 7_333)
     assert read.curves["regret"][episodes == 7_333] == world.tally().weak.regret
-    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
     path = tmp_path / "run.npz"
     for _ in range(2):  # saved, and continued from its end
         same(learn("paper/synthetic", "triple-q", **asked, readings=(7_333, 7_334), checkpoint=path), read)
@@ -76,7 +76,7 @@ def test_regret_is_measured_against_the_optimum_and_violation_against_the_bound(
 
 def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
     whole = learn("paper/synthetic", "triple-q", episodes=20_000, seed=5)
-    monkeypatch.setattr("cmdpkit.running.learning.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
     path = tmp_path / "run.npz"
 
     class Stop(Exception):
@@ -97,8 +97,8 @@ def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
 def test_a_killed_process_is_continued_to_the_same_bits(tmp_path):
     path = tmp_path / "run.npz"
     code = (
-        "import cmdpkit.running.learning as L; L.SAVE_SECONDS = 0.0; L.CHUNK_SECONDS = 0.001;"
-        f"L.learn('paper/synthetic', 'triple-q', episodes=3_000_000, seed=5, checkpoint={str(path)!r})"
+        "import cmdpkit as ck, cmdpkit.running.playing as L; L.SAVE_SECONDS = 0.0; L.CHUNK_SECONDS = 0.001;"
+        f"ck.learn('paper/synthetic', 'triple-q', episodes=3_000_000, seed=5, checkpoint={str(path)!r})"
     )
     kills = 0
     for _ in range(3):

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from cmdpkit import cli
-from cmdpkit.experiments.worker import learn_many
 from cmdpkit.results.study import Study
+from cmdpkit.running.learning import learn_many
 from records import make_record, two_bounds
 
 

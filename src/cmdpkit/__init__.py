@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
-    from cmdpkit.running.continuing import continue_run as continue_run
     from cmdpkit.running.importing import import_run as import_run
+    from cmdpkit.running.learning import continue_run as continue_run
     from cmdpkit.running.learning import learn as learn
     from cmdpkit.simulate.distribution import exact_distribution as exact_distribution
     from cmdpkit.simulate.distribution import simulate_policy as simulate_policy
@@ -103,8 +103,7 @@ _HOME = {
     "results.study": ("Study", "compare", "curve", "slope"),
     "running.importing": ("import_run",),
     "running.active": ("Progress",),
-    "running.continuing": ("continue_run",),
-    "running.learning": ("learn",),
+    "running.learning": ("continue_run", "learn"),
     "simulate.distribution": ("exact_distribution", "simulate_policy"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -26,7 +26,7 @@ def _algorithms(incomplete: str) -> list[str]:
     return [name for name in learners.names() if name.startswith(incomplete)]
 
 
-# How to give what `cmdpkit.running.parameters` reserves; the rest of it has no place on the command line.
+# How to give what `cmdpkit.running.request` reserves; the rest of it has no place on the command line.
 # fmt: off
 OPTIONS = {
     **{name: f"--{name}" for name in (
@@ -140,11 +140,11 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import Watch
-    from cmdpkit.experiments.worker import learn_many
     from cmdpkit.io.policies import read_policy
     from cmdpkit.results import json as data
     from cmdpkit.results.run_tables import run_table
     from cmdpkit.results.text import learning as show
+    from cmdpkit.running.learning import learn_many
 
     if as_json and verbose:
         raise typer.BadParameter(
@@ -216,7 +216,7 @@ def whole(option: str, text: str) -> int:
 
 def settings_of(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
-    from cmdpkit.running.parameters import check_parameters
+    from cmdpkit.running.request import check_parameters
 
     settings = once(map(_setting, given), "--set")
     check_parameters(settings)

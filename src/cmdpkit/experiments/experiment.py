@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -41,10 +41,10 @@ from cmdpkit.learners.registry import check_name, name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import MAX_EPISODES, MAX_SEED, index_of, is_int
-from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings
+from cmdpkit.running.request import check_criterion, check_parameters, run_of
+from cmdpkit.simulate.simulator import Noise
 
 MAX_RUNS = 1_000_000  # of an experiment; a larger number is taken for a mistake
 
@@ -125,10 +125,11 @@ Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and
 class Problem:
     """An environment with one choice of its parameters and bounds."""
 
-    env: str  # what records call it
+    name: str  # what records call it
     bounds: Mapping[str, float]  # the bounds that were changed
     fingerprint: str  # of the world
     world: CMDP | GymRecipe  # the model, or how to make the environment
+    noise: Noise = "none"  # how rewards and utilities of a model are drawn
 
     @property
     def criterion(self) -> str:
@@ -309,14 +310,14 @@ class Experiment(_Part):
         for i, environment in enumerate(self.environments):
             try:
                 for problem in environment.problems(self.folder):
-                    key = (problem.env, tuple(sorted(problem.bounds.items())))
+                    key = (problem.name, tuple(sorted(problem.bounds.items())))
                     if key in found:
-                        raise CmdpkitError(f"{problem.env!r} is listed twice with the same bounds")
+                        raise CmdpkitError(f"{problem.name!r} is listed twice with the same bounds")
                     if self.noise != "none" and isinstance(problem.world, GymRecipe):
                         raise CmdpkitError(
-                            f"noise is {self.noise!r}, but {problem.env} is no model that could be drawn"
+                            f"noise is {self.noise!r}, but {problem.name} is no model that could be drawn"
                         )
-                    found[key] = problem
+                    found[key] = replace(problem, noise=self.noise)
             except ValueError as error:
                 raise CmdpkitError(f"{self.name}: environments[{i}]: {error}") from None
         return tuple(found.values())
@@ -332,19 +333,14 @@ class Experiment(_Part):
         kinds = self._kinds()
         self._check_lengths()
         runs = [
-            Run(
-                env=problem.env,
-                algo=name_of(kind),
-                episodes=self._length(problem, algo, kind),
+            run_of(
+                problem,
+                kind,
+                self._length(problem, algo, kind),
                 seed=seed,
                 preset=preset,
+                readings=algo.readings,
                 params=params,
-                fingerprint=problem.fingerprint,
-                bounds=dict(problem.bounds),
-                noise=self.noise,
-                code=code_digest(kind),
-                readings=tuple(algo.readings),
-                unit=problem.unit,
             )
             for problem in self.problems
             for algo, kind in zip(self.algorithms, kinds, strict=True)
@@ -356,7 +352,6 @@ class Experiment(_Part):
             if run.key in seen:
                 raise CmdpkitError(f"{self.name}: {run.algo} on {run.problem} with seed {run.seed} is asked for twice")
             seen.add(run.key)
-            check_readings(run.readings, run.episodes)
         return runs
 
     def _check_size(self) -> None:
@@ -389,14 +384,14 @@ class Experiment(_Part):
     def _length(self, problem: Problem, algo: Algorithm, kind: type[Learner]) -> int:
         """How many episodes or steps an algorithm is given on a problem that it can learn."""
         try:
-            check_criterion(kind, problem.env, problem.criterion)
+            check_criterion(kind, problem.name, problem.criterion)
         except CmdpkitError as error:
             raise CmdpkitError(f"{self.name}: {error}") from None
         key = f"{problem.unit}s"
         length: int | None = getattr(algo, key) or getattr(self, key)
         if length is None:
             has = "has a horizon" if problem.unit == "episode" else "has no horizon"
-            raise CmdpkitError(f"{self.name}: {problem.env} {has}: give {key}, the length of its runs")
+            raise CmdpkitError(f"{self.name}: {problem.name} {has}: give {key}, the length of its runs")
         return length
 
     def _check_lengths(self) -> None:

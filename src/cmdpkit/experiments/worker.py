@@ -6,12 +6,9 @@ sent between processes, so a process may be killed at any time: a run is finishe
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,23 +16,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.atomic import make_folder
 from cmdpkit.io.models import read_model
-from cmdpkit.io.policies import write_policy
 from cmdpkit.io.references import look_in
 from cmdpkit.learners import Learner, resolve
-from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
-from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.records.store import has_record, load_record, load_records, save_record
+from cmdpkit.records.record import Run
 from cmdpkit.running.active import Progress
-from cmdpkit.running.baselines import Baseline, known_safe
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.learning import learn_in, length_of, request, stop_rule
-from cmdpkit.running.parameters import check_parameters, with_certified
-from cmdpkit.running.stopping import Asked, Stop
-from cmdpkit.running.threads import Report, in_threads
-from cmdpkit.running.worlds import ModelWorld, World, model_world, world_of
+from cmdpkit.running.playing import keep, saved_run
+from cmdpkit.running.request import Request
+from cmdpkit.running.threads import Report
+from cmdpkit.running.worlds import ModelWorld, World, model_world
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.simulator import Noise
 
@@ -61,150 +52,21 @@ def work(job: Job, report: Report | None = None) -> str | None:
     """Do a run unless its record exists; returns why it failed, or None. Raises CmdpkitError if writing fails."""
     folder = Path(job.folder)
     try:
-        ensure(job.run, folder, lambda: _class_of(job), lambda: _world_of(job), report)
+        keep(job.run, folder, lambda: _request_of(job), progress=report)
     except Exception as error:
         if isinstance(error, OSError) or isinstance(error.__context__, OSError):  # the disk's fault, not the run's
             raise CmdpkitError(str(error)) from None
-        return _reason(error, checkpoint(folder, job.run.key))
+        return _reason(error, saved_run(folder, job.run.key))
     return None
 
 
-def ensure(
-    run: Run,
-    folder: Path,
-    kind: Callable[[], type[Learner]],
-    world: Callable[[], World],
-    progress: Report | None = None,
-    baseline: Baseline | None = None,
-) -> None:
-    """Make sure that a folder holds the record of a run: a finished one is left alone, a saved one is continued.
-
-    ``kind`` returns the class of the learner, and ``world`` a world in which nothing is counted yet; neither is called
-    if there is nothing to do. The policy is written first and the record last, so that a record means that everything
-    is there. Several processes may do the same run at once: all get the same result, and the first record is kept.
-    """
-    saved = checkpoint(folder, run.key)
-    if not has_record(folder, run.key):
-        make_folder(folder)  # if this fails, it should fail now and not after hours of learning
-        learner = kind()
-        with closing(world()) as place:
-            record = learn_in(
-                place, run, learner, baseline=baseline, checkpoint=saved, save_end=False, progress=progress
-            )
-        write_policy(record.policy, folder / f"{run.key}.policy.json", overwrite=True)
-        save_record(record, folder)
-    saved.unlink(missing_ok=True)
-
-
-def ensure_stopped(
-    run: Run,
-    stop: Stop,
-    folder: Path,
-    kind: type[Learner],
-    world: Callable[[], World],
-    progress: Report,
-    baseline: Baseline | None,
-) -> RunRecord:
-    """The record of an anytime run that has stopped by a rule; what a folder holds of it is continued.
-
-    Its state stays in the folder, so that it can be continued once more.
-    """
-    if stop.episodes is not None and has_record(folder, replace(run, episodes=stop.episodes).key):
-        return load_record(folder, replace(run, episodes=stop.episodes).key)
-    make_folder(folder)
-    saved = checkpoint(folder, run.key)
-    with closing(world()) as place:
-        record = learn_in(place, run, kind, baseline=baseline, stop=stop, checkpoint=saved, progress=progress)
-    write_policy(record.policy, folder / f"{record.run.key}.policy.json", overwrite=True)
-    save_record(record, folder)
-    return record
-
-
-def checkpoint(folder: Path, key: str) -> Path:
-    """Where an unfinished run is saved."""
-    return folder / f"{key}.run.npz"
-
-
-def learn_many(
-    env: str | GymRecipe,
-    algo: str | type,
-    *,
-    episodes: int | None = None,
-    steps: int | None = None,
-    stop: Asked | None = None,
-    more: int | None = None,
-    seeds: Iterable[int],
-    preset: str | None = None,
-    bounds: Mapping[str, float] | None = None,
-    renormalise: bool = False,
-    noise: Noise = "none",
-    baseline: Policy | None = None,
-    out: str | os.PathLike[str] | None = None,
-    threads: int | None = None,
-    progress: Report | None = None,
-    **params: Scalar,
-) -> list[RunRecord]:
-    """Learn with several seeds, and return one record per seed, in the order of the seeds.
-
-    Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
-    ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
-    Ctrl-C saves the runs under way within seconds. ``more`` continues the runs in ``out`` that were ended by ``stop``,
-    each by so many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
-    parameters are those of `cmdpkit.learn`.
-
-    >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
-    >>> [record.run.seed for record in records]
-    [0, 1]
-    """
-    check_parameters(params)
-    world, kind = world_of(env, None, noise, bounds, renormalise=renormalise), resolve(algo)
-    safe = None if baseline is None else known_safe(world, baseline)
-    length = length_of(world, episodes, steps)
-    until = stop_rule(world, length, stop if more is None else more)
-    if until is not None and until.certified:
-        params = with_certified(kind, preset, params)
-    asked: dict[str, Any] = {"episodes": length, "preset": preset, "baseline": safe, **params}
-    runs = [request(world, kind, seed=seed, **asked) for seed in seeds]
-    targets = {run.key: until for run in runs}
-    if more is not None:
-        ended = [_ended(run, out) for run in runs]
-        runs = [replace(run, episodes=0) for run in ended]
-        targets = {replace(run, episodes=0).key: Stop(episodes=run.episodes + more) for run in ended}
-
-    def one(run: Run, report: Report) -> RunRecord:
-        target = targets[run.key]
-        if out is None:
-            with closing(world.fresh()) as place:
-                return learn_in(place, run, kind, baseline=safe, stop=target, progress=report)
-        if target is not None:
-            return ensure_stopped(run, target, Path(out), kind, world.fresh, report, safe)
-        ensure(run, Path(out), lambda: kind, world.fresh, report, safe)
-        return load_record(out, run.key)
-
-    many = threads or min(len(runs), os.cpu_count() or 1)
-    with closing(world), closing(in_threads(one, runs, many, progress)) as ends:
-        records = {run.key: record for run, record in ends}
-    return [records[run.key] for run in runs]
-
-
-def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
-    """The longest run in a folder that was asked for in the same words and was ended by a rule.
-
-    A run that was to stop when it is certified has ``certified`` among its parameters, which need not be repeated.
-    """
-    if out is None:
-        raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
-    same = (run, replace(run, params={"certified": True, **run.params}))
-    ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
-    if not ended:
-        raise CmdpkitError(
-            f"{os.fspath(out)} has no run of {run.algo} on {run.problem} with seed {run.seed} that can be continued: "
-            "begin one with stop= (on the command line --stop), with the same model, settings and code"
-        )
-    return max(ended, key=lambda other: other.episodes)
-
-
 # -- what a job needs --------------------------------------------------------------------------------------------------
+
+
+def _request_of(job: Job) -> Request:
+    """The run in a world in which nothing is counted yet."""
+    kind = _class_of(job)
+    return Request(job.run, _world_of(job), kind)
 
 
 def _class_of(job: Job) -> type[Learner]:

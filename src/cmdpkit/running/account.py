@@ -7,7 +7,10 @@ user's learner raises an error, or returns a value that a record cannot hold), i
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from cmdpkit.errors import printable
 from cmdpkit.learners import Learner
@@ -16,10 +19,14 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.manifest import plain
 from cmdpkit.records.record import Certificate, Evaluation
 from cmdpkit.running.active import certificate_of
-from cmdpkit.running.evaluation import evaluated
 from cmdpkit.running.steps import StepWorld
 from cmdpkit.running.wording import in_users_names, in_users_units
 from cmdpkit.running.worlds import World
+from cmdpkit.simulate.random import stream
+
+EVALUATION_EPISODES = 1000  # of the final policy, in addition to those of the run
+CONFIDENCE_LEVEL = 0.95  # of every interval of the evaluation
+EVALUATION_STREAM = 1  # key of the stream, which makes its random numbers independent of those of the run
 
 Part = TypeVar("Part")
 
@@ -76,3 +83,13 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Acc
         ),
         missing=tuple(missing),  # evaluated last
     )
+
+
+def evaluated(world: World, pi: FloatArray, seed: int) -> Evaluation:
+    """An estimate of what a policy is worth where there is no model to compute it from, by fresh episodes."""
+    totals = world.sample(pi, stream(seed, EVALUATION_STREAM), EVALUATION_EPISODES)  # [1+N, n]
+    means = totals.mean(axis=1)
+    half = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2) * totals.std(axis=1, ddof=1) / np.sqrt(EVALUATION_EPISODES)
+    value, *utilities = (float(x) for x in means)
+    first, *others = ((float(m - x), float(m + x)) for m, x in zip(means, half, strict=True))
+    return Evaluation(EVALUATION_EPISODES, CONFIDENCE_LEVEL, value, first, tuple(utilities), tuple(others))

@@ -1,47 +1,38 @@
 """Learning: an algorithm acts in a world, is watched, and can be stopped and resumed at any point.
 
-A run is played in pieces, between which curves are read, checkpoints are written and progress is reported. The pieces
-do not change a single bit of the result, because a learner's run of n episodes is the same as n runs of one episode.
-
 The length of a run is given in advance (``episodes``, or ``steps`` in a world without episodes), or nobody knows it
 (*anytime*, ``stop``). An anytime run that is continued is, to the bit, the run that was longer from the start.
+
+All functions here state a `Request` and have it played by `playing.play`, or by `playing.keep` if there is a folder.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from cmdpkit.errors import CmdpkitError, RunFailed
-from cmdpkit.learners import Learner, name_of, resolve
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import check_length, check_seed
 from cmdpkit.records.code import code_digest
-from cmdpkit.records.origin import checkout_of, versions
-from cmdpkit.records.record import Run, RunRecord, Scalar, unit_of
-from cmdpkit.running.account import account_of
-from cmdpkit.running.active import ActiveRun, Progress, arrays_of, progress_of, put_back, saved_key
-from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.checkpoint import read_saved, write_saved
-from cmdpkit.running.curves import curves_of, readings_of, row_of
-from cmdpkit.running.parameters import check_criterion, check_parameters, check_readings, with_certified
-from cmdpkit.running.stopping import Asked, Stop, stop_of
-from cmdpkit.running.wording import told_slack
-from cmdpkit.running.worlds import ModelWorld, World, world_of
-from cmdpkit.simulate.random import stream
+from cmdpkit.records.record import Run, RunRecord, Scalar
+from cmdpkit.records.store import load_records
+from cmdpkit.running.active import Progress
+from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.playing import keep, play
+from cmdpkit.running.request import Request, check_parameters, length_of, stop_rule
+from cmdpkit.running.stopping import Asked, Stop
+from cmdpkit.running.threads import Report, in_threads
+from cmdpkit.running.worlds import World, world_of
 from cmdpkit.simulate.simulator import Noise
-
-SAVE_SECONDS = 5.0  # between two checkpoints on disk
-CHUNK_SECONDS = 0.25  # between two progress reports
-FIRST_STAGE = 1000  # episodes of the first stage of an anytime run, see `Spec.anytime`
 
 
 def learn(
@@ -99,255 +90,162 @@ def learn(
     >>> run.policy.pi.shape, len(run.violation)
     ((3, 3, 3), 1)
     """
-    world = world_of(env, constraints, noise, bounds)
-    kind = resolve(algo)
-    given = baseline is not None or baseline_utility is not None
-    safe = known_safe(world, baseline, baseline_utility) if given else None
-    length = length_of(world, episodes, steps)
-    until = stop_rule(world, length, stop)
-    if until is not None:
-        params = with_certified(kind, preset, params) if until.certified else params
-    run = request(world, kind, episodes=length, seed=seed, preset=preset, baseline=safe, readings=readings, **params)
-    return learn_in(world, run, kind, baseline=safe, stop=until, checkpoint=checkpoint, progress=progress)
-
-
-def length_of(world: World, episodes: int | None, steps: int | None) -> int | None:
-    """The length of a run that is known in advance, in the unit of the world: episodes, or steps."""
-    has_episodes = world.criterion == "horizon"
-    if has_episodes and steps is not None:
-        raise CmdpkitError(f"steps is given, but {world.name} has a horizon and is learned in episodes: give episodes=")
-    if not has_episodes and episodes is not None:
-        raise CmdpkitError(f"{world.name} has no horizon and so no episodes: give steps= (on the command line --steps)")
-    length = episodes if has_episodes else steps
-    return None if length is None else check_length("episodes" if has_episodes else "steps", length)
-
-
-def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | None:
-    """The rule that ends a run of unknown length, or None for a run of so many episodes or steps."""
-    unit = unit_of(world.criterion)
-    if (length is None) == (stop is None):
-        many = "neither" if stop is None else "both"
-        raise CmdpkitError(
-            f"{many} of {unit}s and stop is given; give {unit}s= for a run whose length is known in advance, or "
-            "stop= for one that ends when a rule says so and can be continued"
-        )
-    if stop is None:
-        return None
-    until = stop_of(stop)
-    if until.proved and unit == "step":
-        raise CmdpkitError(
-            f"stop is {stop!r}, which needs a certificate that holds whenever the run is stopped; {world.name} has no "
-            "episodes, and intervals without episodes are approximate: give a number of steps, a time or a function"
-        )
-    if until.certified and not world.constraints:
-        raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
-    return until
-
-
-def request(
-    world: World,
-    kind: type[Learner],
-    *,
-    episodes: int | None,
-    seed: int = 0,
-    preset: str | None = None,
-    baseline: Baseline | None = None,
-    readings: Iterable[int] = (),
-    **params: Scalar,
-) -> Run:
-    """Check what is asked for, and return it as a `Run`, whose key is the address of the result.
-
-    In a world without episodes, ``episodes`` counts steps. Without a number, it is an anytime run, whose length (0
-    until then) is known when it has stopped.
-    """
-    if baseline is not None and not kind.needs:
-        raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
-    check_criterion(kind, world.name, world.criterion)
-    unit = unit_of(world.criterion)
-    if episodes is None and not kind.anytime:
-        raise CmdpkitError(
-            f"{name_of(kind)} must know the number of {unit}s in advance, so it cannot stop by a rule: give {unit}s=, "
-            "or take an algorithm that can, such as cl-pri"
-        )
-    check_seed(seed)
-    check_parameters(params)
-    readings = tuple(readings)
-    check_readings(readings, episodes)
-    return Run(
-        env=world.name,
-        algo=name_of(kind),
-        episodes=0 if episodes is None else int(episodes),
-        seed=int(seed),
-        preset=preset or kind.default_preset(),
-        params=params,
-        fingerprint=world.fingerprint,
-        bounds=dict(world.bounds),
-        noise=world.noise,
-        baseline="" if baseline is None else baseline.digest(),
-        code=code_digest(kind),
+    request = Request.of(
+        world_of(env, constraints, noise, bounds),
+        algo,
+        episodes=episodes,
+        steps=steps,
+        stop=stop,
+        seed=seed,
+        preset=preset,
+        baseline=baseline,
+        baseline_utility=baseline_utility,
         readings=readings,
-        anytime=episodes is None,
-        unit=unit,
+        params=params,
     )
+    return play(request, checkpoint=checkpoint, progress=progress)
 
 
-def learn_in(
-    world: World,
-    run: Run,
-    kind: type[Learner],
+def learn_many(
+    env: str | GymRecipe,
+    algo: str | type,
     *,
-    baseline: Baseline | None = None,
-    stop: Stop | None = None,
+    episodes: int | None = None,
+    steps: int | None = None,
+    stop: Asked | None = None,
+    more: int | None = None,
+    seeds: Iterable[int],
+    preset: str | None = None,
+    bounds: Mapping[str, float] | None = None,
+    renormalise: bool = False,
+    noise: Noise = "none",
+    baseline: Policy | None = None,
+    out: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: Report | None = None,
+    **params: Scalar,
+) -> list[RunRecord]:
+    """Learn with several seeds, and return one record per seed, in the order of the seeds.
+
+    Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
+    ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
+    Ctrl-C saves the runs under way within seconds. ``more`` continues the runs in ``out`` that were ended by ``stop``,
+    each by so many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
+    parameters are those of `cmdpkit.learn`.
+
+    >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
+    >>> [record.run.seed for record in records]
+    [0, 1]
+    """
+    check_parameters(params)
+    world = world_of(env, None, noise, bounds, renormalise=renormalise)
+    until = stop if more is None else more
+    asked = Request.of(
+        world, algo, episodes=episodes, steps=steps, stop=until, preset=preset, baseline=baseline, params=params
+    )
+    requests = [asked.with_seed(seed) for seed in seeds]
+    if more is not None:
+        requests = [_continued(request, out, more) for request in requests]
+
+    def one(request: Request, report: Report) -> RunRecord:
+        def fresh() -> Request:
+            return replace(request, world=world.fresh())
+
+        if out is not None:
+            return keep(request.run, Path(out), fresh, request.stop, report)
+        with closing((here := fresh()).world):
+            return play(here, progress=report)
+
+    many = threads or min(len(requests), os.cpu_count() or 1)
+    with closing(world), closing(in_threads(one, requests, many, progress)) as ends:
+        records = {request.run.key: record for request, record in ends}
+    return [records[request.run.key] for request in requests]
+
+
+def _continued(request: Request, out: str | os.PathLike[str] | None, more: int) -> Request:
+    """The request to make the run in a folder that a rule has ended longer by a number of episodes or steps."""
+    ended = _ended(request.run, out)
+    return replace(request, run=replace(ended, episodes=0), stop=Stop(episodes=ended.episodes + more))
+
+
+def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
+    """The longest run in a folder that was asked for in the same words and was ended by a rule.
+
+    A run that was to stop when it is certified has ``certified`` among its parameters, which need not be repeated.
+    """
+    if out is None:
+        raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
+    same = (run, replace(run, params={"certified": True, **run.params}))
+    ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
+    if not ended:
+        raise CmdpkitError(
+            f"{os.fspath(out)} has no run of {run.algo} on {run.problem} with seed {run.seed} that can be continued: "
+            "begin one with stop= (on the command line --stop), with the same model, settings and code"
+        )
+    return max(ended, key=lambda other: other.episodes)
+
+
+def continue_run(
+    record: RunRecord,
+    *,
+    episodes: int | None = None,
+    steps: int | None = None,
+    stop: Asked | None = None,
+    env: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    begun: Mapping[str, Any] | None = None,
-    save_end: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
-    """Carry out a run in a world; what was counted there before is forgotten.
+    """Continue a run that was begun with ``stop=`` and has ended.
 
-    ``kind`` and ``baseline`` are those for which the run was requested, and ``stop`` ends an anytime run. It is
-    continued from the file ``checkpoint`` if that exists, else from the arrays ``begun``. With ``save_end=False`` no
-    checkpoint is written at the end, for callers that keep the record instead.
+    The result is, to the bit, that of a run which was longer from the start, and has the same identity. A record that
+    `learn` has returned carries the state in which its run ended, and so does the file ``checkpoint``. A record from
+    disk does not: without a checkpoint the run is played again first.
+
+    Parameters
+    ----------
+    record : what `learn` returned, or a record that was loaded
+    episodes, steps : how many more episodes to play, or steps to take in a world without episodes; or give
+    stop : a rule as in `learn`, which applies to the whole run
+    env : the model or environment of the run, where its name in the record is not enough to find it again
+    checkpoint, progress : as in `learn`
+
+    >>> import cmdpkit as ck
+    >>> begun = ck.learn("paper/synthetic", "cl-pri", stop=500, seed=7)
+    >>> longer = ck.continue_run(begun, episodes=1000)
+    >>> longer.run == ck.learn("paper/synthetic", "cl-pri", stop=1500, seed=7).run
+    True
     """
-    world.begin()
-    given, said = _given(world, kind, baseline)
-    spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
-    learner = kind(spec, preset=run.preset, **given, **run.params)
-    learner.notes = (*said, *learner.notes)
-    until = Stop(episodes=run.episodes) if stop is None else stop
-    active = ActiveRun(replace(run, episodes=until.episodes or 0), world, learner, stream(run.seed))
-    path = Path(checkpoint) if checkpoint is not None else None
-    if path is not None and path.exists():
-        put_back(active, read_saved(path, saved_key(active.run)), path)
-    elif begun is not None:
-        put_back(active, begun, "the record")
-    _play(active, until, path, progress)
-    if path is not None and save_end:
-        write_saved(path, arrays_of(active))
-    return _record(active)
-
-
-def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an algorithm must be told in addition to the spec, by name, and notes about it."""
-    needs = kind.needs
-    if not needs:
-        return {}, ()
-    found = known_safe(world) if baseline is None else baseline
-    offered = {"baseline": found.pi, "baseline_utility": found.utility, "slack": found.slack}
-    if "baseline" in needs and found.pi is None:
+    asked = record.run
+    if not asked.anytime:
         raise CmdpkitError(
-            "this algorithm plays the safe policy itself: give it as baseline=, beside baseline_utility="
+            f"this run of {asked.algo} was planned for {asked.episodes:,} {asked.unit}s and has ended; to be able to "
+            f"continue, begin it with stop= instead of {asked.unit}s="
         )
-    return {name: offered[name] for name in needs}, (
-        f"told: {', '.join(needs)} of {found.of}{told_slack(world, found)}",
-    )
-
-
-def _play(active: ActiveRun, stop: Stop, path: Path | None, progress: Callable[[Progress], None] | None) -> None:
-    """Play until the run has to stop, and read curves, save the run and report progress in between."""
-    readings = (k for k in readings_of(active.run) if k > active.done)
-    if stop.episodes is not None and active.done > stop.episodes:
+    if asked.baseline:
         raise CmdpkitError(
-            f"the run has already played {active.done:,} {active.run.unit}s, more than the {stop.episodes:,} asked for "
-            "now; ask for more, or begin again without its checkpoint"
+            f"this run of {asked.algo} was begun with a safe policy of yours, which a record does not hold: call learn "
+            "again with the same baseline and a later stop="
         )
-    if _has_ended(active, stop):
-        return
-    saved = time.perf_counter()
-    for n, read in _pieces(active, stop, readings):
-        _play_piece(active, path, n)
-        active.done += n
-        if read:
-            active.rows.append(row_of(active.world, active.learner))
-        if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
-            write_saved(path, arrays_of(active))
-            saved = time.perf_counter()
-        if progress is not None:
-            _report(active, path, progress)
-        if _has_ended(active, stop):
-            return
+    world = _world_again(record, env)
+    more = length_of(world, episodes, steps)
+    until = stop_rule(world, more, stop) or Stop(episodes=asked.episodes + (more or 0))
+    kind = resolve(asked.algo)
+    if code_digest(kind) != asked.code:
+        raise CmdpkitError(f"the code of {asked.algo} has changed since this run; begin a new one")
+    request = Request(replace(asked, episodes=0), world, kind, stop=until)
+    return play(request, checkpoint=checkpoint, begun=record.saved, progress=progress)
 
 
-def _has_ended(active: ActiveRun, stop: Stop) -> bool:
-    """Whether the rule says so at this episode, if it is one of those at which it is looked at."""
-    read = bool(active.rows) and active.rows[-1][0] == active.done
-    return read and stop.rule is not None and stop.rule(progress_of(active))
-
-
-def _play_piece(active: ActiveRun, path: Path | None, n: int) -> None:
-    """Play n more episodes. If the environment fails within them, the state before them is saved.
-
-    In a model the state is not copied for this, because its compiled episodes cannot fail half-way.
-    """
-    before = None if path is None or isinstance(active.world, ModelWorld) else arrays_of(active)
-    try:
-        active.world.play(active.learner, active.rng, n)
-    except BaseException as error:
-        kept = "nothing of it is kept, as no checkpoint was given"
-        if path is not None and before is not None:
-            write_saved(path, before)
-            kept = (
-                f"the first {active.done:,} {active.run.unit}s are saved in {path}, from where the same call continues"
-            )
-        if not isinstance(error, RunFailed):
-            raise
-        run = active.run
-        message = f"{run.algo} on {run.env}, seed {run.seed}: {error}. The run has ended; {kept}"
-        raise RunFailed(message) from error.__cause__
-
-
-def _report(active: ActiveRun, path: Path | None, progress: Callable[[Progress], None]) -> None:
-    """Report progress; if the callback raises an exception, save the run before it ends."""
-    try:
-        progress(progress_of(active))
-    except BaseException:
-        if path is not None:
-            write_saved(path, arrays_of(active))
-        raise
-
-
-def _pieces(active: ActiveRun, stop: Stop, readings: Iterator[int]) -> Iterator[tuple[int, bool]]:
-    """Yield how many episodes to play next, for about CHUNK_SECONDS, and whether curves are read after them."""
-    piece, target = 1, next(readings, None)
-    while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
-        began = time.perf_counter()
-        ends = [k for k in (target, stop.episodes) if k is not None]
-        n = min([piece, *(k - active.done for k in ends)])
-        read = active.done + n == target
-        yield n, read
-        target = next(readings, None) if read else target
-        spent = time.perf_counter() - began
-        active.seconds += spent
-        if spent < CHUNK_SECONDS / 2:
-            piece *= 2
-        elif spent > CHUNK_SECONDS * 2:
-            piece = max(1, piece // 2)
-
-
-def _record(active: ActiveRun) -> RunRecord:
-    world, learner, rows = active.world, active.learner, active.rows
-    if not rows or rows[-1][0] != active.done:  # an anytime run may stop where curves are not read
-        rows = [*rows, row_of(world, learner)]
-    pi = learner.recommend()
-    policy = world.policy(pi)
-    exact = world.values(policy)
-    account = account_of(world, learner, pi, active.run.seed)
-    return RunRecord(
-        run=replace(active.run, episodes=active.done),
-        constraints=world.constraints,
-        optimum=world.optimum,
-        curves=curves_of(world, rows),
-        policy=policy,
-        policy_value=None if exact is None else exact[0].v,
-        policy_utilities=None if exact is None else exact[0].w,
-        decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
-        certificate=account.certificate,
-        phases=account.phases,
-        explanation=account.explanation,
-        notes=(*account.notes, *account.missing),
-        seconds=active.seconds,
-        versions=dict(versions()),
-        checkout=checkout_of(type(learner)),
-        evaluation=account.evaluation,
-        saved=arrays_of(active) if active.run.anytime else None,
-    )
+def _world_again(record: RunRecord, env: Any) -> World:
+    """A new world like that of a record, in which nothing has been counted yet."""
+    run = record.run
+    if env is None and run.env == "model":
+        raise CmdpkitError("the model of this run has no name by which it could be found again; give it as env=")
+    source = run.env if env is None else env
+    limits = record.constraints if record.policy_value is None and not hasattr(source, "play") else None
+    world = world_of(source, limits, run.noise, run.bounds or None)  # type: ignore[arg-type]
+    if world.fingerprint != run.fingerprint:
+        raise CmdpkitError(
+            f"{world.name} is not what this run was begun in; give the same model or environment as env="
+        )
+    return world

@@ -1,0 +1,217 @@
+"""What is asked of a run, checked before anything is played.
+
+A `Request` says where an algorithm acts, which algorithm it is, how long it acts and what it is told. Its `Run` is the
+identity of the result: `learn`, `learn_many`, `continue_run` and experiments all make it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from numpy.typing import ArrayLike
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import Learner, name_of, names_for, resolve
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.validate import check_length, check_seed, is_int
+from cmdpkit.records.code import code_digest
+from cmdpkit.records.record import Run, Scalar, unit_of
+from cmdpkit.running.baselines import Baseline, known_safe
+from cmdpkit.running.stopping import Asked, Stop, stop_of
+from cmdpkit.running.worlds import World
+from cmdpkit.simulate.simulator import Noise
+
+# These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
+# fmt: off
+RESERVED = frozenset({
+    "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
+    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "renormalise", "seed",
+    "seeds", "slack", "spec", "steps", "stop", "threads",
+})
+# fmt: on
+
+
+class Place(Protocol):
+    """What the identity of a run needs to know about where it is played; every `World` has it."""
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+
+    @property
+    def criterion(self) -> str:
+        """What is judged there: "horizon", "average", "discounted" or "total"."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that defines it."""
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """The bounds that the user changed, by constraint."""
+
+    @property
+    def noise(self) -> Noise:
+        """How rewards and utilities are drawn."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that can be played."""
+
+    run: Run  # the identity of the result; an anytime run has 0 episodes
+    world: World  # where the algorithm acts
+    kind: type[Learner]  # the algorithm
+    baseline: Baseline | None = None  # the safe policy that the user gave
+    stop: Stop | None = None  # the rule that ends an anytime run
+
+    @classmethod
+    def of(
+        cls,
+        world: World,
+        algo: str | type,
+        *,
+        episodes: int | None = None,
+        steps: int | None = None,
+        stop: Asked | None = None,
+        seed: int = 0,
+        preset: str | None = None,
+        baseline: Policy | None = None,
+        baseline_utility: ArrayLike | None = None,
+        readings: Iterable[int] = (),
+        params: Mapping[str, Scalar] | None = None,
+    ) -> Request:
+        """The request that a user states in the words of `cmdpkit.learn`; raises CmdpkitError if it makes no sense."""
+        kind = resolve(algo)
+        given = baseline is not None or baseline_utility is not None
+        safe = known_safe(world, baseline, baseline_utility) if given else None
+        length = length_of(world, episodes, steps)
+        until = stop_rule(world, length, stop)
+        settings = dict(params or {})
+        if until is not None and until.certified:
+            settings = _with_certified(kind, preset, settings)
+        run = run_of(world, kind, length, seed=seed, preset=preset, baseline=safe, readings=readings, params=settings)
+        return cls(run, world, kind, safe, until)
+
+    def with_seed(self, seed: int) -> Request:
+        """The same request with another seed."""
+        check_seed(seed)
+        return replace(self, run=replace(self.run, seed=int(seed)))
+
+
+def run_of(
+    place: Place,
+    kind: type[Learner],
+    length: int | None,
+    *,
+    seed: int = 0,
+    preset: str | None = None,
+    baseline: Baseline | None = None,
+    readings: Iterable[int] = (),
+    params: Mapping[str, Scalar] | None = None,
+) -> Run:
+    """The identity of a run of a number of episodes or steps; without a number, of an anytime run."""
+    if baseline is not None and not kind.needs:
+        raise CmdpkitError(f"{name_of(kind)} needs no safe policy, so baseline and baseline_utility have no use")
+    check_criterion(kind, place.name, place.criterion)
+    unit = unit_of(place.criterion)
+    if length is None and not kind.anytime:
+        raise CmdpkitError(
+            f"{name_of(kind)} must know the number of {unit}s in advance, so it cannot stop by a rule: give {unit}s=, "
+            "or take an algorithm that can, such as cl-pri"
+        )
+    check_seed(seed)
+    settings = dict(params or {})
+    check_parameters(settings)
+    readings = tuple(readings)
+    _check_readings(readings, length)
+    return Run(
+        env=place.name,
+        algo=name_of(kind),
+        episodes=0 if length is None else int(length),
+        seed=int(seed),
+        preset=preset or kind.default_preset(),
+        params=settings,
+        fingerprint=place.fingerprint,
+        bounds=dict(place.bounds),
+        noise=place.noise,
+        baseline="" if baseline is None else baseline.digest(),
+        code=code_digest(kind),
+        readings=readings,
+        anytime=length is None,
+        unit=unit,
+    )
+
+
+def length_of(world: World, episodes: int | None, steps: int | None) -> int | None:
+    """The length of a run that is known in advance, in the unit of the world: episodes, or steps."""
+    has_episodes = world.criterion == "horizon"
+    if has_episodes and steps is not None:
+        raise CmdpkitError(f"steps is given, but {world.name} has a horizon and is learned in episodes: give episodes=")
+    if not has_episodes and episodes is not None:
+        raise CmdpkitError(f"{world.name} has no horizon and so no episodes: give steps= (on the command line --steps)")
+    length = episodes if has_episodes else steps
+    return None if length is None else check_length("episodes" if has_episodes else "steps", length)
+
+
+def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | None:
+    """The rule that ends a run of unknown length, or None for a run whose length is known in advance."""
+    unit = unit_of(world.criterion)
+    if (length is None) == (stop is None):
+        many = "neither" if stop is None else "both"
+        raise CmdpkitError(
+            f"{many} of {unit}s and stop is given; give {unit}s= for a run whose length is known in advance, or "
+            "stop= for one that ends when a rule says so and can be continued"
+        )
+    if stop is None:
+        return None
+    until = stop_of(stop)
+    if until.proved and unit == "step":
+        raise CmdpkitError(
+            f"stop is {stop!r}, which needs a certificate that holds whenever the run is stopped; {world.name} has no "
+            "episodes, and intervals without episodes are approximate: give a number of steps, a time or a function"
+        )
+    if until.certified and not world.constraints:
+        raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
+    return until
+
+
+def check_criterion(kind: type[Learner], problem: str, criterion: str) -> None:
+    """Refuse an algorithm that cannot learn what a problem is judged by, and name those that can."""
+    if criterion in kind.criteria:
+        return
+    judged = {
+        "horizon": "has a horizon and is learned in episodes",
+        "average": "is judged by long-run averages and is learned in one run of single steps",
+        "discounted": "is judged by discounted totals and is learned in one run of single steps",
+        "total": "is judged by totals until absorption",
+    }
+    able = ", ".join(names_for(criterion))
+    advice = f"take one of {able}" if able else "no algorithm can; give it a discount or a horizon"
+    raise CmdpkitError(f"{name_of(kind)} cannot learn {problem}, which {judged[criterion]}; {advice}")
+
+
+def check_parameters(names: Iterable[str]) -> None:
+    """Refuse parameters with a reserved name."""
+    for name in names:
+        if name in RESERVED:
+            raise CmdpkitError(
+                f"{name} is not a parameter of an algorithm, but a setting of the whole run; give it beside the "
+                "parameters, not among them"
+            )
+
+
+def _with_certified(kind: type[Learner], preset: str | None, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The parameters, with ``certified=True`` unless they say otherwise, for an algorithm that has this parameter."""
+    chosen = kind.presets.get(preset or kind.default_preset())
+    return {"certified": True, **params} if hasattr(chosen, "certified") else dict(params)
+
+
+def _check_readings(readings: Iterable[int], length: int | None) -> None:
+    """Refuse readings of the curves outside of the run."""
+    for k in readings:
+        if not is_int(k) or k < 1 or (length is not None and k > length):
+            most = "" if length is None else f" and at most {length:,}, the length of the run"
+            raise CmdpkitError(f"readings has {k!r}, expected whole numbers of episodes or steps, at least 1{most}")
