@@ -23,9 +23,11 @@ def relative_values(
     P = chain_of(cmdp, pi)
     x = np.array([(pi * signal).sum(axis=1) for signal in signals]).T  # [S, K]
     if cmdp.criterion.kind == "total":
-        going = np.flatnonzero(~absorbing_states(cmdp))
-        h = np.zeros(x.shape)
-        h[going] = Chain(P[going][:, going], bordered=False).values(x[going])[1]
+        absorbed = absorbing_states(cmdp)
+        going = np.flatnonzero(~absorbed)
+        h, part = np.zeros(x.shape), P[going]
+        exits = np.asarray(part[:, np.flatnonzero(absorbed)].sum(axis=1)).reshape(-1)
+        h[going] = Chain(part[:, going], bordered=False, exits=exits).values(x[going])[1]
         return np.zeros(len(signals)), h.T
     pivot = 0
     if cmdp.criterion.kind == "average" and stand_in is None:
