@@ -8,6 +8,7 @@ report their costs in another way.
 
 from cmdpkit.running.gym.adapters import CostFromReward, CostFromStep, WithCost, make_env
 from cmdpkit.running.gym.env import CMDPEnv, to_gym
+from cmdpkit.running.gym.probe import Probe, probe
 from cmdpkit.running.gym.world import GymWorld
 
-__all__ = ["CMDPEnv", "CostFromReward", "CostFromStep", "GymWorld", "WithCost", "make_env", "to_gym"]
+__all__ = ["CMDPEnv", "CostFromReward", "CostFromStep", "GymWorld", "Probe", "WithCost", "make_env", "probe", "to_gym"]

@@ -15,6 +15,7 @@ from cmdpkit import envs
 from cmdpkit.envs.gym._tables import Table
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.running.gym.env import told_costs
 
 Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
@@ -48,7 +49,7 @@ class CostFromReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Split the vector into reward and costs."""
         obs, rewards, terminated, truncated, info = self.env.step(action)
         first, rest = np.split(np.asarray(rewards, dtype=float), [1])
-        return obs, float(first[0]), terminated, truncated, {**info, "cost": rest}
+        return obs, float(first[0]), terminated, truncated, {**info, **told_costs(rest)}
 
 
 class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -55,9 +55,12 @@ def flag(x: Any) -> bool:
     return bool(array)
 
 
-def costs(x: Any, N: int) -> NDArray[Any]:
-    """The costs of N constraints, as numbers [N]; for one constraint, a single number is accepted too."""
-    array = np.asarray(x)
+def costs(info: Mapping[str, Any], N: int) -> NDArray[Any]:
+    """The costs of N constraints, as numbers [N]: ``info["cost"]``, or for several ``info["costs"]`` if there is one.
+
+    For one constraint, a single number is accepted too.
+    """
+    array = np.asarray(info["costs" if N > 1 and "costs" in info else "cost"])
     if array.dtype.kind not in "biuf" or (array.shape != (N,) and not (N == 1 and array.shape == ())):
         raise TypeError("not the costs")
     return array
@@ -82,9 +85,10 @@ def complaint(result: Any, N: int) -> str:
         return f"the observation is {quoted(obs)}, expected a whole number, as the observation space is Discrete"
     if not isinstance(info, Mapping):
         return f'info is {quoted(info)}, expected a dict with a "cost"'
-    if "cost" not in info:
+    key = "costs" if N > 1 and "costs" in info else "cost"
+    if key not in info:
         return f'info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one'
-    return f'info["cost"] is {quoted(info["cost"])}, expected {"a number" if N == 1 else f"{N} numbers"}'
+    return f'info["{key}"] is {quoted(info[key])}, expected {"a number" if N == 1 else f"{N} numbers"}'
 
 
 def reset_complaint(result: Any) -> str:

@@ -22,8 +22,9 @@ Mask = NDArray[np.int8]
 def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> CMDPEnv:
     """An environment whose episodes are those of the model: H steps from its start distribution.
 
-    Observations and actions are indices of states and actions. ``info["cost"]`` [N] holds what the constraints count,
-    in the user's units and order; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
+    Observations and actions are indices of states and actions. ``info["costs"]`` [N] holds what the constraints count,
+    in the user's units and order, and ``info["cost"]`` the same as a number where there is one constraint, as other
+    libraries expect it; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
     steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
     all values in the model lie between these, and else the smallest or the largest value in the model.
 
@@ -36,8 +37,8 @@ def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> 
     >>> s, info["action_mask"].tolist(), info["step"]
     (2, [0, 1, 1, 1, 1], 0)
     >>> s, reward, terminated, truncated, info = env.step(1)
-    >>> s, round(reward, 3), info["cost"].tolist(), info["step"]
-    (7, 0.646, [1.0], 1)
+    >>> s, round(reward, 3), info["cost"], info["costs"].tolist(), info["step"]
+    (7, 0.646, 1.0, [1.0], 1)
     """
     return CMDPEnv(cmdp, noise, observe_step=observe_step)
 
@@ -88,7 +89,7 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         first, last = cmdp.kernel.indptr[row : row + 2]
         self._s = int(cmdp.kernel.successors[first + _drawn(cmdp.kernel.prob[first:last], self.np_random)])
         self._h += 1
-        return self._observed(), reward, False, self._h == cmdp.H, {"cost": cost, **self._info()}
+        return self._observed(), reward, False, self._h == cmdp.H, {**told_costs(cost), **self._info()}
 
     def _observed(self) -> Any:
         """The state, or the number of steps taken and the state."""
@@ -130,6 +131,11 @@ class Actions(Discrete[np.int64]):
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """An action drawn from those that exist, unless other masks or probabilities are given."""
         return super().sample(self.mask if mask is None and probability is None else mask, probability)
+
+
+def told_costs(costs: FloatArray) -> dict[str, Any]:
+    """The entries of info about the costs [N] of a step: "costs", and "cost", which is a number where N is 1."""
+    return {"cost": float(costs[0]) if len(costs) == 1 else costs, "costs": costs}
 
 
 def _drawn(p: FloatArray, rng: np.random.Generator) -> int:

@@ -84,7 +84,7 @@ class Player:
                 if width == 2 and type(info["cost"]) is float:
                     flat[h * width + 1] = info["cost"]
                 elif width > 1:
-                    self.raw[h, 1:] = costs(info["cost"], width - 1)
+                    self.raw[h, 1:] = costs(info, width - 1)
                 over = terminated if type(terminated) is bool else flag(terminated)
                 over |= truncated if type(truncated) is bool else flag(truncated)
                 s = (obs if type(obs) is int else whole(obs)) - first

@@ -39,23 +39,29 @@ class Numbers(NamedTuple):
 
 def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
     """The horizon H: the one given, which may not exceed the time limit of the environment, or else that limit."""
-    limits = [env.spec.max_episode_steps] if env.spec is not None and env.spec.max_episode_steps is not None else []
+    declared = limits(env)
+    if horizon is None:
+        if not declared:
+            raise CmdpkitError(
+                "the environment has no time limit: give a horizon, GymWorld(env, constraints, horizon=...), or wrap "
+                "it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=...); cmdpkit.gym.probe(env) proposes one"
+            )
+        return min(declared)
+    check_horizon(horizon)
+    if declared and horizon > min(declared):
+        raise CmdpkitError(f"horizon is {horizon}, but the time limit of the environment is {min(declared)} steps")
+    return int(horizon)
+
+
+def limits(env: gymnasium.Env[Any, Any]) -> list[int]:
+    """All time limits that an environment and its wrappers have."""
+    found = [env.spec.max_episode_steps] if env.spec is not None and env.spec.max_episode_steps is not None else []
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, TimeLimit):
-            limits.append(layer._max_episode_steps)
+            found.append(layer._max_episode_steps)
         layer = layer.env
-    if horizon is None:
-        if not limits:
-            raise CmdpkitError(
-                "the environment has no time limit: give a horizon, GymWorld(env, constraints, horizon=...), or wrap "
-                "it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=...)"
-            )
-        return min(limits)
-    check_horizon(horizon)
-    if limits and horizon > min(limits):
-        raise CmdpkitError(f"horizon is {horizon}, but the time limit of the environment is {min(limits)} steps")
-    return int(horizon)
+    return found
 
 
 def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
@@ -64,7 +70,7 @@ def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
     if given is None and not _is_finite(declared):
         raise CmdpkitError(
             "the range of the reward is not known: give it, GymWorld(env, constraints, reward_range=(low, high)), or "
-            'declare it in env.metadata["reward_range"]'
+            'declare it in env.metadata["reward_range"]; cmdpkit.gym.probe(env) proposes one'
         )
     low, high = _ordered("reward_range", declared if given is None else given)
     return Scale(low, high - low or 1.0)
@@ -83,6 +89,14 @@ def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[
         low, high = _ordered(f"cost range of {c.name!r}", pair)
         scales.append(Scale(low if c.sign > 0 else -high, high - low or 1.0))
     return tuple(scales)
+
+
+def declared_ranges(env: gymnasium.Env[Any, Any], N: int) -> list[Range | None]:
+    """The ranges of the reward and of N costs that an environment declares, or None for each that it does not."""
+    found = _metadata(env)
+    costs = found.get("cost_ranges")
+    listed = [found.get("reward_range"), *(costs if isinstance(costs, Sequence) and len(costs) == N else [None] * N)]
+    return [(float(x[0]), float(x[1])) if x is not None and _is_finite(x) and np.size(x) == 2 else None for x in listed]
 
 
 def _metadata(env: gymnasium.Env[Any, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,245 @@
+"""What has to be declared about an environment before anything can be learned in it, found out by playing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, printable, quoted
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.validate import check_length, check_seed
+from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, whole
+from cmdpkit.running.gym.env import CMDPEnv
+from cmdpkit.running.gym.reading import Numbers, declared_ranges, limits
+from cmdpkit.running.gym.world import GymWorld
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What `probe` has seen, and what it proposes to declare."""
+
+    env: gymnasium.Env[Any, Any]  # the environment
+    name: str  # what it is called
+    episodes: int  # that were played
+    steps: int  # that were taken in them
+    states: int  # of the observation space
+    seen: int  # states that were met
+    lengths: tuple[int, ...]  # of the episodes
+    unfinished: int  # episodes that had not ended when they were cut
+    rewards: Range  # smallest and largest reward of a step
+    costs: tuple[Range, ...]  # the same of every number in the cost
+    horizon: int  # proposed: the time limit, or a round number of steps in which all episodes ended
+    reward_range: Range  # proposed: 0 and what was seen, rounded outwards
+    cost_ranges: tuple[Range, ...]  # proposed in the same way
+    notes: tuple[str, ...]  # what a user should know about the proposals
+
+    def world(self, constraints: Iterable[Constraint], **options: Any) -> GymWorld:
+        """The environment as a world to learn in, with what is proposed; ``options`` of `GymWorld` go before that."""
+        bounds = list(constraints)
+        if len(bounds) not in (0, len(self.cost_ranges)):
+            raise CmdpkitError(
+                f"{len(bounds)} constraints are given, but info has {len(self.cost_ranges)} costs; give one for each"
+            )
+        found = {"horizon": self.horizon, "reward_range": self.reward_range}
+        found |= {"cost_ranges": list(self.cost_ranges)} if bounds else {}
+        return GymWorld(self.env, bounds, **{**found, **options})
+
+    def __str__(self) -> str:
+        cells = [("reward of a step", self.rewards, self.reward_range)]
+        cells += [
+            ("cost of a step" if len(self.costs) == 1 else f"cost {i} of a step", seen, proposed)
+            for i, (seen, proposed) in enumerate(zip(self.costs, self.cost_ranges, strict=True), 1)
+        ]
+        steps = (float(min(self.lengths)), float(max(self.lengths)))
+        lines = [
+            f"Probed {printable(self.name)}: {self.episodes:,} episodes of random actions, {self.steps:,} steps.",
+            "",
+            f"{'':<18} {'seen':>20}   proposed",
+            *(f"{what:<18} {_told(seen):>20}   {_told(proposed)}" for what, seen, proposed in cells),
+            f"{'steps':<18} {_told(steps):>20}   horizon {self.horizon:,}",
+            f"{'states':<18} {f'{self.seen:,} of {self.states:,}':>20}",
+            "",
+            *self.notes,
+            f"To learn in it: {self._call()}",
+        ]
+        return "\n".join(lines)
+
+    def _call(self) -> str:
+        bounds = ", ".join(f'at_most("cost {i + 1}", ...)' for i in range(len(self.costs)))
+        ranges = f", cost_ranges={_code(list(self.cost_ranges))}" if self.costs else ""
+        return (
+            f"GymWorld(env, [{bounds}], horizon={self.horizon}, reward_range={_code(self.reward_range)}{ranges}), "
+            "or probe(env).world([...])"
+        )
+
+
+def probe(env: gymnasium.Env[Any, Any], episodes: int = 100, *, longest: int = 1_000, seed: int = 0) -> Probe:
+    """Play random actions in an environment, and propose the horizon and the ranges that `GymWorld` has to be told.
+
+    Ranges are proposed so that they hold 0 and everything that was seen: those that the environment declares, or else
+    the values seen, rounded outwards to a number such as 1, 2, 5 or 10. Random actions may not have met the largest
+    values, so look at the proposals: a value outside ends a run.
+
+    Parameters
+    ----------
+    env : environment with Discrete observation and action spaces
+    episodes : how many to play
+    longest : an episode that has not ended after this many steps is cut
+    seed : of the actions and of the environment
+
+    >>> import gymnasium
+    >>> found = probe(gymnasium.make("FrozenLake-v1"), episodes=50)
+    >>> found.horizon, found.reward_range, found.costs
+    (100, (0.0, 1.0), ())
+    """
+    if not isinstance(env, gymnasium.Env):
+        raise CmdpkitError(f"env is a {type(env).__name__}, expected a gymnasium.Env")
+    check_length("episodes", episodes, 1_000_000)
+    check_length("longest", longest, 1_000_000_000)
+    check_seed(seed)
+    states, actions = Numbers.of(env, "observation"), Numbers.of(env, "action")
+    played = _Played(env, states, actions, np.random.default_rng(seed))
+    for k in range(episodes):
+        played.episode(k, longest, {"seed": seed} if k == 0 else {})
+    horizon, notes = _horizon(env, played, longest)
+    table = np.array(played.signals)
+    seen = [(float(low), float(high)) for low, high in zip(table.min(axis=0), table.max(axis=0), strict=True)]
+    if not played.N:
+        notes.append('info has no "cost", so nothing can be bounded; cmdpkit.gym.WithCost adds one.')
+    if len(played.met) < states.size:
+        missing = f"{states.size - len(played.met):,} of {states.size:,}"
+        notes.append(f"States that were not met: {missing}. Their rewards and costs are not known.")
+    declared = declared_ranges(env, len(seen) - 1)
+    proposed = [_proposed(ends, known) for ends, known in zip(seen, declared, strict=True)]
+    return Probe(
+        env=env,
+        name=env.spec.id if env.spec is not None else type(env.unwrapped).__name__,
+        episodes=episodes,
+        steps=len(table),
+        states=states.size,
+        seen=len(played.met),
+        lengths=tuple(played.lengths),
+        unfinished=played.unfinished,
+        rewards=seen[0],
+        costs=tuple(seen[1:]),
+        horizon=horizon,
+        reward_range=proposed[0],
+        cost_ranges=tuple(proposed[1:]),
+        notes=tuple(notes),
+    )
+
+
+class _Played:
+    """Episodes of random actions, and what was met in them."""
+
+    def __init__(self, env: Any, states: Numbers, actions: Numbers, rng: np.random.Generator) -> None:
+        self.env, self.states, self.actions, self.rng = env, states, actions, rng
+        self.signals: list[list[float]] = []  # reward and costs of every step
+        self.N: int | None = None  # how many costs there are, known after the first step
+        self.met: set[int] = set()  # states
+        self.lengths: list[int] = []  # of the episodes
+        self.unfinished = 0  # episodes that were cut
+
+    def episode(self, k: int, longest: int, seed: dict[str, int]) -> None:
+        result = self._called(f"episode {k + 1}", "env.reset", lambda: self.env.reset(**seed))
+        try:
+            obs, info = result
+            self._meet(whole(obs))
+        except Exception as error:
+            raise CmdpkitError(f"episode {k + 1}: {reset_complaint(result)}") from error
+        for h in range(1, longest + 1):
+            a = self._action(info)
+            place = f"episode {k + 1}, step {h}"
+            result = self._called(place, f"env.step({a})", lambda a=a: self.env.step(a))
+            try:
+                obs, reward, terminated, truncated, info = result
+                if self.N is None:
+                    self.N = _number_of_costs(info)
+                told = [real(reward), *np.ravel(costs(info, self.N) if self.N else ()).tolist()]
+                ended = flag(terminated) or flag(truncated)
+                self._meet(whole(obs))
+            except Exception as error:
+                raise CmdpkitError(f"{place}: {complaint(result, self.N or 0)}") from error
+            if not np.isfinite(told).all():
+                raise CmdpkitError(f"{place}: reward and costs are {quoted(told)}, expected finite numbers")
+            self.signals.append(told)
+            if ended:
+                break
+        else:
+            self.unfinished += 1
+        self.lengths.append(h)
+
+    def _meet(self, obs: int) -> None:
+        if not 0 <= obs - self.states.first < self.states.size:
+            raise ValueError(f"observation {obs} is not in the observation space")
+        self.met.add(obs)
+
+    def _action(self, info: Any) -> int:
+        """A random action; a model made into an environment has a mask of those that exist."""
+        if isinstance(self.env.unwrapped, CMDPEnv):
+            return int(self.rng.choice(np.flatnonzero(info["action_mask"])))
+        return self.actions.first + int(self.rng.integers(self.actions.size))
+
+    def _called(self, place: str, what: str, call: Any) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            raise CmdpkitError(f"{place}: {what} raised {quoted(error, 300)}") from error
+
+
+def _number_of_costs(info: Any) -> int:
+    """How many costs a step has; 0 if info has none."""
+    for key in ("costs", "cost"):
+        if key in info:
+            return int(np.size(info[key]))
+    return 0
+
+
+def _horizon(env: Any, played: _Played, longest: int) -> tuple[int, list[str]]:
+    """The time limit of the environment, or a round number of steps within which all episodes have ended."""
+    declared = limits(env)
+    if declared:
+        return min(declared), [f"The horizon is the time limit of the environment, {min(declared):,} steps."]
+    if played.unfinished:
+        return longest, [
+            f"{played.unfinished:,} of {len(played.lengths):,} episodes had not ended after {longest:,} steps: choose "
+            "a horizon by what you want to know, not by this proposal."
+        ]
+    return math.ceil(_round_up(max(played.lengths))), ["The horizon is the longest episode, rounded up."]
+
+
+def _proposed(seen: Range, declared: Range | None) -> Range:
+    """A range that holds 0 and what was seen: the declared one if that is enough, else one with round ends."""
+    low, high = seen
+    if declared is not None and declared[0] <= low and high <= declared[1]:
+        return min(0.0, declared[0]), max(0.0, declared[1])
+    return min(0.0, -_round_up(-low) if low < 0 else 0.0), max(0.0, _round_up(high) if high > 0 else 0.0)
+
+
+def _round_up(x: float) -> float:
+    """The smallest of 1, 2, 5, 10 times a power of ten that is at least x > 0.
+
+    >>> _round_up(0.93), _round_up(97.2), _round_up(2.0), _round_up(0.00023)
+    (1.0, 100.0, 2.0, 0.0005)
+    """
+    exponent = math.floor(math.log10(x))
+    steps = (float(f"{m}e{exponent}") for m in (1, 2, 5, 10, 20))
+    return next(step for step in steps if step >= x)
+
+
+def _told(ends: Range) -> str:
+    return " .. ".join(f"{x:.6g}" for x in ends)
+
+
+def _code(x: Any) -> str:
+    """Ranges as a program writes them, without needless digits."""
+    if isinstance(x, list):
+        return f"[{', '.join(map(_code, x))}]"
+    return f"({', '.join(f'{end:g}' for end in x)})"
