@@ -331,6 +331,10 @@ def test_a_probe_takes_what_the_environment_declares_and_says_what_it_cannot_kno
     endless = ck.gym.probe(gymnasium.make("CliffWalking-v1"), episodes=3, longest=20)
     assert endless.unfinished == 3 and endless.horizon == 20 and "3 of 3 episodes had not ended" in str(endless)
     assert 'info has no "cost"' in str(endless)
+    nothing = ck.gym.probe(Line(rewards=(0.0,) * 3), episodes=5)
+    assert nothing.reward_range == (0.0, 1.0) and "The reward was 0 at every step, so its range is a guess" in str(
+        nothing
+    )
     again, other = ck.gym.probe(env, episodes=30), ck.gym.probe(env, episodes=30, seed=1)
     assert again.lengths == found.lengths != other.lengths
 

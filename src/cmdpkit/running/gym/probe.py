@@ -19,6 +19,7 @@ from cmdpkit.running.gym.reading import Numbers, declared_ranges, limits
 from cmdpkit.running.gym.world import GymWorld
 
 Range = tuple[float, float]
+GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of which nothing is declared
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ def probe(env: gymnasium.Env[Any, Any], episodes: int = 100, *, longest: int = 1
         notes.append(f"States that were not met: {missing}. Their rewards and costs are not known.")
     declared = declared_ranges(env, len(seen) - 1)
     proposed = [_proposed(ends, known) for ends, known in zip(seen, declared, strict=True)]
+    for what, ends, known in zip(("reward", *["cost"] * (len(seen) - 1)), seen, declared, strict=True):
+        if ends == (0.0, 0.0) and known is None:
+            notes.append(f"The {what} was 0 at every step, so its range is a guess: what earns or costs was never met.")
     return Probe(
         env=env,
         name=env.spec.id if env.spec is not None else type(env.unwrapped).__name__,
@@ -220,6 +224,8 @@ def _proposed(seen: Range, declared: Range | None) -> Range:
     low, high = seen
     if declared is not None and declared[0] <= low and high <= declared[1]:
         return min(0.0, declared[0]), max(0.0, declared[1])
+    if low == high == 0:
+        return GUESS
     return min(0.0, -_round_up(-low) if low < 0 else 0.0), max(0.0, _round_up(high) if high > 0 else 0.0)
 
 
