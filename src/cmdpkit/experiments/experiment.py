@@ -9,116 +9,31 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from typing import Any
 
 from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.experiments.errors import explained
+from cmdpkit.experiments import document as read
+from cmdpkit.experiments.document import MAX_RUNS, Node, Pair, Settings
 from cmdpkit.io.formats import toml_text
-from cmdpkit.io.formats.source import read_text
+from cmdpkit.io.formats.source import Mistakes, read_text
 from cmdpkit.io.loading import build, load, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.io.references import look_in
 from cmdpkit.learners.contract import Learner
-from cmdpkit.learners.registry import check_name, name_of, resolve
+from cmdpkit.learners.registry import name_of, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.validate import MAX_EPISODES, MAX_SEED, index_of, is_int
+from cmdpkit.model.validate import index_of
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.recipe import GymRecipe
-from cmdpkit.running.request import check_criterion, check_parameters, run_of
+from cmdpkit.running.request import check_criterion, run_of
 from cmdpkit.simulate.simulator import Noise
-
-MAX_RUNS = 1_000_000  # of an experiment; a larger number is taken for a mistake
-
-
-def _whole(value: Any) -> Any:
-    """Convert a float that is a whole number, because TOML reads 8e6 as a float."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _named(algo: str | type) -> str | type:
-    """Refuse a name that no algorithm can have; whether there is such a class shows when the experiment is run."""
-    if isinstance(algo, str):
-        check_name(algo)
-    return algo
-
-
-def _importable(kind: type[Learner]) -> str:
-    """The name by which any process can find the class of an algorithm."""
-    name = name_of(kind)
-    if "<locals>" in name or resolve(name) is not kind:
-        raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
-    return name
-
-
-def _constraints(value: Any) -> Any:
-    """Convert tables with name, sense and bound to constraints."""
-    if not isinstance(value, list):
-        return value
-    keys = ("name", "sense", "bound")
-    for table in value:
-        if isinstance(table, Mapping) and set(table) != set(keys):
-            raise CmdpkitError(f"{dict(table)} has the keys {', '.join(table)}, expected {', '.join(keys)}")
-    return [Constraint(*(x[key] for key in keys)) if isinstance(x, Mapping) else x for x in value]
-
-
-def _allowed(params: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    check_parameters(params)
-    return params
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-def _numbered(value: Any) -> Any:
-    """Convert a number of seeds to the list 0, 1, ..."""
-    value = _whole(value)
-    if is_int(value):
-        if value < 1:
-            raise CmdpkitError(f"{value} seeds are asked for, expected at least 1 seed")
-        if value > MAX_RUNS:
-            raise CmdpkitError(f"{quoted(value)} seeds are asked for, expected at most {MAX_RUNS:,}")
-        return list(range(value))
-    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        return value
-    return [int(x) if is_int(x) else x for x in value]
-
-
-def _settings(value: Any) -> Any:
-    """Convert every value to a list of settings."""
-    if not isinstance(value, Mapping):
-        return value
-    for name, x in value.items():
-        for one in (some := _several(x)):
-            if not isinstance(one, (bool, int, float, str)):
-                raise CmdpkitError(f"{name} is {one!r}, expected a number, a text, true, false, or a list of those")
-        if not some:
-            raise CmdpkitError(f"{name} is an empty list, expected at least one setting")
-    return {name: _several(x) for name, x in value.items()}
-
-
-Length = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MAX_EPISODES)]
-Settings = Annotated[dict[str, list[Any]], BeforeValidator(_settings)]
-Pair = Annotated[list[float], Field(min_length=2, max_length=2)]  # smallest and largest value
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,35 +58,49 @@ class Problem:
         return unit_of(self.criterion)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
-
-
-class Environment(_Part):
+@dataclass(frozen=True, eq=False)
+class Environment:
     """A model, its name or its file, or a function that makes a model or a Gymnasium environment.
 
-    A list as a parameter or bound means one environment for each of its values. The keys from ``constraints`` on are
+    A list as a parameter or bound means one environment for each of its values. The fields from ``constraints`` on are
     for Gymnasium environments; see `cmdpkit.gym.GymWorld`.
     """
 
     model: str | CMDP  # a name, a file, "package.module:function", or a model
     name: str = ""  # what records call it, by default the name or file
     renormalise: bool = False  # divide the probabilities in a model file by their sum
-    params: Settings = Field(default_factory=dict)  # of the environment, by name
-    bounds: Settings = Field(default_factory=dict)  # that replace those of the model, by constraint
-    constraints: Annotated[list[Constraint] | None, BeforeValidator(_constraints)] = None
+    params: Settings = field(default_factory=dict)  # of the environment, by name
+    bounds: Settings = field(default_factory=dict)  # that replace those of the model, by constraint
+    constraints: tuple[Constraint, ...] | None = None  # on the costs of the environment
     horizon: int | None = None  # steps of an episode
     reward_range: Pair | None = None  # least and largest reward of a step
-    cost_ranges: list[Pair] | None = None  # the same for every constraint
+    cost_ranges: tuple[Pair, ...] | None = None  # the same for every constraint
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
-        if isinstance(value, (str, CMDP)):
-            return {"model": value}
-        if not isinstance(value, (Mapping, cls)):
-            raise CmdpkitError(f"{value!r} is no model, expected an environment, a file, or a table with the key model")
-        return value
+    def of(cls, node: Node) -> Environment | None:
+        """The environment that a table, a name or a model describes; None if there is a mistake, which is noted."""
+        if isinstance(node.value, cls):
+            return node.value
+        if isinstance(node.value, (str, CMDP)):
+            return cls(node.value)
+        if not isinstance(node.value, Mapping):
+            node.fail(
+                f"{node.path}: {quoted(node.value)} is no model, expected an environment, a file, or a table with the "
+                "key model"
+            )
+        readers = {
+            "model": read.model,
+            "name": read.text,
+            "renormalise": read.flag,
+            "params": read.settings,
+            "bounds": read.settings,
+            "constraints": read.constraints,
+            "horizon": read.length,
+            "reward_range": read.pair,
+            "cost_ranges": read.pairs,
+        }
+        found = node.fields(readers, ("model",))
+        return cls(**found) if "model" in found else None
 
     def problems(self, folder: Path) -> Iterator[Problem]:
         """Yield one problem per setting; paths of files are relative to the folder."""
@@ -190,16 +119,15 @@ class Environment(_Part):
         return Problem(name, {key: float(x) for key, x in bounds.items()}, cmdp.fingerprint(), cmdp)
 
     def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> Problem:
-        low, high = self.reward_range or (0.0, 0.0)
         recipe = GymRecipe(
             source=str(self.model),
             params=tuple(params.items()),
             name=name,
-            constraints=None if self.constraints is None else tuple(self.constraints),
+            constraints=self.constraints,
             bounds=tuple((key, float(x)) for key, x in bounds.items()),
             horizon=self.horizon,
-            reward_range=None if self.reward_range is None else (low, high),
-            cost_ranges=None if self.cost_ranges is None else tuple((low, high) for low, high in self.cost_ranges),
+            reward_range=self.reward_range,
+            cost_ranges=self.cost_ranges,
         )
         world = recipe.make(made)
         world.close()
@@ -228,51 +156,67 @@ class Environment(_Part):
         )
 
 
-class Algorithm(_Part):
+@dataclass(frozen=True, eq=False)
+class Algorithm:
     """An algorithm; a list as preset or parameter means one setting for each of its values."""
 
-    name: Annotated[str | type, AfterValidator(_named)]  # or "package.module:Class", or the class itself
-    preset: Annotated[list[str], BeforeValidator(_several), Field(min_length=1)] | None = None  # by default its first
-    params: Annotated[Settings, AfterValidator(_allowed)] = Field(default_factory=dict)  # that differ from the preset
-    episodes: Length | None = None  # if it differs from the experiment's
-    steps: Length | None = None  # the same for models without a horizon
-    readings: list[Length] = Field(default_factory=list)  # where curves are read, beside the usual episodes or steps
+    name: str | type  # or "package.module:Class", or the class itself
+    preset: list[str] | None = None  # by default its first
+    params: Settings = field(default_factory=dict)  # that differ from the preset
+    episodes: int | None = None  # if it differs from the experiment's
+    steps: int | None = None  # the same for models without a horizon
+    readings: list[int] = field(default_factory=list)  # where curves are read, beside the usual episodes or steps
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, (str, type)) else value
+    def of(cls, node: Node) -> Algorithm | None:
+        """The algorithm that a table, a name or a class describes; None if there is a mistake, which is noted."""
+        if isinstance(node.value, cls):
+            return node.value
+        if not isinstance(node.value, Mapping):
+            return cls(read.algorithm(node))
+        readers = {
+            "name": read.algorithm,
+            "preset": read.presets,
+            "params": read.parameters,
+            "episodes": read.length,
+            "steps": read.length,
+            "readings": read.lengths,
+        }
+        found = node.fields(readers, ("name",))
+        return cls(**found) if "name" in found else None
 
 
-class Experiment(_Part):
+@dataclass(frozen=True, eq=False)
+class Experiment:
     """All runs of an experiment, by environments, algorithms and seeds.
 
-    Paths of model files, and ``out``, are relative to ``folder``.
+    Environments and algorithms may be given as names or tables. Paths of model files, and ``out``, are relative to
+    ``folder``.
 
     >>> asked = Experiment(name="demo", environments=["paper/grid"], algorithms=["triple-q"], episodes=1e4, seeds=2)
     >>> [(run.algo, run.episodes, run.seed) for run in asked.runs()]
     [('triple-q', 10000, 0), ('triple-q', 10000, 1)]
     """
 
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # of the folder of records
-    environments: Annotated[list[Environment], Field(min_length=1)]  # the problems
-    algorithms: Annotated[list[Algorithm], Field(min_length=1)]  # the learners that are compared
-    steps: Length | None = None  # of every run on a model without a horizon
-    episodes: Annotated[Length | None, Field(validate_default=True)] = None  # of every run on any other environment
-    seeds: Annotated[
-        list[Annotated[int, Field(ge=0, le=MAX_SEED)]], BeforeValidator(_numbered), Field(min_length=1)
-    ] = list(range(10))
-    noise: Literal["none", "bernoulli"] = "none"  # "bernoulli" draws every signal as 0 or 1 of its range
+    name: str  # of the folder of records
+    environments: Any  # the problems; afterwards a list of `Environment`
+    algorithms: Any  # the learners that are compared; afterwards a list of `Algorithm`
+    steps: Any = None  # of every run on a model without a horizon; afterwards a whole number or None
+    episodes: Any = None  # of every run on any other environment; likewise
+    seeds: Any = 10  # a list of seeds, or how many, counted from 0; afterwards a list
+    noise: Noise = "none"  # "bernoulli" draws every signal as 0 or 1 of its range
     out: str = ""  # folder of the records; by default runs/NAME in the current directory
     folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        given = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "folder"}
+        for name, value in _read(given, "experiment").items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str, folder: Path = Path()) -> Experiment:
         """The experiment that a table describes; errors begin with the ``source``, and the line if it is known."""
-        try:
-            return cls.model_validate({**document, "folder": folder})
-        except ValidationError as error:
-            raise CmdpkitError(explained(error, cls, source, document)) from None
+        return cls(**_read(document, source), folder=folder)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
@@ -283,18 +227,8 @@ class Experiment(_Part):
         """
         path = Path(path)
         document = toml_text.parse(path, read_text(path))
-        if "folder" in document:
-            raise CmdpkitError(f"{path}: folder: unknown key; files are relative to {path.name}")
         document.setdefault("name", path.stem)
         return cls.of(document, str(path), path.parent)
-
-    @field_validator("episodes", mode="after")
-    @classmethod
-    def _has_a_length(cls, episodes: int | None, info: ValidationInfo) -> int | None:
-        algorithms = info.data.get("algorithms", [])
-        if not any((episodes, info.data.get("steps"), *(x.episodes or x.steps for x in algorithms))):
-            raise ValueError("is missing (or steps, for models without a horizon)")
-        return episodes
 
     @property
     def output(self) -> Path:
@@ -401,6 +335,52 @@ class Experiment(_Part):
                 continue
             if any(getattr(part, key) is not None for part in (self, *self.algorithms)):
                 raise CmdpkitError(f"{self.name}: {key} is given, but {has} has a horizon; leave it out")
+
+
+def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The fields of an experiment, checked; raises one CmdpkitError with all mistakes."""
+    mistakes = Mistakes(source)
+    top = Node(source, "", document, None, mistakes)
+
+    def listed(kind: type[Environment] | type[Algorithm]) -> Any:
+        def read_all(node: Node) -> list[Any]:
+            found = []
+            for entry in node.entries():
+                with mistakes.noting():
+                    found.append(kind.of(entry))
+            return found
+
+        return read_all
+
+    readers = {
+        "name": read.folder_name,
+        "environments": listed(Environment),
+        "algorithms": listed(Algorithm),
+        "steps": read.length,
+        "episodes": read.length,
+        "seeds": read.seeds,
+        "noise": read.one_of("none", "bernoulli"),
+        "out": read.text,
+    }
+    found = top.fields(readers, ("name", "environments", "algorithms"))
+    lengths = (document, *(x for x in found.get("algorithms", []) if x is not None))
+    if not any(_has(part, key) for part in lengths for key in ("episodes", "steps")):
+        mistakes.add(f"{source}: episodes is missing (or steps, for models without a horizon)")
+    mistakes.check()
+    return found
+
+
+def _has(part: Any, key: str) -> bool:
+    """Whether a document or an algorithm gives a value."""
+    return (part.get(key) if isinstance(part, Mapping) else getattr(part, key)) is not None
+
+
+def _importable(kind: type[Learner]) -> str:
+    """The name by which any process can find the class of an algorithm."""
+    name = name_of(kind)
+    if "<locals>" in name or resolve(name) is not kind:
+        raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
+    return name
 
 
 def _combinations(settings: Mapping[str, list[Any]]) -> int:
