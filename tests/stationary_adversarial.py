@@ -20,7 +20,7 @@ HALF = Fraction(1, 2)  # of a tolerance: an evaluation in double precision need 
 SIZES = ((1, 2), (1, 4), (2, 2), (2, 2), (2, 3), (3, 2), (3, 2), (3, 3), (4, 2))
 DISCOUNTS = (0.3, 0.5, 0.9, 0.99, 0.9999, 0.999999)
 FAMILIES = ("discounted", "average", "rooms", "periodic", "total", "avoidable")
-MIXED_BRIDGE = 2e-4  # of the range of the value: what a policy that moves between classes may lose at bridge=1e-4
+BRIDGE = Fraction(2e-4)  # twice the share of time that a policy between classes spends on moving, by default
 
 
 class Made(NamedTuple):
@@ -227,11 +227,14 @@ def _check(made: Made, solution: ck.Solution, truth: rational.Exact, allowed: li
         faults.append(f"the value is {solution.value}, exactly evaluated {float(exact[0])}")
     if relaxed is not None and exact[0] > relaxed + rounding:
         faults.append("the value is larger than any policy within the tolerances has")
-    values = [p[0] for p in made.points]
     attained = getattr(solution, "attained", True)
-    lost = Fraction(1e-11) * size if attained else Fraction(MIXED_BRIDGE) * (max(values) - min(values))
-    if isinstance(solution.policy, ck.Mixture):
-        lost = Fraction(1e-11) * size
+    lost = Fraction(1e-11) * size
+    if not attained and isinstance(solution.policy, ck.Policy):
+        # A share of time costs that share of the value's range, and of those of the utilities at their prices.
+        worth = (Fraction(1), *(Fraction(float(x)) for x in solution.shadow_prices))
+        lost += BRIDGE * sum(
+            (x * (max(y) - min(y)) for x, y in zip(worth, zip(*made.points, strict=True), strict=True))
+        )
     if tightened is not None and exact[0] < tightened - lost - rounding:
         faults.append(f"the value is {float(exact[0])}, even with tighter bounds {float(tightened)} can be had")
     if attained and sum(len(d.probabilities) - 1 for d in solution.stochastic_decisions()) > made.cmdp.N:
