@@ -3,6 +3,7 @@
 import numpy as np
 
 from cmdpkit.estimate import counts as store
+from cmdpkit.estimate.continuing import Seen
 from cmdpkit.estimate.counts import Counts
 
 ROOM = 10_000  # transitions
@@ -26,3 +27,22 @@ def count_step(counts: Counts, A: int, h: int, s: int, a: int, signals: np.ndarr
 def count_move(counts: Counts, A: int, h: int, s: int, a: int, s_next: int) -> None:
     """Action a at (h, s) led to s_next."""
     store.count_move(counts, cell(counts, A, h, s, a), s_next)
+
+
+def seen(spec, moves, sums=0.0, visits=None, starts=None, state: int = 0) -> Seen:
+    """What an unbroken run has seen after these transitions [S, A, S], which earned sums [1+N, S, A]."""
+    moves = np.asarray(moves)
+    sums = np.zeros((1 + spec.N, spec.S, spec.A)) + sums
+    visits = moves.sum(axis=2) if visits is None else visits
+    starts = np.eye(1, spec.S, dtype=int)[0] if starts is None else np.asarray(starts)
+    return Seen(visits, moves, sums, sums**2, starts, state, spec.allowed[0], spec.restart, spec.criterion)
+
+
+def let_see(learner, moves, reward=0.0, state: int = 0) -> None:
+    """Let a learner in a world without episodes have seen these transitions [S, A, S], which earned reward [S, A]."""
+    spec, moves = learner.spec, np.asarray(moves)
+    sums = np.zeros((1 + spec.N, 1, spec.S, spec.A))
+    sums[0] = reward
+    visits, starts = moves.sum(axis=2)[None], np.eye(1, spec.S, dtype=int)[0]
+    learner.counts = store.counts_of(moves[None], visits, sums, sums**2, starts)
+    learner.position.place[:] = state, -1

@@ -9,16 +9,15 @@ from scipy.optimize import linprog
 
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import box_of, point
+from cmdpkit.estimate.continuing import box_around, cautious_model, frequencies, may_lead
 from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.learners import Spec, load
-from cmdpkit.learners._continuing.boxes import box_around, frequencies, may_lead
-from cmdpkit.learners._continuing.counting import Counts
-from cmdpkit.learners._continuing.models import cautious_model
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.model.stationary import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
+from counted import let_see, seen
 
 pytestmark = pytest.mark.compiled
 
@@ -123,29 +122,19 @@ def test_states_without_a_plan_walk_to_it_by_the_action_that_most_probably_leads
 # -- boxes -------------------------------------------------------------------------------------------------------------
 
 
-def counted(moves, spec):
-    """Counts after these transitions [S, A, S], all of which earned nothing."""
-    counts = Counts.of(spec)
-    counts.moves[...] = moves
-    counts.visits[...] = np.sum(moves, axis=2)
-    counts.starts[0] = 1
-    counts.place[:] = 1, 0
-    return counts
-
-
 def spec_of(S, A, **others):
     return Spec(1, S, A, 100, np.zeros(0), np.ones((1, S, A), dtype=bool), True, **{"criterion": "average", **others})
 
 
 def test_a_pair_leads_where_it_has_led_to_once_it_was_tried_a_few_times():
     spec = spec_of(3, 2)
-    counts = counted([[[6, 2, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0]], [[0, 0, 9], [5, 0, 0]]], spec)
+    counts = seen(spec, [[[6, 2, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0]], [[0, 0, 9], [5, 0, 0]]], state=1)
     may = may_lead(counts, 5)
     assert may[0].tolist() == [[True, True, False], [True, True, True]]  # the second action was tried once
     assert may[1].all() and may[2].tolist() == [[False, False, True], [True, False, False]]
     p = frequencies(counts)
     assert p[0].tolist() == [[0.75, 0.25, 0], [1, 0, 0]] and np.allclose(p[1], 1 / 3)
-    box = box_around(p, np.full((3, 2, 1), 0.1), counts, spec, 5)
+    box = box_around(p, np.full((3, 2, 1), 0.1), counts, 5)
     np.testing.assert_allclose(box.lo[0, 0], [[0.65, 0.15, 0], [0.9, 0, 0]])
     np.testing.assert_allclose(box.up[0, 0], [[0.85, 0.35, 0], [1, 0.1, 0.1]])
     assert (box.lo[0, 1] == 0).all() and (box.up[0, 1] == 1).all()  # nothing was seen: anything is possible
@@ -154,9 +143,8 @@ def test_a_pair_leads_where_it_has_led_to_once_it_was_tried_a_few_times():
 
 def test_a_world_that_begins_anew_has_the_box_of_the_mixed_kernel():
     spec = spec_of(2, 1, criterion="discounted", restart=0.2)
-    counts = counted([[[1, 3]], [[0, 4]]], spec)
-    counts.starts[:] = 3, 1
-    box = box_around(frequencies(counts), np.full((2, 1, 1), 0.05), counts, spec, 1)
+    counts = seen(spec, [[[1, 3]], [[0, 4]]], starts=[3, 1])
+    box = box_around(frequencies(counts), np.full((2, 1, 1), 0.05), counts, 1)
     np.testing.assert_allclose(box.lo[0, 0, 0], [0.8 * 0.20 + 0.2 * 0.75, 0.8 * 0.70 + 0.2 * 0.25])
     np.testing.assert_allclose(box.up[0, 0, 0], [0.8 * 0.30 + 0.2 * 0.75, 0.8 * 0.80 + 0.2 * 0.25])
 
@@ -178,7 +166,7 @@ def test_c_ucrl_explores_h_steps_and_then_plays_its_plan_for_k_times_as_many():
 
 def test_the_plausible_set_of_c_ucrl_fails_as_seldom_as_the_paper_says():
     learner, _, _ = after("c-ucrl", "machine-two", 90, preset="theory", delta=0.2)
-    b, n = learner.bonus(), learner.counts.visits
+    b, n = learner.bonus(), learner.seen().visits
     usable = learner.spec.allowed[0]
     assert n[usable].min() > 0
     # Hoeffding: a mean of n signals errs by more than b with probability 2 exp(-2 n b^2); there are two signals, S A
@@ -190,12 +178,12 @@ def test_the_plausible_set_of_c_ucrl_fails_as_seldom_as_the_paper_says():
 def test_c_ucrl_hands_over_a_policy_that_meets_its_bounds_if_utilities_are_as_bad_as_plausible():
     learner, _, _ = after("c-ucrl", "machine-two", 1000, width=0.1)
     pi = learner.recommend()[0]
-    chain = np.einsum("sa,sat->st", pi, frequencies(learner.counts))
+    chain = np.einsum("sa,sat->st", pi, frequencies(learner.seen()))
     shares = np.linalg.matrix_power(chain, 1000)[0]
-    seen = learner.counts.sums[1] / np.maximum(learner.counts.visits, 1)
-    worst = np.where(pi > 0, np.clip(seen - learner.bonus(), 0, 1), 0.0)
+    mean = learner.seen().sums[1] / np.maximum(learner.seen().visits, 1)
+    worst = np.where(pi > 0, np.clip(mean - learner.bonus(), 0, 1), 0.0)
     assert shares @ (pi * worst).sum(axis=1) == pytest.approx(0.85, abs=1e-9)
-    assert shares @ (pi * seen).sum(axis=1) > 0.86
+    assert shares @ (pi * mean).sum(axis=1) > 0.86
 
 
 # -- Triple-QA ---------------------------------------------------------------------------------------------------------
@@ -274,11 +262,8 @@ def test_ucrl_cmdp_believes_in_the_best_kernel_of_its_box():
     spec = Spec(1, 2, 2, 1000, np.zeros(0), np.ones((1, 2, 2), dtype=bool), True, criterion="average")
     for c, action in ((0.0, 1), (0.02, 0)):
         learner = load("ucrl-cmdp")(spec, c=c)
-        learner.counts.moves[...] = [[[15, 5], [1400, 600]], [[1000, 0], [1000, 0]]]
-        learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
-        learner.counts.sums[0] = [[0, 0], [1000, 1000]]
-        learner.counts.clock[0] = 4020
-        learner.counts.place[:] = 0, -1
+        let_see(learner, [[[15, 5], [1400, 600]], [[1000, 0], [1000, 0]]], [[0, 0], [1000, 1000]])
+        learner.position.clock[0] = 4020
         learner.decide(stream(1))
         # eps is sqrt(0.02 (2 log 4020 + log 4) / 20) = 0.13 for action 0, and 0.013 for action 1: 0.38 > 0.313.
         assert learner.behaviour()[0, 0].argmax() == action
@@ -301,7 +286,7 @@ def test_the_policies_of_a_segment_are_played_in_turn():
 def test_a_segment_is_planned_for_its_own_bounds_from_the_present_state():
     learner, walk, _ = after("chen-jain-luo", "machine-two", 7000, segment=7, c=0.0, replan=0.0, gap=0.0)
     cmdp, spec = ck.load("machine-two"), learner.spec
-    p, r, g = frequencies(learner.counts), cmdp.compact.r[0], cmdp.compact.g[0, 0]
+    p, r, g = frequencies(learner.seen()), cmdp.compact.r[0], cmdp.compact.g[0, 0]
     mean = ck.CMDP(p, r, g, 7 * 0.85, horizon=7, mu=int(walk.place[0]), actions=spec.allowed[0])
     # The optimum of the same problem with a horizon, by the exact solver, in the model of the observed frequencies.
     found = ck.evaluate(mean, ck.Policy.of(mean, learner.pi))
@@ -314,7 +299,7 @@ def test_a_segment_is_played_by_the_last_plan_from_its_state_until_counting_has_
 
     def makes_a_plan(s):
         before = learner.plans
-        counts.place[0] = s
+        learner.position.place[0] = s
         learner.decide(rng)
         return learner.plans > before
 
@@ -327,7 +312,7 @@ def test_a_segment_is_played_by_the_last_plan_from_its_state_until_counting_has_
     assert not makes_a_plan(0)
     counts.visits[...] = 1.06 * visits  # and to 0.971, which is less than 0.98
     assert makes_a_plan(0) and not makes_a_plan(0) and makes_a_plan(1)
-    counts.clock[0] = 2 * steps
+    learner.position.clock[0] = 2 * steps
     assert makes_a_plan(0) and not makes_a_plan(0), "at the latest when the number of steps has doubled"
 
 
@@ -345,10 +330,7 @@ def test_a_policy_that_is_handed_over_does_not_rely_on_a_few_lucky_tries(name):
     # and stayed there: a model that believes this would stay in state 0 for ever.
     spec = Spec(1, 2, 2, 1000, np.zeros(0), np.ones((1, 2, 2), dtype=bool), True, criterion="average")
     learner = load(name)(spec)
-    learner.counts.moves[...] = [[[5000, 5000], [2, 0]], [[5000, 5000], [0, 2]]]
-    learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
-    learner.counts.sums[0] = [[10_000, 2], [0, 0]]
-    learner.counts.place[:] = 0, -1
+    let_see(learner, [[[5000, 5000], [2, 0]], [[5000, 5000], [0, 2]]], [[10_000, 2], [0, 0]])
     assert learner.recommend()[0, 0] == pytest.approx([1.0, 0.0])
 
 
@@ -357,11 +339,8 @@ def test_a_policy_that_is_handed_over_leaves_bad_states_by_ways_that_were_seen()
     # after two steps. If action 0 left after 182 steps, as the cautious model says, it would be the better way.
     spec = Spec(1, 2, 2, 1000, np.zeros(0), np.ones((1, 2, 2), dtype=bool), True, criterion="average")
     learner = load("cmdp-psrl")(spec)
-    learner.counts.moves[...] = [[[9999, 1], [9999, 1]], [[0, 90], [45, 45]]]
-    learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
-    learner.counts.sums[0] = [[9000, 9000], [80.55, 0]]
-    learner.counts.place[:] = 0, -1
-    assert planned(cautious_model(learner.counts, spec), spec.rho).pi[1] == pytest.approx([1.0, 0.0])
+    let_see(learner, [[[9999, 1], [9999, 1]], [[0, 90], [45, 45]]], [[9000, 9000], [80.55, 0]])
+    assert planned(cautious_model(learner.seen(), 100), spec.rho).pi[1] == pytest.approx([1.0, 0.0])
     assert learner.recommend()[0, 1] == pytest.approx([0.0, 1.0])
 
 
@@ -371,8 +350,5 @@ def test_a_policy_that_may_end_in_one_of_several_places_is_warned_of(back):
     spec = Spec(1, 3, 1, 1000, np.zeros(0), np.ones((1, 3, 1), dtype=bool), True, criterion="average")
     learner = load("cmdp-psrl")(spec)
     assert learner.warnings() == (), "nothing was seen yet"
-    learner.counts.moves[:, 0] = [[0, 1, 1], [0, 9, back], [0, back, 9]]
-    learner.counts.visits[...] = learner.counts.moves.sum(axis=2)
-    learner.counts.starts[0] = 1
-    learner.counts.place[:] = 1, -1
+    let_see(learner, [[[0, 1, 1]], [[0, 9, back]], [[0, back, 9]]], state=1)
     assert ["one of 2 sets of states" in x for x in learner.warnings()] == ([] if back else [True])

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.estimate.continuing import cautious_model, hopeful_model, mean_model, with_patience
 from cmdpkit.exact.stationary.gaps import gap_table
 from cmdpkit.learners import Learner, Spec, names_for
-from cmdpkit.learners._continuing.counting import Counts
-from cmdpkit.learners._continuing.models import cautious_model, hopeful_model, mean_model, with_patience
 from cmdpkit.model.stationary import stationary_occupancy, stationary_values
 from cmdpkit.records.manifest import difference
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Optimum, Walk
+from counted import seen
 
 AVERAGE = ["machine-two", "machine", "power-queue", "flow-queue", "rover:slip=0.1", "box", "cycle-3", "two-state"]
 DISCOUNTED = ["power-queue:discount=0.95", "mud-grid"]
@@ -289,31 +289,28 @@ def counted_queue():
     """Counts of a queue with 4 places, in which waiting was tried often, serving twice, and hurrying never."""
     cmdp = ck.load("power-queue:capacity=3")
     spec = Spec.of(cmdp, 1000)
-    counts = Counts.of(spec)
+    moves = np.zeros((spec.S, spec.A, spec.S), dtype=int)
     for s in range(3):
-        counts.moves[s, 0, s], counts.moves[s, 0, s + 1] = 60, 40
-        counts.moves[s + 1, 1, s] = 2
-    counts.moves[3, 0, 3] = 100
-    counts.visits[...] = counts.moves.sum(axis=2)
-    counts.sums[...] = 0.5 * counts.visits
-    counts.place[0] = 3
-    return counts, spec
+        moves[s, 0, s], moves[s, 0, s + 1] = 60, 40
+        moves[s + 1, 1, s] = 2
+    moves[3, 0, 3] = 100
+    return seen(spec, moves, 0.5 * moves.sum(axis=2), state=3), spec
 
 
 def test_in_a_hopeful_model_untried_actions_earn_the_best_and_lead_where_others_have_led():
     counts, spec = counted_queue()
-    model = hopeful_model(counts, spec, stream(1), 1.0)
+    model = hopeful_model(counts, stream(1), unsure=5, prior=1.0)
     P = dense(model, spec.S, spec.A)
     np.testing.assert_allclose(P.sum(axis=2), 1, atol=1e-12)
-    seen = counts.moves.any(axis=1)
-    assert (P[:, 4] > 0).tolist() == seen.tolist()  # never tried: no jump to where nothing has led
+    led = counts.moves.any(axis=1)
+    assert (P[:, 4] > 0).tolist() == led.tolist()  # never tried: no jump to where nothing has led
     assert (model.r[:, 4] == 1).all() and (model.g[0, :, 1] == 1).all() and (model.r[:, 0] == 0.5).all()
     assert abs(P[0, 0, 1] - 0.4) < 0.25  # a Beta(40.5, 60.5) draw: 5 standard deviations
 
 
 def test_the_cautious_model_does_not_rely_on_what_was_tried_seldom_and_keeps_it_as_a_way_out():
     counts, spec = counted_queue()
-    model = cautious_model(counts, spec)
+    model = cautious_model(counts, 100)
     P = dense(model, spec.S, spec.A)
     # Serving was tried 2 times in a state that was visited 102 times, which is fewer than the square root of 102.
     assert model.allowed[1:, 1].all() and not model.allowed[:, 2:].any()
@@ -331,10 +328,9 @@ def test_patience_keeps_the_value_of_a_policy_that_visits_states_as_the_run_did(
     chain = np.einsum("sa,sat->st", pi, cmdp.P[0])
     share = np.linalg.matrix_power(chain, 2000)[0]
     spec = Spec.of(cmdp, 10)
-    counts = Counts.of(spec)
-    counts.visits[:, 0] = (1e9 * share).astype(int)
-    counts.moves[...] = (1e6 * cmdp.P[0]).astype(int)
-    model = with_patience(mean_model(counts, spec), counts, 50.0)
+    visits = np.column_stack(((1e9 * share).astype(int), np.zeros(5, dtype=int)))
+    counts = seen(spec, (1e6 * cmdp.P[0]).astype(int), visits=visits)
+    model = with_patience(mean_model(counts), counts, 50.0)
     assert model.kind == "discounted" and model.discount == pytest.approx(0.98)
     earned = np.einsum("sa,sa->s", pi, cmdp.r[0])
     patient = 0.02 * model.mu @ np.linalg.solve(np.eye(5) - 0.98 * chain, earned)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
+from cmdpkit.estimate.continuing import Seen, chain_of
 from cmdpkit.estimate.counts import signal_variances
 from cmdpkit.estimate.model import Model
+from cmdpkit.exact.stationary.problem import Arrays
+from cmdpkit.model.chains import Chain, long_run_shares
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -105,6 +109,37 @@ def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
         earned = float((flow_all**2 * signal_variances(counts, alone) / np.maximum(counts.visits, 1)).sum())
         start = float(cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2) / episodes
         errors[n] = np.sqrt(moved + earned + max(start, 0.0))
+    return errors
+
+
+def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
+    """Standard errors [N] of the utilities per step of the policy pi [S, A], by the delta method.
+
+    With relative values h of a utility g and the share of time q(s, a), an error of P and g at (s, a) changes the mean
+    of g by q(s, a) times its effect on g + gamma P h, and errors of different pairs are independent: the variance is
+    the sum of q^2 / n times the variance of g + gamma h(s') at (s, a). Discounted totals add the error of the start.
+    """
+    S, A = pi.shape
+    P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
+    chain = chain_of(model, pi)
+    if model.kind == "average":
+        shares, classes = long_run_shares(chain, model.mu)
+        used = max(classes, key=lambda found: found[1])[0]
+    else:
+        shares = Chain(chain, model.discount).flow((1 - model.discount) * model.mu, 1.0)
+        used = np.arange(S)
+    x = np.einsum("sa,nsa->sn", pi, model.g)[used]
+    h = np.zeros((S, len(model.g)))
+    h[used] = Chain(chain[used][:, used], model.discount).values(x)[1]
+    n = np.maximum(seen.visits, 1)
+    spread = np.maximum(P @ h**2 - (P @ h) ** 2, 0.0).reshape(S, A, -1) * model.discount**2  # [S, A, N]
+    means = seen.sums[1:] / n
+    spread += np.moveaxis(np.maximum(seen.squares[1:] / n - means**2, 0.0), 0, -1)
+    variance = np.einsum("sa,san->n", (shares[:, None] * pi) ** 2 / n, spread)
+    if model.kind == "discounted":
+        starts = max(1, int(seen.starts.sum()))
+        variance += (1 - model.discount) ** 2 * (model.mu @ h**2 - (model.mu @ h) ** 2) / starts
+    errors: FloatArray = np.sqrt(np.maximum(variance, 0.0))
     return errors
 
 

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.learners._continuing.models import Model, mean_model
+from cmdpkit.estimate.continuing import Model, mean_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player, at_random
 from cmdpkit.learners.params import Params
@@ -99,7 +99,7 @@ class CUCRL(Player):
             self.pi[...] = at_random(self.spec)
             self.wait(self.params.explore)
         else:
-            model = mean_model(self.counts, self.spec)
+            model = mean_model(self.seen())
             if model is not None:
                 bonus = self.bonus()
                 self.follow(planned(_shifted(model, bonus, -bonus), self.spec.rho))
@@ -110,12 +110,13 @@ class CUCRL(Player):
         spec, t = self.spec, max(self.steps, 1)
         events = (1 + spec.N) * math.pi**2 / 3 * spec.S * spec.A * float(t) ** 3
         log = math.log(events / self.params.delta)
-        n = np.maximum(self.counts.visits, 1)
-        return np.where(self.counts.visits > 0, self.params.width * np.sqrt(log / (2 * n)), np.inf)
+        visits = self.counts.visits.reshape(spec.S, spec.A)
+        n = np.maximum(visits, 1)
+        return np.where(visits > 0, self.params.width * np.sqrt(log / (2 * n)), np.inf)
 
     def recommend(self) -> FloatArray:
         """pi [1, S, A], the best policy of the mean model with pessimistic utilities."""
-        model = mean_model(self.counts, self.spec)
+        model = mean_model(self.seen())
         if model is None:
             return self.behaviour()
         return planned(_shifted(model, 0.0, -self.bonus()), self.spec.rho).pi[None]

@@ -21,7 +21,7 @@ the bounds, the plan is the pair that misses them least. span_n is the parameter
 otherwise, as in the public code of arXiv 2405.19017; with 0 the bounds are those of every segment, which is stricter
 than the paper from bad states. In a discounted problem the box is that of the world that begins anew. The policy handed
 over is the best one of the mean model that does not rely on luck (`proven_model` of
-`cmdpkit.learners._continuing.models`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
+`cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
 where it has led to. L and c are the best of four settings on development problems (`python -m bench average_settings`).
 Plans may lack a reward of `gap` per step. And a plan serves later segments from the same state too, until the next one
 is due by the rule of `cmdpkit.learners._model_based.cadence`:
@@ -40,9 +40,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.continuing import box_around, frequencies, means
 from cmdpkit.estimate.extended import Plan, plan
-from cmdpkit.learners._continuing.boxes import box_around, frequencies
-from cmdpkit.learners._continuing.models import means
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners._model_based.cadence import PROGRESS, UNSEEN
@@ -140,7 +139,7 @@ class ChenJainLuo(Player):
 
     def decide(self, rng: Stream) -> None:
         """Play the next segment: by a new plan from the present state, or by the last one if none is due."""
-        s, kept = int(self.counts.place[0]), self.kept
+        s, kept = int(self.position.place[0]), self.kept
         place = s % len(kept.start)
         if self._is_due(s, place):
             found = self._planned(kept.lam[place])
@@ -152,11 +151,11 @@ class ChenJainLuo(Player):
 
     def _planned(self, guess: FloatArray) -> Plan:
         """The plan for a segment from the present state; its prices are looked for near a guess [N]."""
-        spec, p = self.spec, self.params
-        x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(self.counts.visits, 1)[:, :, None]
-        p_hat = frequencies(self.counts)
-        box = box_around(p_hat, 4 * np.sqrt(p_hat * x) + 28 * x, self.counts, spec, p.few)
-        signals = means(self.counts)[:, None]  # [1+N, 1, S, A]: the same at every step
+        spec, p, seen = self.spec, self.params, self.seen()
+        x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(seen.visits, 1)[:, :, None]
+        p_hat = frequencies(seen)
+        box = box_around(p_hat, 4 * np.sqrt(p_hat * x) + 28 * x, seen, p.few)
+        signals = means(seen)[:, None]  # [1+N, 1, S, A]: the same at every step
         bounds = p.segment * (spec.rho - p.span)
         return plan(box, signals[0], signals[1:], bounds, spec.allowed, p.segment, guess=guess, gap=p.gap)
 
@@ -169,7 +168,7 @@ class ChenJainLuo(Player):
 
     def _error(self, visits: FloatArray) -> float:
         """How wrong the prediction of a plan with these expected visits [S, A] may be by now, up to a factor."""
-        n = self.counts.visits
+        n = self.counts.visits.reshape(visits.shape)
         return float((visits * np.where(n > 0, 1.0 / np.sqrt(np.maximum(n, 1)), UNSEEN)).sum())
 
     def _keep(self, found: Plan, s: int, place: int) -> None:

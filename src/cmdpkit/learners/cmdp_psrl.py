@@ -16,16 +16,16 @@ policy that misses the worst bound by least. Discounted problems are learned wit
 probability 1 - discount, and planned as discounted problems of the drawn model. "practical": once a pair was tried
 `few` times, the prior is only on states to which some action has led from the same state; with a prior on all states
 drawn models of a queue jump, and often have no policy within the bounds. With both presets the signals of an action
-count as 1, the best there is, until it was tried five times. The policy handed over, of which the paper does not speak
-(memory), is the best one of the mean model that does not rely on luck (`proven_model` of
-`cmdpkit.learners._continuing.models`).
+count as 1, the best there is, until it was tried `unsure` times. The policy handed over, of which the paper does not
+speak (memory), is the best one of the mean model that does not rely on luck (`proven_model` of
+`cmdpkit.estimate.continuing`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cmdpkit.learners._continuing.models import drawn_model
+from cmdpkit.estimate.continuing import drawn_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.params import Params
@@ -40,10 +40,12 @@ class PosteriorParams(Params):
 
     prior: float = 1.0  # added to the counts of all transitions of a pair that was tried fewer than `few` times
     few: int = 5  # tries after which the prior is on states seen from the same state; very large: always on all
+    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is
 
     def __post_init__(self) -> None:
         self._expect("prior", self.prior > 0, "more than 0")
         self._expect("few", self.few >= 1, "at least 1")
+        self._expect("unsure", self.unsure >= 0, "at least 0")
 
 
 class CMDPPSRL(Player):
@@ -70,6 +72,6 @@ class CMDPPSRL(Player):
     def decide(self, rng: Stream) -> None:
         """Draw a model and plan in it, until the visits of a pair have doubled."""
         self.begin_epoch()
-        drawn = drawn_model(self.counts, self.spec, rng, few=self.params.few, prior=self.params.prior)
+        drawn = drawn_model(self.seen(), rng, unsure=self.params.unsure, few=self.params.few, prior=self.params.prior)
         self.follow(planned(drawn, self.spec.rho))
         self.wait(FOREVER)

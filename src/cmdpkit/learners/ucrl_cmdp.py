@@ -19,7 +19,7 @@ memory). Where no kernel of the box has a policy within the bounds, the paper pl
 one that misses the worst bound by least. The bounds cannot be loosened to trade the regret of one constraint for that
 of another, as the paper allows. In a discounted problem the box is that of the world that begins anew. The policy
 handed over is the best one of the mean model that does not rely on luck (`proven_model` of
-`cmdpkit.learners._continuing.models`). "practical": c = 1e-4; an epoch lasts until the visits of some action in some
+`cmdpkit.estimate.continuing`). "practical": c = 1e-4; an epoch lasts until the visits of some action in some
 state have doubled; and an action that was tried `few` times leads only where it has led to: a full queue that is not
 served would otherwise be believed to empty itself, however seldom. c and few are the best of four settings on
 development problems (`python -m bench average_settings`).
@@ -32,8 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cmdpkit.learners._continuing.boxes import box_around, frequencies
-from cmdpkit.learners._continuing.models import means
+from cmdpkit.estimate.continuing import box_around, frequencies, means
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
@@ -89,8 +88,9 @@ class UCRLCMDP(Player):
         if p.epoch:
             self.ignore_doubling()
         log = p.c * (p.power * math.log(max(self.steps, 1)) + math.log(spec.S * spec.A))
-        radius = np.sqrt(log / np.maximum(self.counts.visits, 1))[:, :, None]
-        box = box_around(frequencies(self.counts), radius, self.counts, spec, p.few)
-        model = optimistic_model(box, means(self.counts), spec.rho, spec.allowed[0])
+        seen = self.seen()
+        radius = np.sqrt(log / np.maximum(seen.visits, 1))[:, :, None]
+        box = box_around(frequencies(seen), radius, seen, p.few)
+        model = optimistic_model(box, means(seen), spec.rho, spec.allowed[0])
         self.follow(planned(model, spec.rho))
         self.wait(p.epoch or spec.K)

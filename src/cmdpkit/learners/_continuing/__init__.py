@@ -1,6 +1,6 @@
-"""What learners in worlds without episodes share: counts, plans in the model that they suggest, and playing a plan.
+"""What learners in worlds without episodes share: plans in the model that counts suggest, and playing a plan.
 
-`counting` holds the counts and the compiled loop, `models` makes a model of the counts (their mean, or a draw from what
-is plausible), `planning` finds the best stationary policy in such a model, and `player` is the learner that plays a
-plan until it is time for the next one.
+`counting` has the compiled loop, `planning` finds the best stationary policy in an estimated model, `optimistic` the
+best policy and kernel of a box together, and `player` is the learner that plays a plan until it is time for the next
+one. Counts, models made of them, boxes and errors are in `cmdpkit.estimate`.
 """

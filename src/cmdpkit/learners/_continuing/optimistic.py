@@ -17,10 +17,10 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box
+from cmdpkit.estimate.continuing import Model
 from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
 from cmdpkit.exact.stationary.pool import Pool, feasible
 from cmdpkit.exact.stationary.sources import Column, class_columns
-from cmdpkit.learners._continuing.models import Model
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.sweeps import DAMPING

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.continuing import Model
 from cmdpkit.exact.stationary.solving import Stationary
-from cmdpkit.learners._continuing.models import Model
 from cmdpkit.model.transitions import FloatArray
 
 ROOM = (1e-9, 1e-4, 1e-2, 0.2)  # by how much bounds are relaxed, one after the other, until a policy is found

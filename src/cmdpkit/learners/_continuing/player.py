@@ -6,20 +6,22 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cmdpkit.estimate.continuing import Seen, chain_of, mean_model, proven_model, seen_in
+from cmdpkit.estimate.counts import new_counts, with_room
 from cmdpkit.learners._continuing.counting import (
     APPOINTED,
     BEGAN,
     DOUBLED,
     STEPS,
-    Counts,
+    Position,
     arrive,
     draw,
     is_due,
     observe,
     play,
 )
-from cmdpkit.learners._continuing.models import chain_of, mean_model, proven_model
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.spec import Returns, Spec, check_walk
@@ -30,6 +32,7 @@ from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk
 
 NEVER = 2**61  # visits that no pair has, so that they never double
+ROOM = 1024  # transitions that room is made for at a time, at least
 
 
 def at_random(spec: Spec) -> FloatArray:
@@ -46,10 +49,12 @@ class Player(Learner):
     """
 
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
+    growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.counts = Counts.of(spec)
+        self.counts = new_counts(1, spec.S, spec.A, 1 + spec.N)
+        self.position = Position.of(spec)
         self.pi = np.tile(at_random(spec), (self.length, 1, 1))  # [length, S, A], what is played; at first at random
         self.plans = 0  # how many were made
         self.impossible = 0  # how many of them could not meet the bounds
@@ -66,26 +71,42 @@ class Player(Learner):
     @property
     def steps(self) -> int:
         """Steps taken so far."""
-        return int(self.counts.clock[STEPS])
+        return int(self.position.clock[STEPS])
 
     @property
     def doubled(self) -> bool:
         """Whether the visits of a pair have doubled since the last plan."""
-        return bool(self.counts.clock[DOUBLED])
+        return bool(self.position.clock[DOUBLED])
+
+    @property
+    def totals(self) -> FloatArray:
+        """[1+N], all signals so far added up."""
+        totals: FloatArray = self.position.totals
+        return totals
+
+    def seen(self) -> Seen:
+        """What was seen so far, as dense arrays."""
+        spec = self.spec
+        return seen_in(self.counts, int(self.position.place[0]), spec.allowed[0], spec.restart, spec.criterion)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
+        used = int(self.counts.used[0])
+        return {name: x[:used] if name in self.growing else x for name, x in super().state().items()}
 
     def wait(self, steps: int) -> None:
         """Begin the plan, and decide again after so many steps, or when the visits of a pair have doubled."""
-        self.counts.clock[BEGAN] = self.steps
-        self.counts.clock[APPOINTED] = self.steps + max(1, steps)
+        self.position.clock[BEGAN] = self.steps
+        self.position.clock[APPOINTED] = self.steps + max(1, steps)
 
     def begin_epoch(self) -> None:
         """Remember the visits, which have to double before the next plan."""
-        self.counts.before[...] = self.counts.visits
-        self.counts.clock[DOUBLED] = 0
+        self.position.before[...] = self.counts.visits
+        self.position.clock[DOUBLED] = 0
 
     def ignore_doubling(self) -> None:
         """From now on decide at the appointed steps only."""
-        self.counts.before[...] = NEVER
+        self.position.before[...] = NEVER
 
     def follow(self, found: Planned) -> None:
         """Play a plan from now on, and note whether it meets the bounds."""
@@ -97,18 +118,22 @@ class Player(Learner):
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin the run, or go on after a new start, in state s."""
-        arrive(self.counts, s, True)
+        arrive(self.counts, self.position, self.spec.A, s, True)
         return self._chosen(rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Count a step, and choose the next action."""
-        observe(self.counts, signals)
-        arrive(self.counts, s, False)
+        self._observe(signals)
+        self.counts = with_room(self.counts, 1)
+        arrive(self.counts, self.position, self.spec.A, s, False)
         return self._chosen(rng)
 
     def last(self, signals: FloatArray) -> None:
         """Count a step that is followed by a new start."""
-        observe(self.counts, signals)
+        self._observe(signals)
+
+    def _observe(self, signals: FloatArray) -> None:
+        observe(self.counts, self.position, self.spec.A, np.reshape(signals, (1, -1)), 0)
 
     def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
         """Take n more steps in compiled code."""
@@ -118,22 +143,25 @@ class Player(Learner):
             self.first(int(reset(walk.simulator, rng)), rng)
         done = 0
         while done < n:
-            done = int(play(walk, self.counts, self.pi, rng, out, done))
-            if self.counts.place[1] < 0:
+            used = int(self.counts.used[0])
+            self.counts = with_room(self.counts, max(used, ROOM))
+            last = min(n, done + len(self.counts.link) - used)
+            done = int(play(walk, self.counts, self.position, self.pi, rng, out, done, last))
+            if self.position.place[1] < 0:
                 self._chosen(rng)
-        walk.place[...] = self.counts.place
+        walk.place[...] = self.position.place
         return Returns(out[0], out[1:])
 
     def _chosen(self, rng: Stream) -> int:
         """The next action; before it is drawn, decide what to play if it is time to."""
-        if is_due(self.counts):
+        if is_due(self.position):
             self.decide(rng)
-        self.counts.place[1] = draw(self.counts, self.pi, rng)
-        return int(self.counts.place[1])
+        self.position.place[1] = draw(self.position, self.pi, rng)
+        return int(self.position.place[1])
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        now = (self.counts.clock[STEPS] - self.counts.clock[BEGAN]) % self.length
+        now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % self.length
         pi: FloatArray = self.pi[now : now + 1].copy()
         return pi
 
@@ -143,7 +171,7 @@ class Player(Learner):
 
     def best_guess(self, rho: FloatArray) -> FloatArray:
         """The best policy [S, A] of the proven model under bounds rho."""
-        model = proven_model(self.counts, self.spec)
+        model = proven_model(self.seen())
         return at_random(self.spec) if model is None else planned(model, rho).pi
 
     def explain(self) -> dict[str, Any]:
@@ -152,7 +180,7 @@ class Player(Learner):
 
     def warnings(self) -> tuple[str, ...]:
         """That the policy handed over may end in one of several parts of the world, by the transitions seen so far."""
-        model = mean_model(self.counts, self.spec)
+        model = mean_model(self.seen())
         if model is None or model.kind != "average":
             return ()
         starts = self.counts.starts / self.counts.starts.sum()

@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cmdpkit.estimate.continuing import cautious_model, hopeful_model, with_patience
+from cmdpkit.estimate.errors import stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._continuing.errors import standard_errors
-from cmdpkit.learners._continuing.models import cautious_model, hopeful_model, with_patience
 from cmdpkit.learners._continuing.planning import Planner, planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
@@ -53,6 +53,8 @@ class EndlessParams(Params):
     """Numbers that do not change during a run; one setting for all problems."""
 
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
+    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
+    seldom: int = 100  # tries up to which an action may lead where others of its state have led, in the cautious model
     freeze: float = 0.8  # share of the run after which plans are made in the cautious mean model
     blocks: int = 1000  # of the whole run; after each of them it is decided how to steer
     margin: float = 4.0  # standard deviations of a block by which the realised utilities shall exceed the bounds
@@ -131,12 +133,12 @@ class Endless(Player, ClosedLoopPRI):
         n = self.steps - self.block_start
         if n == 0:
             return
-        gained = self.counts.totals[1:] - self.block_totals
+        gained = self.totals[1:] - self.block_totals
         if 2 * n >= self._block:
             self.variance += FORGETTING * ((gained - n * self.mean) ** 2 / n - self.variance)
             self.mean += FORGETTING * (gained / n - self.mean)
         self.block_start = self.steps
-        self.block_totals[...] = self.counts.totals[1:]
+        self.block_totals[...] = self.totals[1:]
 
     def _margin(self) -> FloatArray:
         """By how much the realised utilities [N] shall exceed the bounds, which is what a block may bring less."""
@@ -145,7 +147,7 @@ class Endless(Player, ClosedLoopPRI):
 
     def _short(self) -> FloatArray:
         """By how much the realised utilities [N] fall short of the bounds and their margins."""
-        short: FloatArray = self.steps * self.spec.rho - self.counts.totals[1:] + self._margin()
+        short: FloatArray = self.steps * self.spec.rho - self.totals[1:] + self._margin()
         return short
 
     def _steering(self) -> float:
@@ -166,10 +168,10 @@ class Endless(Player, ClosedLoopPRI):
         """The policies for all combinations of tighter and looser bounds, in a drawn model or in the mean model."""
         self.begin_epoch()
         T, t, p = self.last_step, self.steps, self.params
-        model = cautious_model(self.counts, self.spec) if t >= p.freeze * T else None
+        model = cautious_model(self.seen(), p.seldom) if t >= p.freeze * T else None
         if model is None:
-            model = hopeful_model(self.counts, self.spec, rng, p.prior)
-        planner = Planner(with_patience(model, self.counts, max(LEAST_PATIENCE, math.sqrt(T))))
+            model = hopeful_model(self.seen(), rng, unsure=p.unsure, prior=p.prior)
+        planner = Planner(with_patience(model, self.seen(), max(LEAST_PATIENCE, math.sqrt(T))))
         rho, N = self.spec.rho, self.spec.N
         by = self._steering()
         room = planner.reach(rho) if N else 0.0
@@ -203,10 +205,10 @@ class Endless(Player, ClosedLoopPRI):
         if self.handed_for != self.last_step:
             self.handed[...], self.handed_for, self.tested = self._best(), self.last_step, 0
         if into == 0 and piece % 2 == 1 and self.tested < BATCHES:
-            self.batches[self.tested] = (self.counts.totals - self.batch_totals) / self._batch
+            self.batches[self.tested] = (self.totals - self.batch_totals) / self._batch
             self.tested += 1
         if into == 0 and piece % 2 == 0:
-            self.batch_totals[...] = self.counts.totals
+            self.batch_totals[...] = self.totals
 
     def recommend(self) -> FloatArray:
         """pi [1, S, A]: the best policy of the mean model, its bounds tightened by what is uncertain about them."""
@@ -237,12 +239,12 @@ class Endless(Player, ClosedLoopPRI):
 
     def _best(self) -> FloatArray:
         """The best policy [S, A] of the mean model, with caution."""
-        model = cautious_model(self.counts, self.spec)
+        model = cautious_model(self.seen(), self.params.seldom)
         if model is None:
             played: FloatArray = self.pi.copy()
             return played
         planner, rho = Planner(model), self.spec.rho
-        errors = standard_errors(model, self.counts, planner.policy(rho).pi)
+        errors = stationary_errors(model, self.seen(), planner.policy(rho).pi)
         room = planner.reach(rho) if self.spec.N else 0.0
         tighter = rho + np.minimum(self.params.caution * errors, max(0.0, USABLE_ROOM * room))
         pi: FloatArray = planned(model, tighter).pi
