@@ -336,3 +336,39 @@ def test_the_signature_of_from_function_is_spelled_out():
     ]  # fmt: skip
     for name in parameters:
         assert f"\n        {name} : " in ck.CMDP.from_function.__doc__
+
+
+def test_actions_may_depend_on_the_step_as_the_other_functions_do():
+    asked = []
+
+    def available(s, h):
+        return ["wait", "sell"] if h == 2 else ["wait"]
+
+    def step(s, a, h):
+        asked.append((a, h))
+        return {s + (a == "wait"): 1.0} if s < 3 else {s: 1.0}
+
+    timed = {"start": 0, "horizon": 3, "reward": lambda s, a: float(s if a == "sell" else 0)}
+    cmdp = ck.CMDP.from_function(actions=available, step=step, **timed)
+    sell = cmdp.action_index("sell")
+    assert cmdp.actions[:, 0, sell].tolist() == [False, False, True]
+    assert cmdp.actions[:, 0, cmdp.action_index("wait")].all()
+    assert {h for a, h in asked if a == "sell"} == {2}  # not asked about steps at which it does not exist
+    found = ck.solve(cmdp)
+    assert found.value == pytest.approx(2.0) and found.policy.probabilities(3, 2) == {"sell": 1.0}
+    everywhere = ck.CMDP.from_function(actions=["wait", "sell"], step=step, states=cmdp.states, **timed)
+    assert everywhere.restrict(cmdp.actions) == cmdp
+    for other in (lambda h, s: available(s, h), lambda s, t: available(s, t), lambda s, *, step: available(s, step)):
+        assert ck.CMDP.from_function(actions=other, step=step, **timed) == cmdp
+
+
+def test_actions_of_states_and_steps_in_which_there_are_none_or_no_steps_are_refused():
+    described = {"start": 0, "step": lambda s, a: {s: 1.0}, "reward": lambda s, a: 0.0}
+    with pytest.raises(ck.CmdpkitError, match=r"state 0 has no actions at step h = 1; give it at least one"):
+        ck.CMDP.from_function(actions=lambda s, h: ["go"] * (h == 0), horizon=2, **described)
+    with pytest.raises(ck.CmdpkitError, match=r"the function actions takes the step h, but the criterion is average"):
+        ck.CMDP.from_function(actions=lambda s, h: ["go"], criterion="average", **described)
+    with pytest.raises(ck.CmdpkitError, match=r"actions takes \(s, level\), expected a function of the state, or"):
+        ck.CMDP.from_function(actions=lambda s, level: ["go"], horizon=2, **described)
+    with pytest.raises(ck.CmdpkitError, match=r"an entry of actions\(0, 1\) is \[\]"):
+        ck.CMDP.from_function(actions=lambda s, h: ["go"] if h == 0 else [[]], horizon=2, **described)

@@ -248,8 +248,20 @@ def test_many_decisions_of_a_stationary_policy_with_default_names(tmp_path):
 def test_many_decisions_that_do_not_exist_are_refused(steps, states, message):
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.Policy.of(SHOP, CHOICES).act_many(steps, states, np.random.default_rng(0))
-    with pytest.raises(ck.CmdpkitError, match="rng is missing"):
-        ck.Policy.of(SHOP, CHOICES).act_many(1, [("box", 1)])
+
+
+def test_a_random_generator_is_needed_and_used_only_where_a_policy_draws():
+    policy = ck.Policy([[[1.0, 0.0], [0.5, 0.5]]] * 2)
+    assert policy.act(1, 1) == 1 and policy.act_many(1, [1, 1]).tolist() == [1, 1]
+    for act in (lambda: policy.act(1, 2), lambda: policy.act_many([2, 1], [1, 2])):
+        with pytest.raises(ck.CmdpkitError, match=r"rng is missing, and the policy draws in state 2: give .* rng=np"):
+            act()
+    rng = np.random.default_rng(4)
+    policy.act(1, 1, rng)
+    policy.act_many([1, 2], [1, 1], rng)
+    assert rng.random() == np.random.default_rng(4).random()
+    drawn = [policy.act(1, 2, rng) for _ in range(2000)]
+    assert abs(drawn.count(1) - 1000) < 180  # 8 standard deviations
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv", ".npz"])

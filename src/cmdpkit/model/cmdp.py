@@ -317,7 +317,7 @@ class CMDP(Shown):
         horizon: int | None = None,
         discount: float | None = None,
         criterion: str | None = None,
-        actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
+        actions: Iterable[Hashable] | Callable[..., Iterable[Hashable]],
         step: Callable[..., Any],
         reward: Callable[..., float],
         constraints: Iterable[Constraint] = (),
@@ -340,7 +340,7 @@ class CMDP(Shown):
         horizon : number of steps; exactly one of horizon, discount and criterion is given
         discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
         criterion : "average" or "total" in place of the horizon, likewise
-        actions : the actions, or a function from a state to those that exist there
+        actions : the actions, or a function from a state (and ``h``, if they depend on the step) to those that exist
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the

@@ -167,6 +167,13 @@ def same(one: Decisions, other: Decisions) -> bool:
     return True
 
 
+def draws_at(decisions: Decisions, h: IntArray, s: IntArray) -> BoolArray:
+    """Whether a decision draws, [n], for steps h [n] and states s [n], both from 0."""
+    T, S = decisions.choice.shape
+    rows = np.repeat(np.arange(T) * np.int64(S), np.diff(decisions.first)) + decisions.s
+    return np.isin((h % T) * np.int64(S) + s, rows)
+
+
 def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generator) -> NDArray[Any]:
     """Actions [n] for steps h [n] and states s [n], both from 0; random numbers are taken only where it draws."""
     T, S = decisions.choice.shape

@@ -22,7 +22,7 @@ from cmdpkit.model.exploring import Explored, Reporter
 from cmdpkit.model.positions import Positions
 from cmdpkit.model.read_dynamics import read_start
 from cmdpkit.model.rounding import report_correction
-from cmdpkit.model.signatures import Function, read_function
+from cmdpkit.model.signatures import Function, read_actions, read_function
 from cmdpkit.model.successors import Row, Successors, hashable
 from cmdpkit.model.transitions import FloatArray, Kernel, expected
 from cmdpkit.model.validate import is_hashable, numbers
@@ -40,7 +40,7 @@ class Description:
     horizon: int | None
     discount: float | None
     criterion: str | None
-    actions: Iterable[Action] | Callable[[Any], Iterable[Action]]
+    actions: Iterable[Action] | Callable[..., Iterable[Action]]
     step: Callable[..., Any]
     reward: Callable[..., float]
     constraints: Iterable[Constraint]
@@ -129,15 +129,22 @@ class _Exploration:
         self.T = every_step if self.successors.step.on_step else 1
         # A signal differs between steps if it is given the step, or averages over next states that differ.
         self.steps = [every_step if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
-        self.actions = described.actions
-        self.fixed = [] if callable(self.actions) else _different("actions", "an action", self.actions)
-        if not self.fixed and not callable(self.actions):
+        self.actions: Callable[[State, int], Iterable[Action]] | None = None
+        self.open_steps = 1  # for how many steps the available actions are told apart
+        if callable(described.actions):
+            self.actions, on_step = read_actions(described.actions)
+            if on_step and judged.stationary:
+                raise _no_steps("actions", judged)
+            self.open_steps = every_step if on_step else 1
+        self.fixed = [] if callable(described.actions) else _different("actions", "an action", described.actions)
+        if not self.fixed and self.actions is None:
             raise CmdpkitError("there are no actions, expected at least one: actions=[...]")
         self.names: dict[Action, int] = {a: i for i, a in enumerate(self.fixed)}
         self.listed = None if described.states is None else _different("states", "a state", described.states)
         self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
         self.met: list[State] = []  # states in the order in which they were reached, unless the user listed them
         self.states, self.taken = array("q"), array("q")  # every pair for which the functions were called
+        self.open = bytearray()  # for every pair 1 or H numbers: whether the action exists there at that step
         self.sizes = array("q")  # number of next states in each row; every pair has one row or H rows
         self.nexts = array("q")  # next state of every transition
         self.prob = array("d")  # probability of every transition
@@ -163,31 +170,45 @@ class _Exploration:
 
     def _ask(self, states: list[State]) -> None:
         signals = list(zip(self.values, self.signals, self.steps, strict=True))
+        everywhere = dict.fromkeys(self.fixed, b"\1")
         for n, s in enumerate(states):
             if n % BETWEEN_REPORTS == 0:
                 self.report(self.so_far(n - len(states)))
             i = self.index[s]
-            available = self.fixed or self._available(s)
-            for a in available:
+            for a, when in (everywhere or self._available(s)).items():
                 j = self.names.setdefault(a, len(self.names))
-                rows = [self.successors(s, a, h) for h in range(self.T)]
+                # The functions are not asked about steps at which the action does not exist.
+                rows = [self.successors(s, a, h) if when[h % len(when)] else {s: 1.0} for h in range(self.T)]
                 self._keep(i, j, s, a, rows)
+                self.open += when
                 for values, f, steps in signals:
                     if steps == 1 and not f.on_next:
                         x = f.call(s, a, 0)
                         values.append(x if type(x) is float and math.isfinite(x) else _number(f, x, s, a))
                     else:
-                        values.extend(_signal(f, s, a, h, rows[h % self.T]) for h in range(steps))
+                        values.extend(
+                            _signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0
+                            for h in range(steps)
+                        )
 
     def so_far(self, waiting: int = 0) -> Explored:
         """How far it has come, if so many states (a negative number) of those met have not been asked about."""
         return Explored(len(self.index), len(self.index) + waiting, len(self.nexts))
 
-    def _available(self, s: State) -> list[Action]:
-        available = _different(f"actions({quoted(s)})", "an action", self.actions(s))  # type: ignore[operator]
-        if not available:
-            raise CmdpkitError(f"state {quoted(s)} has no actions; give it at least one (for example a self-loop)")
-        return available
+    def _available(self, s: State) -> dict[Action, bytes]:
+        """The actions that exist in a state at some step, each with 1 or 0 for every step that is told apart."""
+        found: dict[Action, bytearray] = {}
+        for h in range(self.open_steps):
+            at = f", {h}" if self.open_steps > 1 else ""
+            available = _different(f"actions({quoted(s)}{at})", "an action", self.actions(s, h))  # type: ignore[misc]
+            if not available:
+                when = f" at step h = {h}" if at else ""
+                raise CmdpkitError(
+                    f"state {quoted(s)} has no actions{when}; give it at least one (for example a self-loop)"
+                )
+            for a in available:
+                found.setdefault(a, bytearray(self.open_steps))[h] = 1
+        return {a: bytes(when) for a, when in found.items()}
 
     def _keep(self, i: int, j: int, s: State, a: Action, rows: list[Row]) -> None:
         """Keep the rows of a state and an action, one for all steps or one per step, and number new next states."""
@@ -222,13 +243,15 @@ class _Exploration:
         """Give self-loops to states that are reached only after the last step; every state needs a row, used or not."""
         for s in beyond:
             self._keep(self.index[s], 0, s, None, [{s: 1.0}] * self.T)
+            self.open += b"\1" * self.open_steps
             for values, steps in zip(self.values, self.steps, strict=True):
                 values.extend([0.0] * steps)
 
     def allowed(self) -> Any:
-        """Which actions exist, [S, A]."""
-        mask = np.zeros((len(self.index), len(self.names)), dtype=bool)
-        mask[_numbers(self.states), _numbers(self.taken)] = True
+        """Which actions exist, [1 or H, S, A]."""
+        mask = np.zeros((self.open_steps, len(self.index), len(self.names)), dtype=bool)
+        exists = np.frombuffer(self.open, dtype=bool).reshape(-1, self.open_steps)
+        mask[:, _numbers(self.states), _numbers(self.taken)] = exists.T
         return mask
 
     def kernel(self) -> Kernel:
@@ -258,10 +281,14 @@ def _check_steps(functions: list[Function], judged: Criterion) -> None:
     """Refuse a function that takes the step where there is no horizon."""
     for f in functions:
         if f.on_step and judged.stationary:
-            raise CmdpkitError(
-                f"the function {f.what} takes the step h, but the criterion is {judged}, where nothing may depend on "
-                "the step; make the step a part of the state, or give a horizon"
-            )
+            raise _no_steps(f.what, judged)
+
+
+def _no_steps(what: str, judged: Criterion) -> CmdpkitError:
+    return CmdpkitError(
+        f"the function {what} takes the step h, but the criterion is {judged}, where nothing may depend on the step; "
+        "make the step a part of the state, or give a horizon"
+    )
 
 
 def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float:

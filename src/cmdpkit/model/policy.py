@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, all_rows, draw, of_rows, of_table, rows_at, same, table_at
+from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.positions import Positions
@@ -46,6 +46,10 @@ class MadeFor(NamedTuple):
     fingerprint: str  # of the model, its bounds included
     criterion: str  # such as "H=6" or "discount=0.95"
     bounds: tuple[str, ...]  # such as "cost ≤ 0.5"
+
+
+def _rng_missing(why: str) -> CmdpkitError:
+    return CmdpkitError(f"rng is missing, and {why}: give a numpy random generator, rng=np.random.default_rng(seed)")
 
 
 class Policy(Shown):
@@ -300,10 +304,18 @@ class Policy(Shown):
         return Positions("state", self.states)
 
     def act(self, step: int | None = None, state: Name = "", rng: np.random.Generator | None = None) -> Name:
-        """Draw an action at ``step`` (from 1) in a state, by name; a stationary policy takes ``state`` and ``rng``."""
-        if rng is None:
-            raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
+        """The action at ``step`` (from 1) in a state, by name; a stationary policy takes no step.
+
+        ``rng`` is needed only where the policy draws, and no random number is taken elsewhere.
+
+        >>> Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order")).act(1, "high")
+        'order'
+        """
         row = self.probabilities(step, state)
+        if len(row) == 1:
+            return next(iter(row))
+        if rng is None:
+            raise _rng_missing(f"the policy draws in state {quoted(state)}")
         return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
 
     def act_many(
@@ -311,14 +323,13 @@ class Policy(Shown):
     ) -> NDArray[Any]:
         """Draw actions for many steps (from 1) and states at once, by name, as an array.
 
-        ``steps`` is one step for all or one for each state. A stationary policy takes ``states`` and ``rng``.
+        ``steps`` is one step for all or one for each state; a stationary policy takes ``states`` alone. ``rng`` is
+        needed only if the policy draws in one of them.
 
         >>> policy = Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order"))
         >>> policy.act_many(1, ["high", "low", "high"], np.random.default_rng(0)).tolist()
         ['order', 'wait', 'order']
         """
-        if rng is None:
-            raise CmdpkitError("rng is missing: give a numpy random generator, rng=np.random.default_rng(seed)")
         s = self._state.many(states)
         h = self._positions(steps)
         if h.shape not in ((), s.shape):
@@ -326,7 +337,9 @@ class Policy(Shown):
                 f"there are {h.size} steps for {len(s)} states, expected one step, or one for each state"
             )
         h = np.broadcast_to(h, s.shape)
-        names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng)]
+        if rng is None and len(drawn := np.flatnonzero(draws_at(self.decisions, h, s))):
+            raise _rng_missing(f"the policy draws in state {quoted(self.states[int(s[drawn[0]])])}")
+        names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng or np.random.default_rng(0))]
         return names
 
     def _positions(self, steps: ArrayLike | None) -> IntArray:

@@ -6,9 +6,8 @@ decide, and a rule is not asked.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, of_rows, of_table
 from cmdpkit.model.positions import Positions
-from cmdpkit.model.signatures import STEP_NAMES
+from cmdpkit.model.signatures import called_with_step, step_parameter
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, IntArray
 from cmdpkit.model.validate import nearest, numbers
 
@@ -107,46 +106,21 @@ def _of_mapping(cmdp: CMDP, rule: Mapping[Any, Any]) -> Decisions:
 
 
 def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
-    step = _step_parameter(rule)
+    step = step_parameter("the rule", rule, EXPECTED_RULE)
     if step is not None and cmdp.criterion.stationary:
         raise CmdpkitError(
             f"the rule takes {step.name}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
             "a rule of the state alone"
         )
+    ask = called_with_step(rule, step)
     answers = _Answers(cmdp, 1 if step is None else cmdp.steps)
     open_to_choice = answers.choice < 0
     for s, name in enumerate(cmdp.states):
         for h in np.flatnonzero(open_to_choice[:, s]).tolist():
-            answer = rule(name) if step is None else rule(h, name) if step.first else rule(name, **{step.name: h})
+            answer = ask(name, h)
             place = f"rule({quoted(name)})" if step is None else f"rule at {step.name} = {h} for {quoted(name)}"
             answers.keep(h, s, answer, place)
     return answers.decisions()
-
-
-class _Step(NamedTuple):
-    """The parameter of a rule that is given the step."""
-
-    name: str  # of the parameter
-    first: bool  # whether it comes before the state
-
-
-def _step_parameter(rule: Callable[..., Any]) -> _Step | None:
-    """Which parameter is given the step; None for a rule of the state alone."""
-    try:
-        parameters = list(inspect.signature(rule).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C have no signature: they are given the state
-        return None
-    steps = [p for p in parameters if p.name.lower() in STEP_NAMES]
-    others = [p for p in parameters if p not in steps and p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    takes = f"the rule takes ({', '.join(map(str, parameters))})"
-    if len(others) != 1 or len(steps) > 1 or others[0].kind in (others[0].KEYWORD_ONLY, others[0].VAR_POSITIONAL):
-        raise CmdpkitError(f"{takes}, expected {EXPECTED_RULE}")
-    if not steps:
-        return None
-    first = parameters.index(steps[0]) < parameters.index(others[0])
-    if steps[0].default is not steps[0].empty or (steps[0].kind is steps[0].POSITIONAL_ONLY and not first):
-        raise CmdpkitError(f"{takes}, where {steps[0].name} is not an ordinary parameter; expected {EXPECTED_RULE}")
-    return _Step(steps[0].name, first)
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------

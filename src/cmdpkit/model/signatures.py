@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted
 
@@ -71,6 +71,45 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     by_name = {name: role for name, role in roles.items() if name not in {p.name for p in positional}}
     called = _called(f, in_order, by_name)
     return Function(what, called, "step" in roles.values(), "next" in roles.values())
+
+
+class Step(NamedTuple):
+    """The parameter of a function of the state that is given the step."""
+
+    name: str  # of the parameter
+    first: bool  # whether it comes before the state
+
+
+def step_parameter(what: str, f: Callable[..., Any], expected: str) -> Step | None:
+    """Which parameter of a function of the state is given the step; None for a function of the state alone."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):  # some functions written in C have no signature: they are given the state
+        return None
+    steps = [p for p in parameters if p.name.lower() in STEP_NAMES]
+    others = [p for p in parameters if p not in steps and p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    takes = f"{what} takes ({', '.join(map(str, parameters))})"
+    if len(others) != 1 or len(steps) > 1 or others[0].kind in (others[0].KEYWORD_ONLY, others[0].VAR_POSITIONAL):
+        raise CmdpkitError(f"{takes}, expected {expected}")
+    if not steps:
+        return None
+    first = parameters.index(steps[0]) < parameters.index(others[0])
+    if steps[0].default is not steps[0].empty or (steps[0].kind is steps[0].POSITIONAL_ONLY and not first):
+        raise CmdpkitError(f"{takes}, where {steps[0].name} is not an ordinary parameter; expected {expected}")
+    return Step(steps[0].name, first)
+
+
+def called_with_step(f: Callable[..., Any], step: Step | None) -> Callable[[Any, int], Any]:
+    """A function of the state, or of the state and the step, as a function of (state, step)."""
+    if step is None:
+        return lambda s, h: f(s)
+    return (lambda s, h: f(h, s)) if step.first else (lambda s, h: f(s, **{step.name: h}))
+
+
+def read_actions(f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], bool]:
+    """The available actions as a function of (state, step), and whether they depend on the step."""
+    step = step_parameter("actions", f, "a function of the state, or of the state and h, which is the step from 0")
+    return called_with_step(f, step), step is not None
 
 
 def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
