@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+import adversarial
 import cmdpkit as ck
 import oracle
 from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, reachable, slater_slack
@@ -151,3 +152,56 @@ def test_reachable_pairs_are_those_some_policy_visits():
         cmdp = tiny(rng, 1, ties=True)
         q = ck.occupancy(cmdp, ck.Policy.uniform(cmdp))
         assert (reachable(cmdp) == (q.sum(axis=-1) > 0)).all()
+
+
+def crowded(steps_or_criterion, **bounds):
+    """One state and three actions; left, right and idle shares of the steps are bounded."""
+    shares = {"left": [[1.0, 0.0, 0.0]], "right": [[0.0, 1.0, 0.0]], "idle": [[0.0, 0.0, 1.0]]}
+    constraints = [ck.at_least(name, bound, shares[name], per_step=True) for name, bound in bounds.items()]
+    return ck.CMDP([[[1.0], [1.0], [1.0]]], [[1.0, 0.0, 0.0]], constraints=constraints, **steps_or_criterion)
+
+
+@pytest.mark.parametrize("criterion", [{"horizon": 4}, {"discount": 0.75}, {"criterion": "average"}])
+def test_an_infeasible_problem_says_how_far_each_bound_alone_must_move(criterion):
+    with pytest.raises(ck.Infeasible) as caught:
+        ck.solve(crowded(criterion, left=0.5, right=0.75, idle=0.125))
+    moves = caught.value.relax
+    expected = {"left": 0.125, "right": 0.375, "idle": -0.25}  # what the other two leave of all steps
+    for name, share in expected.items():
+        move = moves[name]
+        if share < 0:  # left and right alone do not fit
+            assert move is None
+            continue
+        assert move.bound == pytest.approx(share, abs=1e-7) and move.bound <= share
+        assert move.by == pytest.approx(0.375, abs=1e-7)
+        assert move.at_least <= 0.375 <= move.by and move.at_least == pytest.approx(0.375, abs=1e-6)
+        moved = caught.value.cmdp.with_bounds(**{name: move.bound})
+        assert ck.solve(moved).value == pytest.approx(move.solution.value)
+        with pytest.raises(ck.Infeasible):
+            ck.solve(caught.value.cmdp.with_bounds(**{name: share + 1e-6}))
+
+
+def test_a_bound_that_cannot_be_met_at_all_is_the_only_one_that_can_be_moved():
+    with pytest.raises(ck.Infeasible) as caught:
+        ck.solve(crowded({"horizon": 4}, left=1.5, right=0.25))
+    assert caught.value.relax["left"].bound == pytest.approx(0.75, abs=1e-8)
+    assert caught.value.relax["right"] is None
+
+
+def test_the_relaxation_of_hostile_problems_is_feasible_and_nothing_much_stricter_is():
+    moves = 0
+    for seed in range(60):
+        cmdp = adversarial.instance(np.random.default_rng(seed))
+        try:
+            ck.solve(cmdp)
+            continue
+        except ck.Infeasible as error:
+            infeasible = error
+        for name, move in infeasible.relax.items():
+            c, n = cmdp.constraints[cmdp.constraint_index(name)], cmdp.constraint_index(name)
+            if move is not None:
+                moves += 1
+                stricter = move.bound + c.sign * 20 * move.solution.tolerance[n]
+                with pytest.raises(ck.Infeasible):
+                    ck.solve(cmdp.with_bounds(**{name: stricter}))
+    assert moves > 1

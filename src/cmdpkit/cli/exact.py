@@ -35,6 +35,7 @@ from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
+    from cmdpkit.exact.infeasible import Infeasible
     from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
     from cmdpkit.results.tables import Table
@@ -160,7 +161,11 @@ def solve(
         show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
         if show_round and sys.stderr.isatty():
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
-        found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
+        try:
+            found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
+        except ck.Infeasible as error:
+            _say_relaxations(error)
+            raise
     if share is not None:
         with busy("simplifying"):
             found = ck.simplify(found, share)
@@ -179,6 +184,15 @@ def solve(
         say(show.solution(model, found, console().width))
     if not found.complete:
         raise typer.Exit(INTERRUPTED)
+
+
+def _say_relaxations(error: Infeasible) -> None:
+    """Say on stderr how far each bound alone must move; for a single bound, the error itself says it."""
+    from cmdpkit.results.text.diagnosis import relaxations
+
+    lines = relaxations(error) if len(error.conflict) > 1 else []
+    for line in lines:
+        typer.echo(f"note: all other bounds can be met with {line} (--bound NAME=VALUE)", err=True)
 
 
 @app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
@@ -11,6 +15,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
+
+if TYPE_CHECKING:
+    from cmdpkit.exact.ranges import Relaxation  # which itself needs `Infeasible` from here
 
 MIN_CLASH_MULTIPLIER = 1e-9  # smaller multipliers, of a sum of 1, are due to rounding
 
@@ -28,6 +35,23 @@ class Infeasible(CmdpkitError):
         self.best = best  # [N], the best total of each signal if the other bounds are ignored
         self.conflict = conflict  # names of constraints that cannot be met together; leaving out one makes it possible
         super().__init__(self._explanation())
+
+    @cached_property
+    def relax(self) -> Mapping[str, Relaxation | None]:
+        """How far each bound alone must move while the others stay; None where no move of it alone is enough.
+
+        >>> import cmdpkit as ck
+        >>> bounds = [ck.at_least("left", 1.5, [[1.0, 0.0]]), ck.at_least("right", 1.0, [[0.0, 1.0]])]
+        >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[0.0, 0.0]], constraints=bounds, horizon=2)
+        >>> try:
+        ...     ck.solve(cmdp)
+        ... except ck.Infeasible as infeasible:
+        ...     print({name: round(move.bound, 6) for name, move in infeasible.relax.items()})
+        {'left': 1.0, 'right': 0.5}
+        """
+        from cmdpkit.exact.ranges import relaxations
+
+        return relaxations(self.cmdp)
 
     def _explanation(self) -> str:
         bounds = {c.name: c for c in self.cmdp.constraints}

@@ -9,7 +9,7 @@ import numpy as np
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import solve_fully, solve_in
+from cmdpkit.exact.solver import Solution, solve_fully, solve_in
 from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE, units_of
 from cmdpkit.model.cmdp import CMDP
@@ -87,3 +87,48 @@ def _objective(cmdp: CMDP, r: FloatArray, others: tuple[int, ...]) -> CMDP:
     """The problem of maximising another signal under some of the bounds."""
     kept: tuple[Constraint, ...] = tuple(cmdp.constraints[m] for m in others)
     return cmdp.reformulated(r=r.copy(), g=cmdp.compact.g[list(others)], constraints=kept)
+
+
+class Relaxation(NamedTuple):
+    """How far one bound must move while the others stay, in the unit it was given in."""
+
+    name: str  # of the constraint
+    bound: float  # with this bound all bounds can be met
+    by: float  # how far that is from the bound of the model
+    at_least: float  # proved: no smaller move is enough
+    solution: Solution  # the optimum with the moved bound
+
+
+def relaxations(cmdp: CMDP) -> dict[str, Relaxation | None]:
+    """For every bound of an infeasible model how far it alone must move; None if the other bounds clash without it.
+
+    The best total under the other bounds is found with a proved gap. The bound is moved to this total and a tolerance
+    beyond it, and the problem is solved with it, so that a user can take the number as it is.
+    """
+    return {c.name: _relaxation(cmdp, n) for n, c in enumerate(cmdp.constraints)}
+
+
+def _relaxation(cmdp: CMDP, n: int) -> Relaxation | None:
+    c, others = cmdp.constraints[n], tuple(m for m in range(cmdp.N) if m != n)
+    try:
+        best = solve_fully(_objective(cmdp, cmdp.compact.g[n], others))
+    except Infeasible:
+        return None
+    short = float(cmdp.rho[n] - best.value)
+    far = _with_total(cmdp, n, best.value - abs(short))  # certainly feasible: it knows the tolerance of this bound
+    for tolerances in (1, 2, 4, 8):
+        total = best.value - tolerances * float(far.tolerance[n])
+        try:
+            moved = _with_total(cmdp, n, total)
+        except Infeasible:  # the policy that reaches the best total uses the tolerances of the other bounds
+            continue
+        bound = moved.cmdp.constraints[n].bound
+        least = max(0.0, short - best.gap) / c.scale
+        return Relaxation(c.name, bound, abs(bound - c.bound), least, moved)
+    return Relaxation(c.name, far.cmdp.constraints[n].bound, 2 * short / c.scale, (short - best.gap) / c.scale, far)
+
+
+def _with_total(cmdp: CMDP, n: int, rho: float) -> Solution:
+    """The optimum if utility n must reach rho."""
+    c = cmdp.constraints[n]
+    return solve_fully(cmdp.with_totals({c.name: c.sign * rho + 0.0}))

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
@@ -57,6 +58,15 @@ def _verdict(cmdp: CMDP, found: Diagnosis) -> Text:
     bounds = "the bound can be met" if cmdp.N == 1 else "all bounds can be met at once"
     room = f": {bounds} with {number(found.slater_slack)} to spare (Slater slack).\n"
     return Text.assemble(("Feasible", "bold green"), room, value)
+
+
+def relaxations(found: Infeasible) -> list[str]:
+    """For every bound a line that says how far it alone must move."""
+    lines = []
+    for c, move in zip(found.cmdp.constraints, found.relax.values(), strict=True):
+        if move is not None:
+            lines.append(f"{label(c.name)} {c.symbol} {number(move.bound)}{c.unit}, moved by {number(move.by)}")
+    return lines
 
 
 def _bounds(found: Diagnosis) -> RenderableType:
