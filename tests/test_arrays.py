@@ -236,20 +236,21 @@ NO_ARRAY = {
         CMDP.from_function(start) read_explicit(start) read_model(start)""",
     "a list of constraints, whose signals are tested with Constraint, at_least and at_most": """
         CMDP(constraints) CMDP.from_function(constraints) CMDP.reformulated(constraints) from_log(constraints)
-        gym.GymWorld(constraints) learn(constraints) read_explicit(constraints) read_model(constraints)
-        testing.check_env(constraints)""",
+        gym.GymWorld(constraints) gym.Probe.world(constraints) learn(constraints) read_explicit(constraints)
+        read_model(constraints) testing.check_env(constraints)""",
     "a list of objects that are no numbers": """
         Experiment(algorithms) Experiment(environments) Experiment.of(document) Mixture(policies) bench(algorithms)
         bench(environments) execute(runs) import_run(policies) Study(failures) Study(published) Study(records)
         Study.to_html(rows) published.Row.of(table) published.headlines(rows) published.in_order(rows)
         published.numbered(rows) published.published_tables(rows) read_explicit(rewards)""",
     "an environment": """
-        continue_run(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
-    "a list of whole numbers that is written to a file": "Experiment(seeds) Run(readings) bench(seeds)",
+        continue_run(env) gym.probe(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
+    "whole numbers that are written to a file": """
+        Experiment(episodes) Experiment(seeds) Experiment(steps) Run(readings) bench(seeds)""",
     "three sizes": "Kernel.from_entries(shape)",
     "options by name": """
-        Learner(params) Study.plot(options) gym.CMDPEnv.reset(options) gym.WithCost.reset(options)
-        learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params) testing.Case(params)
+        Learner(params) Study.plot(options) gym.Probe.world(options) gym.CMDPEnv.reset(options)
+        gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params) testing.Case(params)
         testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
         Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays)
@@ -259,7 +260,7 @@ NO_ARRAY = {
         learners.Episodic.end(states) learners.Learner.last(signals) learners.Learner.next(signals)
         learners.Returns(reward) learners.Returns(utilities) testing.Case.learner(allowed)""",
     "results, which the package makes": """
-        Certificate Infeasible NoPromise Promise RunRecord Simplified Solution Values""",
+        gym.Probe Certificate Infeasible NoPromise Promise RunRecord Simplified Solution Values""",
 }
 
 

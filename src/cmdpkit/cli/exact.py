@@ -164,7 +164,7 @@ def solve(
         try:
             found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
         except ck.Infeasible as error:
-            _say_relaxations(error)
+            _add_relaxations(error)
             raise
     if share is not None:
         with busy("simplifying"):
@@ -186,13 +186,12 @@ def solve(
         raise typer.Exit(INTERRUPTED)
 
 
-def _say_relaxations(error: Infeasible) -> None:
-    """Say on stderr how far each bound alone must move; for a single bound, the error itself says it."""
+def _add_relaxations(error: Infeasible) -> None:
+    """Add notes that say how far each bound alone must move; for a single bound, the error itself says it."""
     from cmdpkit.results.text.diagnosis import relaxations
 
-    lines = relaxations(error) if len(error.conflict) > 1 else []
-    for line in lines:
-        typer.echo(f"note: all other bounds can be met with {line} (--bound NAME=VALUE)", err=True)
+    for line in relaxations(error) if len(error.conflict) > 1 else ():
+        error.add_note(line)
 
 
 @app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))

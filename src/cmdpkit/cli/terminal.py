@@ -42,6 +42,8 @@ class Verbs(TyperGroup):
         except (CmdpkitError, OSError, MemoryError) as error:
             said = str(error) or "there is not enough memory for this; ask for less, or for a smaller model"
             typer.echo(f"error: {printable(said)}", err=True)
+            for note in getattr(error, "__notes__", ()):
+                typer.echo(f"note: {printable(note)}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Iterable, Mapping
 from itertools import groupby
@@ -42,6 +43,19 @@ def number(x: float) -> str:
     ('1.57306', '0', '∞')
     """
     return f"{x + 0.0:.6g}" if math.isfinite(x) else "∞" if x > 0 else "-∞"
+
+
+def rounded_off(x: float, direction: int, digits: int = 6) -> str:
+    """A few significant digits, rounded up (direction 1) or down (-1) unless the difference is due to rounding.
+
+    >>> rounded_off(2 / 3, -1), rounded_off(2 / 3, 1), rounded_off(-2 / 3, -1), rounded_off(0.5 - 1e-11, -1)
+    ('0.666666', '0.666667', '-0.666667', '0.5')
+    """
+    nearest = f"{x:.{digits}g}"
+    if abs(float(nearest) - x) <= 1e-9 * abs(x):
+        return nearest
+    rounding = decimal.ROUND_CEILING if direction > 0 else decimal.ROUND_FLOOR
+    return f"{decimal.Context(digits, rounding).create_decimal(x):.{digits}g}".removesuffix(".0")
 
 
 def bounded(c: Constraint) -> str:

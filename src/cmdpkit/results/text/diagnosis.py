@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separat
 from cmdpkit.results.tables import Column, Table, each
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable
-from cmdpkit.results.wording import bounded, counted, label, number, sizes
+from cmdpkit.results.wording import bounded, counted, label, number, rounded_off, sizes
 
 ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
 BAR_WIDTH = 40  # characters of a drawing
@@ -61,11 +62,15 @@ def _verdict(cmdp: CMDP, found: Diagnosis) -> Text:
 
 
 def relaxations(found: Infeasible) -> list[str]:
-    """For every bound a line that says how far it alone must move."""
+    """For every bound a sentence for the command line that says how far it alone must move."""
     lines = []
     for c, move in zip(found.cmdp.constraints, found.relax.values(), strict=True):
         if move is not None:
-            lines.append(f"{label(c.name)} {c.symbol} {number(move.bound)}{c.unit}, moved by {number(move.by)}")
+            bound = rounded_off(move.bound, -c.sign)
+            lines.append(
+                f"all bounds can be met with {label(c.name)} {c.symbol} {bound}{c.unit} instead: --bound "
+                f"{shlex.quote(f'{label(c.name)}={bound}')}"
+            )
     return lines
 
 
