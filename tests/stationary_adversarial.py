@@ -193,6 +193,7 @@ def examine(made: Made, *, wide: bool = False) -> Report:
         if verdict == "feasible":
             faults.append(f"a feasible problem is called infeasible (slack {float(slack):.3g} tolerances): {error}")
         said = "infeasible" if verdict == "borderline" else ""
+        faults += _explained(made, error, allowed)
         return Report(faults + (_wide(made, allowed, None) if wide else []), 0.0, said)
     except Exception as error:
         if verdict == "feasible" or not isinstance(error, ck.CmdpkitError):
@@ -215,6 +216,8 @@ def _check(made: Made, solution: ck.Solution, truth: rational.Exact, allowed: li
         miss = max(miss, short)
         if short > 1:
             faults.append(f"bound {n} is missed by {short:.3g} tolerances")
+        if abs(made.cmdp.constraints[n].sign * Fraction(float(solution.utilities[n])) - exact[1 + n]) > tolerance:
+            faults.append(f"utility {n} is told as {solution.utilities[n]}, evaluated exactly {float(exact[1 + n])}")
         if solution.tolerance[n] > float(tolerance) * (1 + 1e-6):
             faults.append(f"the tolerance is {solution.tolerance[n]}, documented as {float(tolerance)}")
     value, gap = Fraction(solution.value), Fraction(solution.gap)
@@ -250,6 +253,26 @@ def _check(made: Made, solution: ck.Solution, truth: rational.Exact, allowed: li
         if best is not None and proved > value + gap + slack:
             faults.append(f"prices {prices} prove {float(proved)} only, value + gap is {float(value + gap)}")
     return miss, faults
+
+
+def _explained(made: Made, error: ck.Infeasible, allowed: list) -> list[str]:
+    """The clash that is told is one, no bound of it can be left out, and each signal's best is what policies have."""
+    faults = []
+    clash = [n for n, c in enumerate(made.cmdp.constraints) if c.name in error.conflict]
+
+    def slack(chosen: list[int]) -> Fraction:
+        points = [(p[0], *(p[1 + n] for n in chosen)) for p in made.points]
+        return rational.Exact(points, [made.model.rho[n] for n in chosen], [allowed[n] for n in chosen]).slack
+
+    if not clash or slack(clash) >= 0:
+        faults.append(f"the bounds {error.conflict} do not exclude each other")
+    elif len(clash) > 1 and any(slack([m for m in clash if m != n]) < -1 for n in clash):
+        faults.append(f"a bound of {error.conflict} can be left out of the clash")
+    for n, c in enumerate(made.cmdp.constraints):
+        most = max(p[1 + n] for p in made.points)
+        if abs(c.sign * Fraction(float(error.best[n])) - most) > allowed[n]:
+            faults.append(f"the best of {c.name} is told as {error.best[n]}, truly {c.sign * float(most)}")
+    return faults
 
 
 def _wide(made: Made, allowed: list, solution: ck.Solution | None) -> list[str]:
