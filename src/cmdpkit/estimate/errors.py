@@ -1,4 +1,16 @@
-"""How far estimates can be trusted: standard errors by the delta method, from counts."""
+"""How far estimates can be trusted: standard errors by the delta method, from counts.
+
+A total W of a fixed policy is a smooth function of the estimated rows, one per cell. To first order, their errors move
+it by the sum over the rows of flow(row) times the error of the mean of y = x + V(s'), where x is the signal of a
+transition and V(s') the value of its next state, so
+
+    Var(W) = sum over rows of flow(row)^2 Var(y in the row) / n(row)  +  Var(V(start)) / episodes.
+
+`row_shares` is this sum, for counts per step and pooled (`plan_errors`), for one unbroken run (`stationary_errors`) and
+for logs (`cmdpkit.estimate.fitted`). What differs is where the variance of a row comes from. Logs keep every
+transition, and so know that signal and next state go together. Counts keep the moments of signals and the numbers of
+next states apart, and add up the two variances.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +29,7 @@ from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 PSEUDO_VISITS = 2.0  # visits that the average variance of a step counts as, in the error of an action's value
-UNSEEN_SPREAD = 0.25  # of the range of values: the deviation that a next state not seen yet may bring
-PSEUDO_MOVES = 5.0  # the same in the error of a whole policy
+NO_FLOW = 1e-12  # a smaller flow is rounding
 
 
 class Evidence(NamedTuple):
@@ -80,44 +91,68 @@ def _with_average(variance: FloatArray, n: IntArray, pseudo: float) -> FloatArra
     return mixed
 
 
-def plan_errors(model: Model, pi: FloatArray) -> FloatArray:
-    """[N]: standard errors of a policy's predicted utilities, by the delta method.
+class RowShares(NamedTuple):
+    """What each row contributes to the squared error of a total."""
+
+    shares: FloatArray  # [rows]: flow^2 times the variance of the row, divided by its observations
+    freedom: FloatArray  # [rows]: degrees of freedom of that variance
+
+
+def row_shares(through: FloatArray, squares: FloatArray, n: IntArray, *, pseudo: float, ddof: int = 0) -> RowShares:
+    """The sum of the delta method, row by row; rows without observations contribute nothing.
+
+    through, squares and n [rows] are the flow through a row, the sum of squared deviations of its observations from
+    their mean, and their number. Few observations say little about a variance, so the average variance within the rows
+    is mixed in with the weight of `pseudo` observations. With ddof = 1 variances are unbiased.
+
+    >>> found = row_shares(np.array([2.0, 1.0]), np.array([8.0, 0.0]), np.array([4, 4]), pseudo=4.0)
+    >>> found.shares.tolist()  # variances of 2 and 0, mixed evenly with their average of 1
+    [1.5, 0.125]
+    """
+    seen = n > 0
+    average = float(squares.sum()) / max(float((n - ddof)[seen].sum()), 1.0)
+    freedom = np.where(seen, n - ddof + pseudo, 1.0)
+    mixed = (squares + pseudo * average) / freedom
+    return RowShares(np.where(seen, through**2 * mixed / np.maximum(n, 1), 0.0), freedom)
+
+
+def plan_errors(model: Model, pi: FloatArray, *, pseudo: float = 5.0, unseen: float = 0.25) -> FloatArray:
+    """[N]: standard errors of a policy's predicted utilities.
 
     Where all steps share their counts, an error of one estimate acts at every step at once: what the flow of all steps
-    takes to a next state is added up before it is squared.
+    takes to a next state is added up before it is squared. A next state that was not seen yet may deviate by the share
+    `unseen` of the range of values. `pseudo` is explained at `row_shares`.
     """
     cmdp, counts = model.cmdp, model.counts
     T, S, A = cmdp.kernel.shape
     q = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu)
-    episodes = max(int(counts.starts.sum()), 1)
+    flow_all = q.reshape(-1, T, S * A).sum(axis=0).ravel() if T == 1 else q.reshape(-1)
     errors = np.zeros(cmdp.N)
     for n, g in enumerate(cmdp.compact.g):
         _, V = action_values(cmdp, g, pi)
         through = np.zeros(T * S * A)  # flow through a cell that is followed by another step
         spread = np.zeros(T * S * A)  # variance of what a move out of the cell is worth, all steps together
-        span = np.ptp(V, axis=1) * UNSEEN_SPREAD  # [H+1]
-        c = cmdp.compact
+        c, span = cmdp.compact, np.ptp(V, axis=1) * unseen
         _pooled_variance(c.indptr, c.successors, c.prob, counts.moves, q, V, span, through, spread)
-        moves = np.maximum(counts.moves, 1)
-        unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > 1e-12)
-        counted = counts.moves * (through > 0)
-        average = float((counted * unit).sum() / max(counted.sum(), 1))
-        unit = (counted * unit + PSEUDO_MOVES * average) / (counted + PSEUDO_MOVES)
-        moved = float((through**2 * unit / moves).sum())
-        flow_all = q.reshape(-1, T, S * A).sum(axis=0).ravel() if T == 1 else q.reshape(-1)
-        alone = np.eye(1, 1 + cmdp.N, 1 + n)[0]
-        earned = float((flow_all**2 * signal_variances(counts, alone) / np.maximum(counts.visits, 1)).sum())
-        start = float(cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2) / episodes
-        errors[n] = np.sqrt(moved + earned + max(start, 0.0))
+        unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > NO_FLOW)
+        moves = counts.moves * (through > 0)
+        moved = row_shares(through, unit * moves, moves, pseudo=pseudo)
+        variance = signal_variances(counts, np.eye(1, 1 + cmdp.N, 1 + n)[0])
+        earned = row_shares(flow_all, variance * counts.visits, counts.visits, pseudo=0.0)
+        start = _start_share(cmdp.mu, V[0], int(counts.starts.sum()))
+        errors[n] = np.sqrt(moved.shares.sum() + earned.shares.sum() + start)
     return errors
 
 
-def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
-    """Standard errors [N] of the utilities per step of the policy pi [S, A], by the delta method.
+def _start_share(mu: FloatArray, V: FloatArray, episodes: int) -> float:
+    """What the estimated start distribution mu [S] adds to the squared error of a total with values V [S]."""
+    return max(float(mu @ V**2 - (mu @ V) ** 2), 0.0) / max(episodes, 1)
 
-    With relative values h of a utility g and the share of time q(s, a), an error of P and g at (s, a) changes the mean
-    of g by q(s, a) times its effect on g + gamma P h, and errors of different pairs are independent: the variance is
-    the sum of q^2 / n times the variance of g + gamma h(s') at (s, a). Discounted totals add the error of the start.
+
+def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
+    """[N]: standard errors of the utilities per step of the policy pi [S, A] in a mean model of one unbroken run.
+
+    The flow of a pair is its share of time, and the values are the relative ones, times the discount.
     """
     S, A = pi.shape
     P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
@@ -131,16 +166,17 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
     x = np.einsum("sa,nsa->sn", pi, model.g)[used]
     h = np.zeros((S, len(model.g)))
     h[used] = Chain(chain[used][:, used], model.discount).values(x)[1]
-    n = np.maximum(seen.visits, 1)
-    spread = np.maximum(P @ h**2 - (P @ h) ** 2, 0.0).reshape(S, A, -1) * model.discount**2  # [S, A, N]
-    means = seen.sums[1:] / n
-    spread += np.moveaxis(np.maximum(seen.squares[1:] / n - means**2, 0.0), 0, -1)
-    variance = np.einsum("sa,san->n", (shares[:, None] * pi) ** 2 / n, spread)
+    through, n = (shares[:, None] * pi).ravel(), seen.visits.ravel()
+    moved = np.maximum(P @ h**2 - (P @ h) ** 2, 0.0) * model.discount**2  # [S * A, N]
+    means = seen.sums[1:] / np.maximum(seen.visits, 1)
+    earned = np.maximum(seen.squares[1:] / np.maximum(seen.visits, 1) - means**2, 0.0).reshape(-1, S * A).T
+    squares = np.asarray(n[:, None] * (moved + earned), dtype=float)
+    errors = np.array([row_shares(through, column, n, pseudo=0.0).shares.sum() for column in squares.T])
     if model.kind == "discounted":
-        starts = max(1, int(seen.starts.sum()))
-        variance += (1 - model.discount) ** 2 * (model.mu @ h**2 - (model.mu @ h) ** 2) / starts
-    errors: FloatArray = np.sqrt(np.maximum(variance, 0.0))
-    return errors
+        episodes = int(seen.starts.sum())
+        errors += [(1 - model.discount) ** 2 * _start_share(model.mu, V, episodes) for V in h.T]
+    found: FloatArray = np.sqrt(errors)
+    return found
 
 
 @compiled

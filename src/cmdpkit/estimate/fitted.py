@@ -4,18 +4,10 @@
 states and the means of its signals in the log. Where the log has no such row, an additional state stands for "unknown":
 the process goes there and stays, and each signal is the smallest or the largest of the log, whichever is asked for.
 
-**Errors.** A total W of a fixed policy is a smooth function of the rows. To first order, their errors move it by
-
-    dW = sum over rows of  flow(row) * (mean over the row's transitions of y  -  its expectation),   y = x + V(s'),
-
-where x is the signal of a transition and V(s') the value of its next state, so
-
-    Var(W) = sum over rows of flow(row)^2 Var(y in the row) / visits(row)  +  Var(V(start)) / episodes,
-
-without the last term for long-run averages, which forget the start. This is the delta method. It counts that signal and
-next state of the same transition go together, and where steps share their counts, that one row acts at all steps. Few
-visits say little about a variance, so every row's own variance is mixed with the average variance within rows, which
-counts as `PSEUDO_VISITS` visits. Where no row was visited twice there is nothing to average, and the error is infinite.
+**Errors.** They are those of the delta method (`cmdpkit.estimate.errors`), where y is what a recorded transition is
+worth in signal and value of the next state together. Long-run averages forget the start. Where steps share their
+counts, one row acts at all steps. The average variance within rows counts as `PSEUDO_VISITS` visits of every row. Where
+no row was visited twice there is nothing to average, and the error is infinite.
 
 **Limits.** They use Student's quantile t with the degrees of freedom that Welch and Satterthwaite give for a sum of
 variances, so that a total that rests on a few visits gets wide limits. Totals of rare and costly events are skewed:
@@ -43,6 +35,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import stdtrit
 
+from cmdpkit.estimate.errors import NO_FLOW, row_shares
 from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, closed_classes
 from cmdpkit.model.cmdp import CMDP
@@ -53,7 +46,6 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known
 TINY = 1e-300  # avoids a division by 0
-NO_FLOW = 1e-12  # a smaller flow is rounding
 
 
 _Error: TypeAlias = tuple[float, float, float, tuple[float, float], FloatArray]  # the last five fields of a total
@@ -186,10 +178,8 @@ class Fitted:
         through, y = self._worth(q, V, m)
         means = np.bincount(self.row, weights=y, minlength=len(n)) / n
         off = y - means[self.row]
-        squares, pseudo = np.bincount(self.row, weights=off**2, minlength=len(n)), min(PSEUDO_VISITS, again)
-        freedom = n - 1 + pseudo
-        mixed = (squares + pseudo * float(squares.sum()) / again) / freedom
-        shares = np.where(self.visits > 0, through**2 * mixed / n, 0.0)
+        squares: FloatArray = np.bincount(self.row, weights=off**2, minlength=len(n)).astype(float)
+        shares, freedom = row_shares(through, squares, self.visits, pseudo=min(PSEUDO_VISITS, again), ddof=1)
         forgets = self.log.criterion.kind == "average" or len(first) < 2
         start = 0.0 if forgets else float(first.var(ddof=1)) / len(first)
         variance = float(shares.sum()) + start
