@@ -17,11 +17,8 @@ import numpy as np
 import cmdpkit as ck
 from bench._counts import counts
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.params import chosen
-from cmdpkit.learners.pri import PRI
-from cmdpkit.learners.pri.refine import Refinement
-from cmdpkit.model.compiled import compiled
-from cmdpkit.simulate.random import stream, uniform
+from cmdpkit.paper.lower_bound import open_loop, rule
+from cmdpkit.simulate.random import stream
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6, 10**7)
@@ -37,42 +34,9 @@ def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     source.meter.add(K, np.append(sol.value, cmdp.signs * sol.utilities), np.append(played.reward, played.utilities))
 
 
-def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
-    """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
-    spec = Spec.of(cmdp, K)
-    p = chosen(PRI.presets, spec, "paper", {"K": K // 2, "eps_rho": 0.0})
-    D = ck.solve(cmdp).policy.pi > 1e-9
-    phase = Refinement(spec, p, D, D.astype(float), spec.rho)
-    rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0
-    while done < K:
-        done += phase.play(source, rng, out[:, done:])
-
-
 def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     """`cl-pri` as it comes."""
     load("cl-pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
-
-
-def rule(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
-    """The rule that only watches what was realised."""
-    most, p = cmdp.H - 1, float(cmdp.P[0, 0, 1, 2])
-    plays, lucky = _plays_of_the_rule(K, p, stream(seed))
-    source.meter.add(K - plays, np.array([most, 0.0]), np.array([(K - plays) * most, 0.0]))
-    source.meter.add(plays, np.array([0.0, most * (1 + p) / 2]), np.array([0.0, most * (plays + lucky) / 2]))
-
-
-@compiled
-def _plays_of_the_rule(K, p, rng):
-    """How often it plays v, and how often v then earns the larger utility; violation is in sixths of H - 1."""
-    violation, plays, lucky = 0, 0, 0
-    for _ in range(K):
-        violation += 2
-        if violation > 0:
-            plays += 1
-            high = uniform(rng) < p
-            lucky += high
-            violation -= 6 if high else 3
-    return plays, lucky
 
 
 LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "rule": rule, "closed loop": closed_loop}

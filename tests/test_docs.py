@@ -153,3 +153,12 @@ def test_a_failing_command_stops_the_build_and_names_the_page(tmp_path, options)
 def test_a_command_that_succeeds_although_it_should_fail_stops_the_build(tmp_path):
     done = build(tmp_path, "# T\n\n```{run}\n:exit: 3\ncmdpkit --version\n```\n")
     assert done.returncode != 0 and "ended with exit code 0, expected 3" in done.stderr
+
+
+def test_commands_that_an_installed_package_lacks_are_said_to_need_a_clone():
+    """`bench` is a folder of the repository and is not installed."""
+    for path in [*Path("docs").rglob("*.md"), Path("README.md")]:
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(r"`python -m bench[^`]*`", text):
+            around = " ".join(text[max(found.start() - 14, 0) : found.end() + 14].split())
+            assert "in a clone" in around, (path, around)

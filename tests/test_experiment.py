@@ -8,7 +8,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners.registry import resolve
-from cmdpkit.paper.reproduce import paper_experiments
+from cmdpkit.paper.experiments import paper_experiments
 from cmdpkit.records.record import Run
 from cmdpkit.running.request import run_of
 from cmdpkit.running.worlds import ModelWorld, world_of
@@ -122,7 +122,7 @@ def test_the_experiments_that_come_along_are_valid(path):
 
 
 def test_the_papers_experiments_as_files_are_those_that_reproduce_runs():
-    for experiment in paper_experiments(10):
+    for experiment in paper_experiments(10, ("synthetic", "grid")):
         assert keys(Experiment.load(EXPERIMENTS / f"{experiment.name}.toml").runs()) == keys(experiment.runs())
 
 

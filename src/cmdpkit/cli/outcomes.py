@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table as Grid
 from rich.text import Text
 
 from cmdpkit.experiments.execute import Outcome
+from cmdpkit.paper.departures import departures_table
+from cmdpkit.paper.lower_bound import lower_bound_table
 from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.results.published import headlines, in_order, numbered, published_tables
+from cmdpkit.paper.table1 import table1_table
+from cmdpkit.results.published import Claim, headlines, in_order, numbered, published_tables
 from cmdpkit.results.showing import tables_of
 from cmdpkit.results.study import Study
 from cmdpkit.results.tables import Table
@@ -32,17 +36,74 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 
 
 def reproduction(found: Reproduction) -> RenderableType:
-    """Every published figure beside the measured one, by kind and problem, and the assumptions they rest on."""
-    first, *others = headlines(found.rows)
-    parts: list[RenderableType] = [Text(first, style="bold"), *map(Text, others), EMPTY_LINE]
+    """The claims first; then every published figure beside the measured one, and what else was asked for."""
+    parts: list[RenderableType] = []
+    for env in dict.fromkeys(claim.env for claim in found.claims):
+        claims = [claim for claim in found.claims if claim.env == env]
+        parts += [Text(f"Claims of the paper: {env}", style="bold"), _claims(claims), EMPTY_LINE]
+    parts += [*(Text(line) for line in headlines(found.rows)), EMPTY_LINE] if found.rows else []
     for table in published_tables(found.rows):
         parts += [*_titled(table, heads="algo"), EMPTY_LINE]
-    parts += [*_titled(phase_table(found.phases)), EMPTY_LINE] if found.phases else []
+    for others in other_tables(found):
+        parts += [*_titled(others, heads="name" if others.columns[0].key == "name" else ""), EMPTY_LINE]
+    parts += [_departures(whole=found.parts == ("departures",)), EMPTY_LINE] if "departures" in found.parts else []
     parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(in_order(found.rows)).items()]
-    parts += [EMPTY_LINE, *_failures(failure.reason for failure in found.study.failures)]
-    said = f"{counted(found.seeds, 'seed')}, {duration(found.seconds)}. The report is {found.report}."
+    parts += [EMPTY_LINE] if found.rows else []
+    parts += _failures(failure.reason for failure in found.study.failures)
+    said = f"{counted(found.seeds, 'seed')}"
+    said += f", {duration(found.seconds)}. The report is {found.report}." if found.report else "."
     said += f" The figures are in {found.figures[0].parent}." if found.figures else ""
-    return Group(*parts, Text(said, style=QUIET))
+    return Group(*parts, Text(said, style=QUIET)) if found.report or found.bounds else Group(*parts[:-1])
+
+
+def _claims(claims: Sequence[Claim]) -> RenderableType:
+    """The verdict, and beside it the claim with the figures behind it."""
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for claim in claims:
+        tone = "bold red" if claim.verdict.agrees is False else "bold"
+        said = Text.assemble(claim.text, "\n", ("published ", QUIET), claim.published, "\n", ("measured  ", QUIET))
+        grid.add_row(Text(claim.verdict.text, style=tone), said + Text(f"{claim.measured} [{claim.kind}]"))
+    return grid
+
+
+def _departures(whole: bool) -> RenderableType:
+    """Every step of the pseudo-code, or how many there are and how to see them."""
+    table = departures_table()
+    if not whole:
+        apart = sum(not line.departure.literal(line.theory) for line in table.rows)
+        return Text(
+            f"Preset theory departs from the pseudo-code in {apart} of {len(table.rows)} steps, where it cannot be "
+            "followed. `cmdpkit reproduce paper --what departures` lists all of them, for both presets."
+        )
+    lines: list[RenderableType] = [Text(table.title, style="bold")]
+    for row in table.data():
+        grid = Grid.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style=QUIET)
+        grid.add_column(overflow="fold")
+        for key in ("printed", "theory", "paper", "why"):
+            if row[key]:
+                grid.add_row(f"  {key}", Text(row[key]))
+        lines += [Text(row["step"]), grid]
+    return Group(*lines)
+
+
+def other_data(found: Reproduction) -> dict[str, Any]:
+    """The same tables as plain values."""
+    return {
+        "phases": phase_table(found.phases).data(),
+        "lower_bound": lower_bound_table(found.bounds).data(),
+        "table1": table1_table(found.table1).data(),
+        "departures": departures_table().data() if "departures" in found.parts else [],
+    }
+
+
+def other_tables(found: Reproduction) -> list[Table[Any]]:
+    """Phases of PRI on the grid, the lower bound and Table 1, as far as they were asked for."""
+    tables: list[Table[Any]] = [phase_table(found.phases)] if found.phases else []
+    tables += [lower_bound_table(found.bounds)] if found.bounds else []
+    return [*tables, table1_table(found.table1)] if found.table1 else tables
 
 
 def _titled(table: Table[Any], heads: str = "") -> list[RenderableType]:

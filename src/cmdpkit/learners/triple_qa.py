@@ -21,9 +21,10 @@ Model-free: memory O(S A N), and O(A N) work per step.
 Departures of "practical": H = 10, frames of sqrt(T) steps, chi = 2, eta = 1, eps = 0.002, no bonus and no copies; the
 queues are driven by the utilities that were realised; after a frame the visits are multiplied by 0.85 instead of being
 forgotten, and the values are raised by 0.001 H (1 - t / T) instead of being set to H, which tries everything again now
-and then. H, eta and the lift are the best of 27 settings on development problems (`python -m bench average_settings`).
-Both presets hand over the shares of actions in the second half of the run. H must exceed the time that the process
-needs to forget where it began, because what is learned is a discounted problem.
+and then. H, eta and the lift are the best of 27 settings on development problems
+(in a clone: `python -m bench average_settings`). Both presets hand over the shares of actions in the second half of the
+run. H must exceed the time that the process needs to forget where it began, because what is learned is a discounted
+problem.
 
 A discounted problem is learned as the long-run average of a world that begins anew: a new start is a step like others.
 """

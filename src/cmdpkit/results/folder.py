@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cmdpkit import envs
 from cmdpkit.io.atomic import make_folder, write_text
@@ -15,7 +16,7 @@ from cmdpkit.io.models import read_model
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.manifest import seal, unseal
 from cmdpkit.records.record import Run, RunRecord
-from cmdpkit.results.published import Row
+from cmdpkit.results.published import Claim, Row
 
 Folder = str | os.PathLike[str]
 
@@ -29,11 +30,13 @@ class Settings:
 
     title: str = ""  # heading of the report
     published: tuple[Row, ...] = ()  # figures published elsewhere, beside what the runs gave
+    claims: tuple[Claim, ...] = ()  # claims published elsewhere, with verdicts
 
 
-def save_settings(folder: Folder, title: str, published: Iterable[Row] = ()) -> None:
+def save_settings(folder: Folder, title: str, published: Iterable[Row] = (), claims: Iterable[Claim] = ()) -> None:
     """Keep what a report needs beside the records; what was kept before is replaced."""
-    body = {"title": title, "published": [row.to_dict() for row in published]}
+    body: dict[str, Any] = {"title": title, "published": [row.to_dict() for row in published]}
+    body["claims"] = [claim.to_dict() for claim in claims]
     make_folder(Path(folder))
     write_text(Path(folder, SETTINGS), seal(SETTINGS_FORMAT, body), overwrite=True)
 
@@ -44,7 +47,8 @@ def load_settings(folder: Folder) -> Settings:
     if not path.exists():
         return Settings(Path(folder).resolve().name)
     body = unseal(path, read_text(path), SETTINGS_FORMAT)
-    return Settings(body["title"], tuple(Row.of(table) for table in body["published"]))
+    claims = tuple(Claim.of(table) for table in body.get("claims", ()))  # earlier files have none
+    return Settings(body["title"], tuple(Row.of(table) for table in body["published"]), claims)
 
 
 def load_models(folder: Folder, records: Iterable[RunRecord]) -> dict[str, CMDP]:

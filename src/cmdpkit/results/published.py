@@ -1,47 +1,78 @@
-"""Figures published elsewhere beside those measured here: the rules by which each pair is judged, and their tables.
+"""Figures and claims published elsewhere beside what was measured here: the rules of judgement, and the tables.
 
-Only one kind of row can show that a result was reproduced: a figure that the algorithm as printed was left to produce
-on the problem as printed. A row whose constant was chosen by looking at the figure, another algorithm or tuning, or
-another problem may be worth seeing beside the published figure, but does not count, whatever its verdict.
+Two things are judged. A `Row` is one published *figure*. It is "as published" only if the whole interval of the
+measured one lies within a stated share of it; an interval that lies partly outside is "undecided", so that few or noisy
+seeds can never count as agreement. A `Claim` is a published *sentence*, with a verdict and the figures behind it. Both
+have a kind that says what agreement can show (see `KINDS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import MISSING, Cell, Column, Table, each
 from cmdpkit.results.wording import counted, short, span
 
-NEGLIGIBLE_DIFFERENCE = 0.05  # of a regret, relative to the published one
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
 
-Kind = Literal["predicted", "fitted", "not the same problem", "ours"]
+Kind = Literal["exact", "predicted", "fitted", "reconstruction", "ours"]
 KINDS: dict[Kind, str] = {  # in the order in which they are shown, with what they mean
-    "predicted": "the algorithm as printed, on the problem as printed; nothing was chosen to meet the figure",
-    "fitted": "a constant was chosen from the printed figure, so that agreement shows nothing",
-    "not the same problem": "the algorithm as printed, on a reconstruction of a problem that was not printed",
-    "ours": "another algorithm, or another tuning, beside the published figure",
+    "exact": "computed by a linear program from the problem as printed; no learning is involved",
+    "predicted": "on the problem as printed; nothing was chosen by looking at the published figures",
+    "fitted": "a setting was chosen by looking at this figure or at one that implies it, so agreement shows little",
+    "reconstruction": "on a problem that is not printed and was reconstructed",
+    "ours": "another algorithm or tuning, shown for comparison and not judged",
 }
 
-Rule = Literal["regret", "violation", "realised violation", "value", "count"]
+Rule = Literal["sum", "value", "count"]
+SHARES: dict[Rule, float] = {"sum": 0.05, "value": 0.005, "count": 0.0}  # of the published figure: still the same
 
 
 class Verdict(NamedTuple):
-    """What is said of a pair of figures, and whether the measured one is as published or better."""
+    """What is said of a published figure or claim."""
 
     text: str  # a few words
-    agrees: bool  # whether the measured figure is as published or better
+    agrees: bool | None  # whether it is confirmed; None if that is undecided or not judged
 
-    @property
-    def same(self) -> bool:
-        """Whether the measured figure is the published one, not merely better."""
-        return self in (AS_PUBLISHED, WITHIN_INTERVAL)
+
+AS_PUBLISHED = Verdict("as published", True)
+UNDECIDED = Verdict("undecided", None)
+NOT_JUDGED = Verdict(MISSING, None)
+HOLDS, FAILS = Verdict("holds", True), Verdict("fails", False)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published sentence in our words, what came out, and how the two relate."""
+
+    env: str  # the problem
+    text: str  # what is claimed
+    published: str  # the figures behind it in the publication
+    measured: str  # the figures behind it here
+    verdict: Verdict  # whether it holds
+    kind: Kind  # what agreement can show, see `KINDS`
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Claim:
+        """The inverse of `to_dict`."""
+        verdict = Verdict(table["verdict"], table["agrees"])
+        return cls(table["env"], table["claim"], table["published"], table["measured"], verdict, table["kind"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: how JSON and the folder of a study hold the claim."""
+        return {
+            "env": self.env,
+            "claim": self.text,
+            "published": self.published,
+            "measured": self.measured,
+            "verdict": self.verdict.text,
+            "agrees": self.verdict.agrees,
+            "kind": self.kind,
+        }
 
 
 @dataclass(frozen=True)
@@ -58,15 +89,11 @@ class Row:
     kind: Kind = "ours"  # what the pair can show, see `KINDS`
     deterministic: bool = False  # whether all seeds gave the same numbers, so that there is one run
 
-    @property
-    def reproduced(self) -> bool:
-        """Whether the published figure came out, and was left to come out."""
-        return self.kind == "predicted" and self.verdict.same
-
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Row:
         """The inverse of `to_dict`."""
         low, high = table["interval"] or (None, None)
+        kind = table.get("kind", "ours")  # version 0.1 did not tell kinds apart
         return cls(
             env=table["env"],
             algo=table["algo"],
@@ -75,7 +102,7 @@ class Row:
             measured=SeedMean(table["measured"], low, high, table["seeds"]),
             verdict=Verdict(table["verdict"], table["agrees"]),
             assumptions=tuple(table["assumptions"]),
-            kind=table.get("kind", "ours"),  # version 0.1 did not tell kinds apart
+            kind="reconstruction" if kind == "not the same problem" else kind,  # its name in earlier files
             deterministic=table.get("deterministic", False),
         )
 
@@ -94,12 +121,11 @@ class Row:
             "assumptions": list(self.assumptions),
             "kind": self.kind,
             "deterministic": self.deterministic,
-            "reproduced": self.reproduced,
         }
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows by kind, those that can be reproduced first; otherwise as they were."""
+    """Rows by kind; otherwise as they were."""
     return sorted(rows, key=lambda row: list(KINDS).index(row.kind))
 
 
@@ -109,101 +135,86 @@ def numbered(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def headlines(rows: Sequence[Row]) -> list[str]:
-    """How many figures were reproduced, and what is to be thought of the others: one sentence per kind that occurs."""
+    """How many figures are as published, differ or are undecided: one sentence per kind that occurs, with its meaning.
+
+    The kind "ours" is not judged and hence not counted.
+    """
     said = []
     for kind, meaning in KINDS.items():
-        found = [row for row in rows if row.kind == kind]
-        same, agreeing = sum(row.verdict.same for row in found), sum(row.verdict.agrees for row in found)
-        if kind == "predicted":
-            said.append(f"Reproduced: {same} of {counted(len(found), 'predicted figure')} ({meaning}).")
-        elif found:
-            count = f"{same} of {counted(len(found), 'figure')} as published, {agreeing - same} better"
-            said.append(f"Not counted, {kind}: {count} ({meaning}).")
+        found = [row.verdict.agrees for row in rows if row.kind == kind]
+        if found and kind != "ours":
+            same, differ = found.count(True), found.count(False)
+            count = f"{same} as published, {differ} differ, {len(found) - same - differ} undecided"
+            said.append(f"{kind.capitalize()}: {counted(len(found), 'figure')}, {count} ({meaning}).")
     return said
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
-AS_PUBLISHED = Verdict("as published", True)
-WITHIN_INTERVAL = Verdict("as published (interval)", True)
 
-
-def judged(
-    rule: Rule, published: float, values: FloatArray, digits: float, violation: FloatArray | None = None
-) -> Verdict:
+def judged(rule: Rule, published: float, values: FloatArray, digits: float, *, certain: bool = False) -> Verdict:
     """The verdict on what the runs gave ([seeds]); ``digits`` is half a unit of the last digit that was published.
 
-    A regret is judged beside the ``violation`` of the same runs ([seeds]); without one, no bound was missed.
+    The measured figure is the same if its whole interval lies within a share of the published one (`SHARES`) and those
+    digits. A single run has no interval: it is undecided unless ``certain`` says that nothing was left to chance.
+
+    >>> import numpy as np
+    >>> judged("sum", 100.0, np.array([99.0, 101.0, 100.0]), 0.5).text
+    'as published'
+    >>> judged("sum", 100.0, np.array([80.0, 120.0, 100.0]), 0.5).text
+    'undecided'
+    >>> judged("sum", 100.0, np.array([139.0, 141.0, 140.0]), 0.5).text
+    'differs: 140 %'
     """
-    if rule == "regret":
-        return _regret(published, values, digits, np.zeros(1) if violation is None else violation)
-    return _RULES[rule](published, values, digits)
-
-
-def _regret(published: float, values: FloatArray, digits: float, violation: FloatArray) -> Verdict:
-    """Who misses a bound can earn more than the optimum that keeps it: less regret is better only if it was kept."""
     measured = seed_mean(values)
-    share = measured.mean / published
-    if _covers(measured, published, digits) or abs(share - 1) <= NEGLIGIBLE_DIFFERENCE:
+    if len(values) == 1 and not certain:
+        return UNDECIDED
+    room = SHARES[rule] * abs(published) + digits
+    low, high = ends(measured)
+    if published - room <= low and high <= published + room:
         return AS_PUBLISHED
-    size = "negative" if share < 0 else "under 1 %" if share < 0.01 else f"{100 * share:.0f} %"
-    if share > 1:
-        return Verdict(f"worse: {size}", False)
-    low, high = _ends(seed_mean(violation))
-    if high <= 0:
-        return Verdict(f"better: {size}", True)
-    return Verdict(f"less: {size}, bound {'missed' if low > 0 else 'undecided'}", False)
+    if low <= published + room and published - room <= high:
+        return UNDECIDED
+    if rule != "sum" or measured.mean * published <= 0:
+        return Verdict(f"differs by {measured.mean - published:+.2g}", False)
+    return Verdict(f"differs: {100 * measured.mean / published:.3g} %", False)
 
 
-def _violation(published: float, values: FloatArray, digits: float) -> Verdict:
-    measured = seed_mean(values)
-    low, high = _ends(measured)
-    if high <= 0:
-        return AS_PUBLISHED if _covers(measured, published, digits) else Verdict("bound kept", True)
-    return Verdict("bound missed" if low > 0 else "undecided", False)
-
-
-def _realised(_published: float, values: FloatArray, _digits: float) -> Verdict:
-    """What was realised is certain, so there is no interval: every run has kept the bound or missed it."""
-    kept = int((values <= 0).sum())
-    return Verdict(f"kept in {kept} of {counted(len(values), 'run')}", kept == len(values))
-
-
-def _value(published: float, values: FloatArray, digits: float) -> Verdict:
-    measured = seed_mean(values)
-    if abs(measured.mean - published) <= digits:
-        return AS_PUBLISHED
-    if _covers(measured, published, digits):
-        return WITHIN_INTERVAL
-    return Verdict(f"differs by {measured.mean - published:+.2g}", False)
-
-
-def _count(published: float, values: FloatArray, _digits: float) -> Verdict:
-    difference = float(values.mean()) - published
-    return AS_PUBLISHED if difference == 0 else Verdict(f"differs by {difference:+.4g}", False)
-
-
-def _ends(measured: SeedMean) -> tuple[float, float]:
+def ends(measured: SeedMean) -> tuple[float, float]:
     """The interval; the figure itself where there is none."""
     if measured.low is None or measured.high is None:
         return measured.mean, measured.mean
     return measured.low, measured.high
 
 
-def _covers(measured: SeedMean, published: float, digits: float) -> bool:
-    low, high = _ends(measured)
-    return bool(low - digits <= published <= high + digits)
+def below(measured: SeedMean, limit: float, *, certain: bool) -> Verdict:
+    """Whether a figure is at most a limit: the whole interval decides, and a single run only if it is certain.
 
-
-_RULES: dict[Rule, Callable[[float, FloatArray, float], Verdict]] = {
-    "violation": _violation,
-    "realised violation": _realised,
-    "value": _value,
-    "count": _count,
-}
+    >>> below(SeedMean(1.0, 0.5, 1.5, 3), 2.0, certain=False).text
+    'holds'
+    >>> below(SeedMean(1.0, None, None, 1), 2.0, certain=False).text
+    'undecided'
+    """
+    if measured.n == 1 and not certain:
+        return UNDECIDED
+    low, high = ends(measured)
+    return HOLDS if high <= limit else FAILS if low > limit else UNDECIDED
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def claims_table(claims: Sequence[Claim]) -> Table[Claim]:
+    """One row per claim, with the verdict first."""
+    columns: list[Column[Claim]] = [
+        Column("verdict", "verdict", "Whether it holds here.", lambda claim: claim.verdict.text,
+               tone=lambda claim: "alert" if claim.verdict.agrees is False else ""),
+        Column("claim", "claim of the paper", "What is claimed, in our words.", lambda claim: claim.text),
+        Column("published", "published", "The figures behind it there.", lambda claim: claim.published),
+        Column("measured", "measured", "The figures behind it here.", lambda claim: claim.measured),
+        Column("kind", "kind", "What agreement can show.", lambda claim: claim.kind),
+    ]  # fmt: skip
+    return Table("Claims of the paper", tuple(columns), tuple(claims))
 
 
 def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
@@ -216,7 +227,7 @@ def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> T
         Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
                lambda row: ONE_RUN if row.deterministic else row.measured, _interval_cells, "right"),
         Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
-               tone=lambda row: "" if row.verdict.agrees else "alert"),
+               tone=lambda row: "alert" if row.verdict.agrees is False else ""),
         Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
                lambda row: list(row.assumptions),
                each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
@@ -225,7 +236,7 @@ def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> T
 
 
 def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
-    """One table per kind and problem, what can be reproduced first; all assumptions are numbered together."""
+    """One table per kind and problem; all assumptions are numbered together."""
     ordered = in_order(rows)
     numbers = numbered(ordered)
     pairs = dict.fromkeys((row.kind, row.env) for row in ordered)
@@ -236,7 +247,7 @@ def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
 
 
 def _interval_cells(values: Sequence[SeedMean | str], _narrow: bool) -> list[Cell]:
-    """From where to where intervals go; of a single run, that it is one."""
+    """The ends of intervals; of a single run, that it is one."""
 
     def cell(x: SeedMean | str) -> Cell:
         if isinstance(x, str) or x.low is None:

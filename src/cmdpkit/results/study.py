@@ -27,7 +27,7 @@ from cmdpkit.results.folder import load_models, load_settings
 from cmdpkit.results.groups import Group as Group
 from cmdpkit.results.groups import groups as groups
 from cmdpkit.results.groups import remarks
-from cmdpkit.results.published import Row
+from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
 from cmdpkit.results.tables import Table, joined
 
@@ -189,6 +189,7 @@ class Study(Shown):
     failures: tuple[Failure, ...] = ()  # runs that did not finish
     published: tuple[Row, ...] = ()  # figures published elsewhere
     title: str = ""  # heading of the report
+    claims: tuple[Claim, ...] = ()  # claims published elsewhere, with verdicts
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:
@@ -200,7 +201,7 @@ class Study(Shown):
             raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}; `cmdpkit bench FILE` makes some")
         settings = load_settings(folder)
         known = {**load_models(folder, records), **(models or {})}
-        return cls(records, known, failures, settings.published, settings.title)
+        return cls(records, known, failures, settings.published, settings.title, settings.claims)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -2,8 +2,9 @@
 
 Description
 -----------
-A 5 x 5 board and six steps. The paper shows its layout in a figure only; this one is a *reconstruction*, found by
-searching for boards that give the published reward 5.000 at cost 0.499. The direct way crosses an obstacle and earns
+A 5 x 5 board and six steps. The paper shows its layout in a figure only, and describes its reward in one sentence that
+can be read in several ways. Both are *reconstructions*: a reading of the reward, and a board found by searching for
+layouts that then give the published reward 5.000 at cost 0.499. The direct way crosses an obstacle and earns
 5.646447 at cost 1; the detour earns 4.355877 at cost 0; the optimum takes either with probability one half::
 
     . . S . .
@@ -23,7 +24,8 @@ up, down, left, right, stay; a move off the board does not exist. Moves are dete
 Reward
 ------
 1 - d / D on arrival, d being the Euclidean distance from the cell arrived at to the goal and D the longest such
-distance on the board; so 1 for every step that ends at the goal.
+distance on the board; so 1 for every step that ends at the goal. (The paper speaks of the normalised distance
+itself "after six steps". A distance rewards staying away, and what is paid once cannot come to 5.)
 
 Constraints
 -----------
@@ -39,7 +41,7 @@ bound : largest expected cost, 0.5 in the paper; the Slater slack equals it, as 
 
 Reference
 ---------
-Experiments of arXiv 2309.15395; layout reconstructed.
+Experiments of arXiv 2309.15395; layout and reward reconstructed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Description
 -----------
 A small dense problem whose optimum needs exactly one stochastic decision. The paper prints its tables to eight digits;
 they are the NumPy legacy stream with seed 3, drawn in the order of `build`, and the start distribution, which the
-paper does not print, is the next draw: with it the published policy has the published value and utility.
+paper does not print, is the next draw: with it the published policy has the published value and utility. Two printed
+numbers differ from the stream in one digit and are taken from the stream (docs/environments/paper-synthetic.md).
 
 States
 ------

@@ -14,6 +14,7 @@ without relaxation, and estimates from all plays.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
 from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
@@ -272,6 +274,13 @@ class PRI(Learner):
         self.pruning, self.refinement = pruning, refinement
         self.played = int(state["played"])
         self.begins, self.earned = np.array(state["begins"]), np.array(state["earned"])
+
+
+def pri_params(spec: Spec, preset: str, changes: Mapping[str, Any]) -> PRIParams:
+    """The parameters of a preset with some of them changed."""
+    found = chosen(PRI.presets, spec, preset, changes)
+    assert isinstance(found, PRIParams)
+    return found
 
 
 def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:

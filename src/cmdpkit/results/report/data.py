@@ -16,7 +16,7 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.folder import model_of
-from cmdpkit.results.published import Row, headlines, in_order, numbered, published_tables
+from cmdpkit.results.published import Claim, Row, headlines, in_order, numbered, published_tables
 from cmdpkit.results.run_tables import by_problem, group_table, ledger_table
 from cmdpkit.results.study import Group, Study, curve
 from cmdpkit.results.tables import Cell, Column, Table
@@ -78,12 +78,13 @@ def _problem(
 # -- figures published elsewhere ---------------------------------------------------------------------------------------
 
 
-def published(rows: Sequence[Row]) -> Plain | None:
-    """One table per kind and problem, how many figures of each kind are as published, and what was assumed."""
-    if not rows:
+def published(rows: Sequence[Row], claims: Sequence[Claim]) -> Plain | None:
+    """The claims; one table per kind and problem, how many figures are as published, and what was assumed."""
+    if not rows and not claims:
         return None
     tables = [(table.title, *_by_algorithm(table)) for table in published_tables(rows)]
-    return {"tables": tables, "assumptions": list(numbered(in_order(rows))), "headlines": headlines(rows)}
+    assumptions, said = list(numbered(in_order(rows))), headlines(rows)
+    return {"claims": claims, "tables": tables, "assumptions": assumptions, "headlines": said}
 
 
 def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str, list[tuple[Row, tuple[Cell, ...]]]]]:

@@ -56,7 +56,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
             version=__version__,
             runs=len(study.records),
             zip=zip,
-            published=published(rows),
+            published=published(rows, study.claims),
             problems=parts,
             failures=failures(study),
             data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},
