@@ -157,7 +157,7 @@ def _growth(groups: Iterable[Group]) -> list[Claim]:
     b = _exponent(found, end("regret"))
     said = f"exponent {_shown(b)} for K from {LENGTHS[0]:,} to {LENGTHS[-1]:,}"
     text = "The regret of PRI grows like sqrt K."
-    said += "; most of it is the tightening, which does not shrink below K of 1e8"
+    said += "; most of it is the tightening, which shrinks only from K = 7e8 on"
     return [Claim(SYNTHETIC, text, "order H sqrt K, up to logarithms", said, _like_root(b), "fitted")]
 
 
