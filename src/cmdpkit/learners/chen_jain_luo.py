@@ -22,9 +22,9 @@ otherwise, as in the public code of arXiv 2405.19017; with 0 the bounds are thos
 than the paper from bad states. In a discounted problem the box is that of the world that begins anew. The policy handed
 over is the best one of the mean model that does not rely on luck (`proven_model` of
 `cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
-where it has led to. L and c are the best of four settings on development problems (`python -m bench average_settings`).
-Plans may lack a reward of `gap` per step. And a plan serves later segments from the same state too, until the next one
-is due by the rule of `cmdpkit.learners._model_based.cadence`:
+where it has led to. L and c are the best of four settings on development problems
+(in a clone: `python -m bench average_settings`). Plans may lack a reward of `gap` per step. And a plan serves later
+segments from the same state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
