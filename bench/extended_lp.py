@@ -9,8 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import confidence_box, kernel_log
-from cmdpkit.estimate.extended import BoxPool, Plan, plan
+from cmdpkit.estimate.extended import BoxSource, Plan, plan
 from cmdpkit.estimate.means import Means
+from cmdpkit.exact.columns import Columns
 
 AGREE = 1e-7
 
@@ -28,8 +29,8 @@ class Instance:
         self.box = box._replace(start_lo=means.mu, start_up=means.mu)
         self.r, self.g = rng.random((H, S, A)), rng.random((N, H, S, A))
         self.allowed = np.ones((1, S, A), dtype=bool)
-        pool = BoxPool(self.box, self.r, self.g, self.allowed, H)
-        _, free = pool.price(1.0, np.zeros(N))
+        pool = Columns(BoxSource(self.box, self.r, self.g, self.allowed, H))
+        _, free, _ = pool.price(np.eye(1, 1 + N)[0])
         _, weights, _ = pool.reach(np.zeros(N), np.ones(N))
         best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
         self.rho = (free.w + best) / 2 * pool.units[1:]

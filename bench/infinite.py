@@ -18,7 +18,7 @@ CRITERIA = ({"discount": 0.99}, {"criterion": "average"})
 
 def sparse_model(S: int, N: int, seed: int = 1, A: int = 5, **criterion: object) -> ck.CMDP:
     """Every action has five random successors; bounds halfway between what comes by itself and the best."""
-    from cmdpkit.exact.stationary.solution import prepared
+    from cmdpkit.exact.sources import columns_of
 
     rng = np.random.default_rng(seed)
     successors = 5
@@ -26,13 +26,11 @@ def sparse_model(S: int, N: int, seed: int = 1, A: int = 5, **criterion: object)
     kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, rng.dirichlet(np.ones(successors), S * A).reshape(-1))
     constraints = [ck.at_least(f"utility {n + 1}", 0.0, rng.random((S, A))) for n in range(N)]
     cmdp = ck.CMDP(kernel, rng.random((S, A)), constraints=constraints, **criterion)
-    problem = prepared(cmdp)
-    pool, scale = problem.pool, problem.scaling
-    pool.price(np.eye(1, 1 + N)[0])
-    free = pool.columns[0].w
+    pool = columns_of(cmdp)
+    _, free, _ = pool.price(np.eye(1, 1 + N)[0])
     _, weights, _ = pool.reach(np.full(N, -2.0), np.ones(N))
-    best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
-    own = ((free + best) / 2 * scale.unit[1:] + scale.offset[1:]) * scale.factor
+    best = sum(x * c.w for x, c in pool.parts(weights))
+    own = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
     return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, own, strict=True)})
 
 

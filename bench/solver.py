@@ -18,10 +18,10 @@ import highspy
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.occupancy_lp import build_lp
 from cmdpkit.exact.progress import Round
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.compiled import njit
 
 READINGS = 5  # of all arrays, of which the fastest counts
@@ -37,8 +37,8 @@ def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0)
     else:
         kernel = large_kernel(rng, S, A, successors)
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
-    pool = Pool(cmdp)
-    _, free = pool.price(1.0, np.zeros(N))
+    pool = columns_of(cmdp)
+    _, free, _ = pool.price(np.eye(1, 1 + N)[0])
     _, weights, _ = pool.reach(pool.scaled(np.zeros(N)), np.ones(N))
     best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
     rho = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
@@ -75,7 +75,7 @@ def queue(H: int, places: int = 63) -> ck.CMDP:
 
 def highs_seconds(cmdp: ck.CMDP, solver: str, limit: float) -> tuple[float, float]:
     """Processor time (model building excluded) and objective of one HiGHS method that ends at a vertex."""
-    units = Pool(cmdp).units
+    units = columns_of(cmdp).units
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("solver", solver)

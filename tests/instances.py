@@ -55,14 +55,14 @@ def with_rho(cmdp: ck.CMDP, rho: np.ndarray) -> ck.CMDP:
 
 def sparse(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck.CMDP:
     """A stationary model with few successors a pair, bounds halfway between what comes by itself and the best."""
-    from cmdpkit.exact.columns import Pool
+    from cmdpkit.exact.sources import columns_of
 
     rng = np.random.default_rng(seed)
     rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)
     kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, rng.dirichlet(np.ones(successors), S * A).reshape(-1))
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
-    pool = Pool(cmdp)
-    _, free = pool.price(1.0, np.zeros(N))
+    pool = columns_of(cmdp)
+    _, free, _ = pool.price(np.eye(1, 1 + N)[0])
     _, weights, _ = pool.reach(pool.scaled(np.zeros(N)), np.ones(N))
     best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
     return with_rho(cmdp, (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:])

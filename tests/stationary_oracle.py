@@ -8,17 +8,21 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from cmdpkit.exact.stationary.problem import Arrays
-from cmdpkit.model.transitions import Kernel
+import cmdpkit as ck
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def arrays(P, r, g, mu, kind, discount=1.0, allowed=None) -> Arrays:
-    """Dense P [S, A, S], r [S, A], g [N, S, A] in the form that the solver takes."""
-    kernel = Kernel.from_dense(np.asarray(P, dtype=float)[None])
-    mask = np.ones(r.shape, dtype=bool) if allowed is None else allowed
-    return Arrays(kernel.indptr, kernel.successors, kernel.prob, r, g, mu, mask, kind, discount)
+def model_of(P, r, g, mu, kind, discount=1.0) -> ck.CMDP:
+    """Dense P [S, A, S], r [S, A], g [N, S, A] as a model whose bounds are 0."""
+    criterion = {"discount": discount} if kind == "discounted" else {"criterion": kind}
+    bounds = [ck.at_least(f"g{n}", 0.0, x) for n, x in enumerate(g)]
+    return ck.CMDP(P, r, constraints=bounds, mu=mu, **criterion)
+
+
+def bounded(cmdp: ck.CMDP, rho) -> ck.CMDP:
+    """The same model with bounds rho [N]."""
+    return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, rho, strict=True)})
 
 
 def optimum(P, r, g, rho, mu, kind, discount=1.0) -> float | None:

@@ -7,7 +7,8 @@ from scipy.optimize import linprog
 import adversarial
 import cmdpkit as ck
 import oracle
-from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, reachable, slater_slack
+from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, reachable
+from cmdpkit.exact.sources import columns_of
 from instances import deterministic_values, synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
@@ -131,12 +132,12 @@ def test_slater_slack_agrees_with_scipy_in_the_users_units(seed):
     cmdp = tiny(rng, 3, ties=False)
     scales = np.array([1.0, 100.0, 0.01])[:, None, None, None]
     units = ck.CMDP(cmdp.P, cmdp.r, cmdp.g * scales, np.array([0.1, 5.0, 0.0]), cmdp.mu, actions=cmdp.actions)
-    assert slater_slack(units) == pytest.approx(oracle.slater_slack(units), abs=1e-7)
+    assert columns_of(units).slack(units.rho) == pytest.approx(oracle.slater_slack(units), abs=1e-7)
 
 
 def test_without_constraints_the_slack_is_infinite():
     cmdp = synthetic()
-    assert slater_slack(ck.CMDP(cmdp.P, cmdp.r)) == np.inf
+    assert ck.diagnose(ck.CMDP(cmdp.P, cmdp.r), separation=False).slater_slack == np.inf
 
 
 def test_an_infeasible_problem_is_diagnosed_not_raised():

@@ -11,9 +11,9 @@ from scipy.optimize import linprog
 import cmdpkit as ck
 import rational
 from adversarial import examine, instance
-from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.exact.solver import _Candidate
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.units import units_of
 
 pytestmark = pytest.mark.compiled
@@ -132,9 +132,10 @@ def test_a_master_that_the_lp_solver_gives_up_on_is_solved_exactly(monkeypatch):
 
 def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypatch):
     def loose(induction, drawn, rho, units):
-        return drawn._replace(choice=np.zeros_like(drawn.choice), first=0 * drawn.first, s=drawn.s[:0])
+        none = {"first": 0 * drawn.first, "s": drawn.s[:0], "a": drawn.a[:0], "p": drawn.p[:0]}
+        return drawn._replace(choice=np.zeros_like(drawn.choice), **none)
 
-    monkeypatch.setattr("cmdpkit.exact.solver.purify", loose)
+    monkeypatch.setattr("cmdpkit.exact.horizon.purify", loose)
     with pytest.raises(ck.CmdpkitError, match=r"misses cost ≤ 7.5 by 2.5, and 5e-10 would count as met"):
         ck.solve(unreachable(7.5))
 
@@ -143,7 +144,7 @@ def test_when_the_lp_solver_gives_up_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr("cmdpkit.exact.occupancy_lp.run", lambda highs: "Unknown")
     with pytest.raises(ck.CmdpkitError, match='method="columns" does not depend on it'):
         ck.solve(unreachable(7.5), "lp")
-    monkeypatch.setattr(_Candidate, "good", lambda self, pool, relative_gap=0.0: False)
+    monkeypatch.setattr(_Candidate, "good", lambda self, relative_gap=0.0: False)
     assert ck.solve(unreachable(7.5)).value == pytest.approx(5.0), "as a safety net it may fail"
 
 
@@ -152,9 +153,10 @@ def tied(H: int) -> ck.CMDP:
     rng = np.random.default_rng(0)
     P, r, g = rng.dirichlet(np.ones(4), size=(4, 3)), rng.random((4, 3)), rng.random((1, 4, 3))
     cmdp = ck.CMDP(P, r, g, [0.0], horizon=H)
-    pool = Pool(cmdp)
-    _, free = pool.price(1.0, np.zeros(1))
-    return cmdp.with_bounds(utility=float((free.w[0] * pool.units[1] + pool.offsets[1] + pool.ranges.best[1]) / 2))
+    pool = columns_of(cmdp)
+    _, free, _ = pool.price(np.eye(1, 2)[0])
+    by_itself = free.w[0] * pool.units[1] + pool.offsets[1]
+    return cmdp.with_bounds(utility=float((by_itself + pool.source.ranges.best[1]) / 2))
 
 
 def cpu_seconds(cmdp: ck.CMDP) -> tuple[float, ck.Solution]:

@@ -244,8 +244,8 @@ def test_an_interrupted_solve_shows_and_saves_the_best_policy_found_so_far(tmp_p
 
 
 def test_a_solve_that_is_interrupted_before_it_knows_a_policy_says_so():
-    at_once = "import os, signal\nfrom cmdpkit.exact.columns import Pool\nusual = Pool.thresholds\n"
-    at_once += "Pool.thresholds = lambda *x: (os.kill(os.getpid(), signal.SIGINT), usual(*x))[1]\n"
+    at_once = "import os, signal\nfrom cmdpkit.exact.columns import Columns\nusual = Columns.thresholds\n"
+    at_once += "Columns.thresholds = lambda *x: (os.kill(os.getpid(), signal.SIGINT), usual(*x))[1]\n"
     process = started("solve", "treatment", before=at_once)
     output, errors = process.communicate(timeout=STARTS)
     assert process.returncode == 130

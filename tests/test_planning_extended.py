@@ -7,7 +7,7 @@ import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
 from cmdpkit.estimate.boxes import box_of, point
-from cmdpkit.estimate.extended import BoxPool, Plan, plan
+from cmdpkit.estimate.extended import BoxSource, Plan, plan
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
@@ -145,7 +145,7 @@ def test_a_plan_that_may_lack_something_lacks_no_more_than_that_and_takes_less_w
         optimum = box_oracle.optimum(x, np.eye(3)[0], bounded=True)
         for gap in work:
             with pytest.MonkeyPatch.context() as patch:
-                priced = count_calls(patch, BoxPool, "_induct")
+                priced = count_calls(patch, BoxSource, "price")
                 found = plan(*x, gap=gap)
             work[gap] += len(priced)
             if optimum is not None:

@@ -129,17 +129,16 @@ def test_two_rooms_is_approached_at_half_the_bridge(bridge):
 
 
 def test_the_periodic_cycle_takes_few_sweeps(monkeypatch):
-    """With sweeps instead of LU factors: a method without damping would never end."""
-    from cmdpkit.exact.stationary.solution import prepared
-    from cmdpkit.model import chains
+    """With sweeps instead of elimination: a method without damping would never end."""
+    from cmdpkit.exact.sources import columns_of
+    from cmdpkit.exact.stationary import engine
 
-    monkeypatch.setattr(chains, "DIRECT_AT_ONCE", -1.0)
+    monkeypatch.setattr(engine, "DIRECT_STATES", 0)
     cmdp = ck.load("cycle-3")
-    problem = prepared(cmdp)
-    assert not problem.source.engine.direct
-    assert problem.feasible(cmdp.rho)
-    assert problem.solve(cmdp.rho).value == pytest.approx(1 / 6, abs=1e-10)
-    assert problem.source.engine.sweeps <= 2_000
+    pool = columns_of(cmdp)
+    best = pool.optimum(pool.scaled(cmdp.rho))
+    assert pool.value(best) == pytest.approx(1 / 6, abs=1e-10)
+    assert pool.source.engine.sweeps <= 2_000
 
 
 def test_the_policy_of_rover_reaches_its_class_from_every_state():

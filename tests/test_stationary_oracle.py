@@ -7,32 +7,34 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.solving import Stationary
-from stationary_oracle import arrays, exact_discounted, optimum, random_model
+from cmdpkit.exact.sources import columns_of
+from stationary_oracle import bounded, exact_discounted, model_of, optimum, random_model
 
 CRITERIA = [("discounted", 0.5), ("discounted", 0.95), ("discounted", 0.9999), ("average", 1.0)]
 BATCH = 20
 
 
-def bounds_between(problem: Stationary, share: float) -> np.ndarray:
+def bounds_between(cmdp: ck.CMDP, share: float) -> np.ndarray:
     """Bounds between what comes by itself (share 0) and the best compromise (share 1), in own units."""
-    N = problem.N
-    _, weights, _ = problem.pool.reach(np.zeros(N), np.ones(N))
-    best = sum(x * c.w for x, c in zip(weights, problem.pool.columns, strict=False))
-    free = sum(x * c.w for x, c in problem.pool.maximise(np.full(N, -5.0)).parts)
-    scaled = free + share * (best - free)
-    return (scaled * problem.scaling.unit[1:] + problem.scaling.offset[1:]) * problem.scaling.factor
+    pool = columns_of(cmdp)
+    _, weights, _ = pool.reach(np.zeros(cmdp.N), np.ones(cmdp.N))
+    best = sum(x * c.w for x, c in pool.parts(weights))
+    free = sum(x * c.w for x, c in pool.parts(pool.maximise(np.full(cmdp.N, -5.0)).weights))
+    return (free + share * (best - free)) * pool.units[1:] + pool.offsets[1:]
 
 
 def solved(model, kind, discount, share):
-    P, r, g, mu = model
-    rho = np.zeros(len(g))
-    problem = Stationary(arrays(P, r, g, mu, kind, discount))
-    if len(g):
-        rho = bounds_between(problem, share)
-        assert problem.feasible(rho)
-    return rho, problem.solve(rho)
+    cmdp = model_of(*model, kind, discount)
+    rho = bounds_between(cmdp, share) if cmdp.N else np.zeros(0)
+    return rho, ck.solve(bounded(cmdp, rho))
+
+
+def policies_of(answer: ck.Solution) -> list[np.ndarray]:
+    """The tables [S, A] of the policy, or of all policies of a mixture."""
+    parts = answer.policy.policies if isinstance(answer.policy, ck.Mixture) else (answer.policy,)
+    return [policy.table(0) for policy in parts]
 
 
 def draws(pi: np.ndarray) -> int:
@@ -71,11 +73,11 @@ def test_three_hundred_random_models_agree_with_scipy(batch):
             assert answer.gap <= 1e-9 * factor, seed
         assert answer.value <= best + 1e-8 * factor <= answer.value + answer.gap + 2e-8 * factor, seed
         assert (answer.utilities >= rho - 1e-9 * factor).all(), seed
-        if len(answer.policies) == 1:
+        if len(policies_of(answer)) == 1:
             if answer.attained:
-                assert draws(answer.policies[0]) <= len(rho), seed
+                assert draws(policies_of(answer)[0]) <= len(rho), seed
             if discount < 0.999:
-                values = simulated_values(model, answer.policies[0], kind, discount)
+                values = simulated_values(model, policies_of(answer)[0], kind, discount)
                 tolerance = 1e-9 * factor if kind == "discounted" else 1e-3
                 np.testing.assert_allclose(values, [answer.value, *answer.utilities], rtol=0, atol=tolerance)
 
@@ -90,12 +92,12 @@ def test_two_hundred_models_with_several_end_components_agree_with_the_two_block
         best = optimum(*model[:3], rho, model[3], "average")
         assert best is not None, seed
         assert answer.value <= best + 1e-8 <= answer.value + answer.gap + 2e-8, seed
-        if answer.attained or len(answer.policies) > 1:
+        if answer.attained or len(policies_of(answer)) > 1:
             assert answer.value == pytest.approx(best, abs=1e-8), seed
             assert answer.gap <= 1e-9, seed
         assert (answer.utilities >= rho - 1e-9).all(), seed
-        assert len(answer.policies) <= len(rho) + 1
-        several += len(answer.policies) > 1
+        assert len(policies_of(answer)) <= len(rho) + 1
+        several += len(policies_of(answer)) > 1
     assert several  # the mixtures are really met in every batch
 
 
@@ -115,9 +117,8 @@ def test_the_proved_gap_is_never_below_the_true_one_in_exact_fractions():
         rho = Fraction(float(worst + (free - worst) * 2 / 3))
         best = exact_discounted(P, r, g, rho, mu, discount)
         numbers = [np.array(x, dtype=float) for x in (P, r, [g], [rho], mu)]
-        problem = Stationary(arrays(*numbers[:3], numbers[4], "discounted", float(discount)))
-        assert problem.feasible(numbers[3])
-        answer = problem.solve(numbers[3])
+        cmdp = model_of(*numbers[:3], numbers[4], "discounted", float(discount))
+        answer = ck.solve(bounded(cmdp, numbers[3]))
         scale = float(1 / (1 - discount))
         assert Fraction(answer.value) + Fraction(answer.gap) >= best, seed
         assert abs(float(Fraction(answer.value) - best)) <= 1e-12 * scale, seed
@@ -129,16 +130,16 @@ def test_any_vector_proves_a_bound_and_better_ones_a_tighter_one():
         rng = np.random.default_rng([4, seed])
         P, r, _, mu = random_model(rng)
         nothing = np.zeros((0, *r.shape))
-        problem = Stationary(arrays(P, r, nothing, mu, "discounted", 0.9))
-        best = optimum(P, r, nothing, np.zeros(0), mu, "discounted", 0.9) * 0.1
-        engine, o = problem.source.engine, problem.problem.X[0]
-        solution = engine.best(o, 1.0)
-        assert solution.upper == pytest.approx(best, abs=1e-8)
-        h = engine.h.copy()
-        noise = rng.normal(size=len(h))
-        bounds = [engine.bound(o, h + size * noise) for size in (0.0, 0.01, 1.0, 100.0)]
+        source = columns_of(model_of(P, r, nothing, mu, "discounted", 0.9)).source
+        best = optimum(P, r, nothing, np.zeros(0), mu, "discounted", 0.9)
+        engine = source.engine
+        engine.price(np.ones(1), 0.0, 1e-15)
+        h, noise, bounds = engine.Y.copy(), rng.normal(size=engine.Y.shape), []
+        for size in (0.0, 0.01, 1.0, 100.0):
+            engine.Y = h + size * noise
+            bounds.append(source._own(np.array([engine.greedy(np.ones(1), engine.X[0])[0]]))[0])
         assert bounds == sorted(bounds)
-        assert min(bounds) >= solution.upper - 1e-12
+        assert bounds[0] == pytest.approx(best, abs=1e-7) and bounds[0] >= best - 1e-7
 
 
 def test_totals_agree_with_scipy_and_endless_models_are_refused():
@@ -158,10 +159,10 @@ def test_totals_agree_with_scipy_and_endless_models_are_refused():
         assert answer.value == pytest.approx(best, abs=1e-7)
         assert answer.gap <= 1e-9 * max(1.0, abs(best))
         assert (answer.utilities >= rho - 1e-8).all()
-        assert draws(answer.policies[0]) <= N
+        assert draws(policies_of(answer)[0]) <= N
     P[0, 0] = np.eye(S)[0]
     with pytest.raises(CmdpkitError, match="'total', but a policy can stay for ever in state 1"):
-        Stationary(arrays(P, r, g, mu, "total"))
+        ck.solve(model_of(P, r, g, mu, "total"))
 
 
 def test_unreachable_signals_have_no_influence():
@@ -170,12 +171,11 @@ def test_unreachable_signals_have_no_influence():
     r[0, 1], g[0, 1] = 1.0, 1.0
     r[2], g[:, 2] = 1e12, -1e15
     for kind, discount in CRITERIA:
-        problem = Stationary(arrays(P, r, g, mu, kind, discount))
-        rho = bounds_between(problem, 0.5)
-        small, _ = r.copy(), problem.feasible(rho)
+        cmdp, small = model_of(P, r, g, mu, kind, discount), r.copy()
+        rho = bounds_between(cmdp, 0.5)
         small[2] = 0.0
         best = optimum(P, small, np.where(g < 0, 0, g), rho, mu, kind, discount)
-        answer = problem.solve(rho)
+        answer = ck.solve(bounded(cmdp, rho))
         assert answer.value == pytest.approx(best, rel=1e-9)
         assert answer.gap <= 1e-9 * best
 
@@ -184,8 +184,6 @@ def test_signals_that_hardly_vary_are_solved_to_the_same_precision():
     """Costs 1.00000000059 and 1.00000000091 with a bound of 1.00000000078 on the average."""
     P, r = np.ones((1, 2, 1)), np.array([[0.0, 1.0]])
     g = -np.array([[[1.00000000059, 1.00000000091]]])
-    problem = Stationary(arrays(P, r, g, np.ones(1), "average"))
-    assert problem.feasible(np.array([-1.00000000078]))
-    answer = problem.solve(np.array([-1.00000000078]))
+    answer = ck.solve(bounded(model_of(P, r, g, np.ones(1), "average"), [-1.00000000078]))
     assert answer.value == pytest.approx(19 / 32, abs=1e-6)
     assert answer.utilities[0] >= -1.00000000078 - 1e-15

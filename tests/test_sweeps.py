@@ -9,8 +9,8 @@ from scipy.optimize import linprog
 
 import cmdpkit as ck
 from cmdpkit.exact import trial_prices
-from cmdpkit.exact.stationary.pool import Pool
-from cmdpkit.exact.stationary.solution import prepared
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.model import chains
 from cmdpkit.model.chains import Chain
 from instances import sparse as sparse_arrays
@@ -24,13 +24,12 @@ def random_graph(N: int, seed: int, **criterion: object) -> ck.CMDP:
     base = sparse_arrays(S, A, 1, 5, N, seed=seed)
     constraints = [ck.at_least(f"g{n}", 0.0, g[0]) for n, g in enumerate(base.g)]
     cmdp = ck.CMDP(base.kernel, base.r[0], constraints=constraints, **criterion)
-    problem = prepared(cmdp)
-    assert problem.source.engine.work > chains.DIRECT_AT_ONCE, "this model would not be solved by sweeps"
-    free = problem.pool.maximise(np.full(N, -2.0)).parts[0][1].w
-    _, weights, _ = problem.pool.reach(np.full(N, -2.0), np.ones(N))
-    best = sum(x * c.w for x, c in zip(weights, problem.pool.columns, strict=False))
-    scale = problem.scaling
-    own = ((free + best) / 2 * scale.unit[1:] + scale.offset[1:]) * scale.factor
+    pool = columns_of(cmdp)
+    assert not pool.source.engine.direct, "this model would not be solved by sweeps"
+    _, free, _ = pool.price(np.eye(1, 1 + N)[0])
+    _, weights, _ = pool.reach(np.full(N, -2.0), np.ones(N))
+    best = sum(x * c.w for x, c in pool.parts(weights))
+    own = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
     return cmdp.with_bounds(**{f"g{n}": float(x) for n, x in enumerate(own)})
 
 
@@ -88,7 +87,7 @@ def test_sweeps_of_a_chain_agree_with_dense_linear_algebra(gamma):
 
 def test_trial_prices_save_a_tenth_of_the_rounds_and_lead_to_the_same_optimum(monkeypatch):
     """They took 142 rounds instead of 174 here, and save a quarter in models with 5,000 states."""
-    ours, price, rounds, values = trial_prices.trial_prices, Pool.price, {}, {}
+    ours, price, rounds, values = trial_prices.trial_prices, Columns.price, {}, {}
     for name, guess in (("ours", ours), ("plain", lambda mixed, shares, lam, rho: lam)):
         rounds[name], values[name] = 0, []
 
@@ -100,7 +99,7 @@ def test_trial_prices_save_a_tenth_of_the_rounds_and_lead_to_the_same_optimum(mo
             cmdp = random_graph(3, seed=seed, criterion="average")
             with monkeypatch.context() as patch:
                 patch.setattr(trial_prices, "trial_prices", guess)
-                patch.setattr(Pool, "price", counted)
+                patch.setattr(Columns, "price", counted)
                 values[name].append(ck.solve(cmdp).value)
     assert values["ours"] == pytest.approx(values["plain"], abs=1e-11)
     assert rounds["ours"] <= 0.9 * rounds["plain"]

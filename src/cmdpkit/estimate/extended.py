@@ -17,12 +17,13 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.induction import Optimistic, extended_induction, fill_row
-from cmdpkit.exact.columns import Choice, Columns
+from cmdpkit.exact.columns import Column, Columns
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE, one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
+MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new pair explains, the master is solved in exact arithmetic
 NEAR_GUESS = (1.05, 0.95)  # times guessed multipliers, at which the first two columns are priced
 
 
@@ -37,20 +38,40 @@ class Plan(NamedTuple):
     q: FloatArray  # [H, S, A]: expected visits of the policy in that model
 
 
-class BoxPool(Columns):
-    """Pairs of a policy and a kernel in the box; `last` is the pair found last."""
+class BoxSource:
+    """The source of columns of the extended LP: pairs of a policy and a kernel in the box; `last` is the latest."""
+
+    exact = True
+    first: tuple[Column, ...] = ()
 
     def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
-        super().__init__(r, g, H)
+        self.N, (_, self.S, self.A), self.H = len(g), r.shape, H
+        self.r, self.g = r, g
+        largest = np.array([float(np.abs(x).max(initial=0.0)) for x in (r, *g)])
+        self.units = np.where(largest > 0, H * largest, 1.0)
+        self.offsets, self.noise = np.zeros(1 + self.N), np.zeros(1 + self.N)
+        self.best = np.full(self.N, np.inf)
         self.last = Optimistic.empty(H, self.S, 1 + self.N)
-        signals = np.empty((1 + self.N, *self._objective.shape))
+        signals = np.empty((1 + self.N, max(len(r), g.shape[1] if len(g) else 1), self.S, self.A))
         for signal, x in zip(signals, (r, *g), strict=True):
             signal[:] = x
         self.box, self._signals, self._allowed = Box(*map(readonly, box)), readonly(signals), readonly(allowed)
+        self._objective = np.zeros(signals.shape[1:])
 
-    def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        extended_induction(self.box, readonly(objective), self._signals, self._allowed, self.last)
-        choice[:], totals[:] = self.last.choice, self.last.totals
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+        """The pair with the largest weights . (v, w), and that value."""
+        per_unit = weights / self.units
+        np.multiply(self.r, per_unit[0], out=self._objective)
+        for n, x in enumerate(self.g):
+            if per_unit[1 + n]:
+                self._objective += per_unit[1 + n] * x
+        extended_induction(self.box, readonly(self._objective), self._signals, self._allowed, self.last)
+        total, values = float(self.last.totals[0]), self.last.totals[1:] / self.units
+        return total, [Column(self.last.choice.copy(), float(values[0]), values[1:], weights, total)]
+
+    def refine(self, column: Column) -> Column:
+        """Values of backward induction are exact up to rounding."""
+        return column
 
 
 def plan(
@@ -70,11 +91,11 @@ def plan(
     `feasible` is false. Multipliers near a `guess` [N] are found sooner; those of a similar problem are a good one.
     The plan is the best one up to rounding, or up to `gap` times H times the largest reward, which is proved.
     """
-    pool = BoxPool(box, r, g, allowed, H)
+    pool = Columns(BoxSource(box, r, g, allowed, H), FEASIBLE, MAX_UNEXPLAINED_GAP)
     thresholds = pool.scaled(rho)
     if guess is not None and guess.any():
         for factor in NEAR_GUESS:
-            pool.price(1.0, factor * guess * pool.units[1:] / pool.units[0])
+            pool.price(np.append(1.0, factor * guess * pool.units[1:] / pool.units[0]))
     if pool.N and not (pool.w >= thresholds).all(axis=1).any():
         t, weights, y = pool.reach(thresholds, np.ones(pool.N), enough=0.0)
         if t < -FEASIBLE:
@@ -83,18 +104,18 @@ def plan(
     return _read_off(pool, best.weights, best.lam * pool.units[0] / pool.units[1:], feasible=True)
 
 
-def _read_off(pool: BoxPool, weights: FloatArray, lam: FloatArray, *, feasible: bool) -> Plan:
+def _read_off(pool: Columns[BoxSource], weights: FloatArray, lam: FloatArray, *, feasible: bool) -> Plan:
     """The policy q / sum_a q of a mixture of pairs, and the values of the mixture.
 
     In states that the mixture does not reach, the policy is that of the pair that was found last.
     """
-    pi = one_hot(pool.last.choice, pool.A)
-    q, d, totals = np.zeros(pi.shape), np.zeros((2, pool.S)), np.zeros(1 + pool.N)
-    for weight, column in zip(weights, pool.columns, strict=False):
-        if weight > 0:
-            pool.respond(column.weights)
-            totals += weight * pool.last.totals[1:]
-            _add_flow(weight, pool.box, pool.last, d, q)
+    source = pool.source
+    pi = one_hot(source.last.choice, source.A)
+    q, d, totals = np.zeros(pi.shape), np.zeros((2, source.S)), np.zeros(1 + pool.N)
+    for weight, column in pool.parts(weights):
+        source.price(column.weights, 0.0)
+        totals += weight * source.last.totals[1:]
+        _add_flow(weight, source.box, source.last, d, q)
     used = q > NEGLIGIBLE
     reached = used.any(axis=-1)
     pi[reached] = np.where(used, q, 0.0)[reached]

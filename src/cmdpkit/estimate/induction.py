@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import Box
-from cmdpkit.exact.columns import Choice
+from cmdpkit.exact.induction import Choice
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 

@@ -4,51 +4,94 @@ Every policy is a mixture of deterministic ones, so the problem is a small LP ov
 
     maximise sum_j alpha_j v_j   subject to   sum_j alpha_j w_j >= rho,  sum_j alpha_j = 1,  alpha >= 0.
 
-Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, backward induction on r + lam . g
-returns the policy with the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*.
-When that policy is no better than those in the pool, the bound equals the optimum. Totals are shifted and divided by
-`Columns.units`, so that a tolerance means the same for all models.
+Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, a `Source` finds the policy with
+the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy is no
+better than those in the pool, the bound equals the optimum. Values are shifted and divided by `Source.units`, so that a
+tolerance means the same for all models.
 
-Only the backward induction uses transition probabilities. `Pool` takes them from a model; other subclasses of `Columns`
-may choose them together with the policy.
+Only the source knows what a policy is and how it is priced: over a horizon by backward induction (`exact.horizon`),
+discounted, in the long run or until absorption by sweeps (`exact.stationary`), or together with the most favourable
+transition probabilities (the optimistic plans of learners).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.induction import Choice as Choice
-from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.master import Master, hull, looser_price
-from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.trial_prices import Trials
-from cmdpkit.exact.units import FEASIBLE, Units, survey
-from cmdpkit.model.cmdp import CMDP
+from cmdpkit.exact.units import FEASIBLE, Units
+from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
-CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled totals
+CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled values
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
 MAX_ROUNDS = 10_000  # of column generation
 SAME_PRICE = 1e-6  # prices that differ by a smaller share are the same but for rounding
+SAME = 1e-15  # columns whose scaled values differ by no more than this and their errors are the same
+LOOSE = 0.05  # share of the gap to which policies are priced while the gap is large, where that saves time
+EXACT_BELOW = 1e-9  # gap from which on policies are priced as well as possible
+ROUGH = 1e-14  # a column whose values have a larger error is evaluated again before the search ends
 
 
 class Column(NamedTuple):
-    """A deterministic policy and its start values, scaled."""
+    """A deterministic policy and its values from the start, scaled."""
 
-    choice: Choice  # [H, S], the action of each step and state
-    v: float  # expected total reward
-    w: FloatArray  # [N], expected total utilities
-    weights: FloatArray  # [1 + N], of reward and utilities in the objective for which this policy is best
-    objective: float  # expected total of that objective, per weight / unit in the user's units
+    choice: Any  # [H, S], the action of each step and state; without a horizon [S], the row of each state
+    v: float  # value of the reward
+    w: FloatArray  # [N], values of the utilities
+    weights: FloatArray  # [1 + N], of reward and utilities in the objective for which this policy was found
+    objective: float  # proved: no policy has more of that objective, per weight / unit in the user's units
+    error: float = 0.0  # of v and w, at most, where they were not computed as exactly as possible
+    plan: Any = None  # whatever else the source needs to make a policy of it
 
     def differences(self, other: Column) -> int:
         """Number of decisions in which two policies differ."""
         return int(np.count_nonzero(self.choice != other.choice))
+
+
+class Found(NamedTuple):
+    """A policy that a source made of a mixture of columns, with its evaluation in the user's units."""
+
+    policy: Policy | Mixture  # a mixture only where no single policy will do
+    totals: FloatArray  # [1 + N], its values, as computed
+    least: FloatArray  # [1 + N], its values are proved to be at least this, but for what `Units.gap_rounding` has
+    attained: bool = True  # False if stationary policies only come near the optimum
+    notes: tuple[str, ...] = ()  # what a user should know about the answer
+
+
+class Source(Protocol):
+    """Where columns come from: one criterion of one model, whatever the bounds. Scaled = (own - offsets) / units."""
+
+    N: int  # number of utilities
+    units: FloatArray  # [1 + N], of reward and utilities
+    offsets: FloatArray  # [1 + N], what a scaled value of 0 stands for
+    noise: FloatArray  # [1 + N], the rounding error that scaled values may have
+    best: FloatArray  # [N], no policy has a larger scaled utility; infinite where that is not known
+    exact: bool  # whether pricing is always as good as possible, so that slack saves nothing
+
+    @property
+    def first(self) -> Sequence[Column]:
+        """Columns that are known from the beginning."""
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+        """An upper bound on weights . (v, w) over all policies, weights [1 + N], and columns within `slack` of it."""
+
+    def refine(self, column: Column) -> Column:
+        """The same column with values as exact as they can be."""
+
+
+class PolicySource(Source, Protocol):
+    """A source that knows the ranges of its values, and can make policies of mixtures."""
+
+    ranges: Units  # what policies can collect, and the rounding in it
+
+    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+        """A policy like the mixture at an extreme point that meets rho (scaled); `proof` where it never goes."""
 
 
 class Optimum(NamedTuple):
@@ -57,7 +100,7 @@ class Optimum(NamedTuple):
     weights: FloatArray  # [pool], the share of each column in the mixture
     value: float  # of the mixture
     bound: float  # no mixture that meets the thresholds has a larger value
-    proof: Column  # the policy that is best for r + lam . g in every state; its objective proves the bound
+    proof: Column  # the column whose objective proves the bound
     rho: FloatArray  # [N], the thresholds that the mixture meets
 
     @property
@@ -66,34 +109,22 @@ class Optimum(NamedTuple):
         return self.proof.weights[1:]
 
 
-class Columns(ABC):
-    """The policies found so far; they serve every bound rho, so a sweep over bounds is warm-started.
+From = TypeVar("From", bound=Source, covariant=True)
 
-    r [T, S, A] and g [N, T, S, A] have 1 or H steps each. Scaled totals are (total - offsets) / units.
+
+class Columns(Generic[From]):
+    """The columns found so far; they serve every bound rho, so a sweep over bounds is warm-started.
+
+    Thresholds that are missed by up to ``band``, in scaled values, count as reached.
     """
 
-    # If bound and master differ by more and no new policy explains it, the master is solved again in exact arithmetic.
-    max_unexplained_gap = 1e-10
-    band: float = FEASIBLE  # a policy that misses a threshold by this much counts as reaching it, in scaled totals
-
-    def __init__(self, r: FloatArray, g: FloatArray, H: int) -> None:
-        _, S, A = r.shape
-        if np.iinfo(np.int16).max < A:
-            raise CmdpkitError(f"the model has {A} actions, column generation takes at most {np.iinfo(np.int16).max}")
-        self.H, self.S, self.A, self.N = H, S, A, len(g)
-        self.r, self.g = r, g
-        self.units = np.array([_unit(x, H) for x in (r, *g)])  # [1 + N]
-        self.offsets = np.zeros(1 + self.N)
-        self.noise = np.zeros(1 + self.N)  # the rounding error that scaled totals may have
-        self.columns: list[Column] = []
+    def __init__(self, source: From, band: float = FEASIBLE / 2, max_unexplained_gap: float = CONVERGED_GAP) -> None:
+        self.source, self.N, self.band = source, source.N, band
+        self.max_unexplained_gap = max_unexplained_gap  # of a larger gap that no new policy explains, see `maximise`
+        self.units, self.offsets, self.noise = source.units, source.offsets, source.noise
+        self.columns: list[Column] = list(source.first)
         self.so_far: Optimum | None = None  # the best that `maximise` had found at the end of its last round
-        steps = max(len(r), g.shape[1] if len(g) else 1)
-        self._objective = np.zeros((steps, S, A))
         self._master: Master | None = None
-
-    @abstractmethod
-    def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        """Fill choice [H, S] with the best policy for `objective` and totals with its (objective, v, w_1 .. w_N)."""
 
     @property
     def v(self) -> FloatArray:
@@ -105,34 +136,21 @@ class Columns(ABC):
         """Scaled utilities of the columns, [pool, N]."""
         return np.array([c.w for c in self.columns]).reshape(len(self.columns), self.N)
 
-    def price(self, weight_r: float, lam: FloatArray) -> tuple[float, Column]:
-        """The policy with the largest weight_r * v + lam . w, and that value; the policy joins the pool."""
-        total, column = self.respond(np.concatenate(([weight_r], lam)))
-        self.columns.append(column)
-        return total, column
-
-    def respond(self, weights: FloatArray) -> tuple[float, Column]:
-        """The policy with the largest weights . (v, w), weights [1 + N], and that value; the pool stays as it is."""
-        per_unit = weights / self.units
-        total, choice, values = self.greedy(per_unit)
-        values = (values - self.offsets) / self.units
-        return total - float(per_unit @ self.offsets), Column(choice, float(values[0]), values[1:], weights, total)
-
-    def greedy(self, weights: FloatArray) -> tuple[float, Choice, FloatArray]:
-        """The largest weights . (v, w) in the user's units, the policy that has it, and its v, w [1 + N]."""
-        np.multiply(self.r, weights[0], out=self._objective)
-        for n, x in enumerate(self.g):
-            if weights[1 + n]:
-                self._objective += weights[1 + n] * x
-        choice = np.zeros((self.H, self.S), dtype=np.int16)
-        totals = np.zeros(2 + self.N)
-        self._induct(self._objective, choice, totals)
-        return float(totals[0]), choice, totals[1:]
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, Column, bool]:
+        """The upper bound on weights . (v, w), weights [1 + N], the column found, and whether it joined the pool."""
+        upper, columns = self.source.price(weights, slack)
+        fresh = [column for column in columns if not self._known(column)]
+        self.columns += fresh
+        return upper, columns[0], bool(fresh)
 
     def scaled(self, rho: FloatArray) -> FloatArray:
         """Thresholds in the pool's units."""
         scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
         return scaled
+
+    def parts(self, weights: FloatArray) -> list[tuple[float, Column]]:
+        """The columns of a mixture with their shares."""
+        return [(float(x), column) for x, column in zip(weights, self.columns, strict=False) if x > 0]
 
     def maximise(self, rho: FloatArray, enough: Callable[[Optimum], bool] | None = None) -> Optimum:
         """The optimum under thresholds rho (scaled); the pool must hold a feasible mixture (`reach` sees to that).
@@ -141,31 +159,37 @@ class Columns(ABC):
         """
         self.so_far = None
         if not self.columns:
-            self.price(1.0, np.zeros(self.N))
-        exactly, trials = False, Trials()
+            self.price(np.eye(1, 1 + self.N)[0])
+        exactly, trials, slack = False, Trials(), 0.0
         weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):
             mixed = np.flatnonzero(weights)
             prices = trials.prices([self.columns[j] for j in mixed], weights[mixed], lam, rho)
-            total, column = self.price(1.0, prices)
-            known = self._known(column)
-            if known:
-                self.columns.pop()
-            else:
+            upper, column, fresh = self.price(np.append(1.0, prices), slack)
+            if fresh:
                 weights, lam, value = self._solve_master(rho, exactly)
-            best = Optimum(weights, value, total - float(prices @ rho), column, rho)
+            best = Optimum(weights, value, upper - float(prices @ rho), column, rho)
             if self.so_far is not None and self.so_far.bound < best.bound:
                 best = best._replace(bound=self.so_far.bound, proof=self.so_far.proof)
             self.so_far = best
             gap = best.bound - value
-            if (enough is not None and enough(best)) or self._converged(best):
+            if enough is not None and enough(best):
                 break
-            if known and not trials.guessed:  # the master LP was not exact, or this is as exact as floating point gets
-                if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
+            if self._converged(best):
+                if not self._refined(weights):
                     break
-                exactly = True
                 weights, lam, value = self._solve_master(rho, exactly)
-            trials.judge(not known, gap)
+                slack = 0.0
+                continue
+            if not fresh and not slack and not trials.guessed:
+                # Values were rough, the master was not exact, or this is as exact as floating point gets.
+                if not self._refined(weights):
+                    if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
+                        break
+                    exactly = True
+                weights, lam, value = self._solve_master(rho, exactly)
+            trials.judge(fresh, gap)
+            slack = LOOSE * gap if fresh and gap > EXACT_BELOW and not self.source.exact else 0.0
         return best
 
     def with_looser_price(self, best: Optimum) -> Optimum:
@@ -180,12 +204,11 @@ class Columns(ABC):
             price = looser_price(self.w[:, 0], self.v, rho, best.value)
             if price >= (1 - SAME_PRICE) * best.lam[0]:
                 break
-            total, column = self.price(1.0, np.array([price]))
-            looser = best._replace(bound=total - price * rho, proof=column)
+            upper, column, fresh = self.price(np.array([1.0, price]))
+            looser = best._replace(bound=upper - price * rho, proof=column)
             if self._converged(looser):
                 return looser
-            if self._known(column):
-                self.columns.pop()
+            if not fresh:
                 break
         return best
 
@@ -195,85 +218,25 @@ class Columns(ABC):
         Returns t, the weights of a mixture that reaches it, and multipliers y (y . per = 1) with
         max_pi y . (w - rho) = t, which prove that no policy does better. Stops early once t >= enough.
         """
-        N = self.N
-        if N == 1:
-            most = [j for j, column in enumerate(self.columns) if column.weights[0] == 0.0]
-            if not most:
-                self.price(0.0, np.ones(1))
-            j = most[0] if most else len(self.columns) - 1
-            t = float((self.columns[j].w[0] - rho[0]) / per[0])
-            return t, np.eye(1, len(self.columns), j)[0], 1.0 / per
-        if not self.columns:
-            self.price(1.0, np.zeros(N))
-        t, weights, y, exactly = -np.inf, np.zeros(0), np.full(N, 1.0 / N) / per, False
+        t, weights, y, exactly, slack = -np.inf, np.zeros(0), np.full(self.N, 1.0 / self.N) / per, False, 0.0
+        if self.columns and self.N == 1:
+            weights, y, t = self._exceed(rho, per, exactly)
+            if t >= enough or self.source.best[0] - rho[0] - t * per[0] <= CONVERGED_GAP + float(self.noise[1]):
+                return t, weights, y
+        elif not self.columns:
+            self.price(np.eye(1, 1 + self.N)[0])
         for _ in range(MAX_ROUNDS):
-            total, column = self.price(0.0, y)
-            bound = total - float(y @ rho)
-            if bound - t <= CONVERGED_GAP + float(self.noise[1:] @ y) or t >= enough:
+            upper, _, fresh = self.price(np.append(0.0, y), slack)
+            gap = upper - float(y @ rho) - t
+            if gap <= CONVERGED_GAP + float(self.noise[1:] @ y) or t >= enough:
                 break
-            if np.isfinite(t) and self._known(column):
-                if exactly or bound - t <= self.max_unexplained_gap:
+            if np.isfinite(t) and not fresh and not slack and not self._refined(weights):
+                if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
                     break
                 exactly = True
-            weights, y, t = self._master_lp().exceed(self.w, rho, per, exactly=exactly)
+            weights, y, t = self._exceed(rho, per, exactly)
+            slack = LOOSE * abs(t) if fresh and abs(t) > EXACT_BELOW and not self.source.exact else 0.0
         return t, weights, y
-
-    def _converged(self, best: Optimum) -> bool:
-        """Whether bound and value are equal but for rounding."""
-        return best.bound - best.value <= CONVERGED_GAP + float(self.noise[0] + self.noise[1:] @ best.lam)
-
-    def _known(self, column: Column) -> bool:
-        """Whether the pool already had a column with the values of the last one, which then adds nothing."""
-        same = np.abs(self.v[:-1] - column.v) < 1e-15
-        return bool((same & (np.abs(self.w[:-1] - column.w).max(axis=1, initial=0.0) < 1e-15)).any())
-
-    def _solve_master(self, rho: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
-        if self.N == 0:
-            best = int(self.v.argmax())
-            return np.eye(1, len(self.columns), best)[0], np.zeros(0), float(self.v[best])
-        if self.N == 1:
-            return hull(self.w[:, 0], self.v, float(rho[0]), self.band)
-        return self._master_lp().maximise(self.v, self.w, rho, exactly=exactly)
-
-    def _master_lp(self) -> Master:
-        if self._master is None:
-            self._master = Master(self.N)
-        return self._master
-
-
-class Pool(Columns):
-    """Policies of a known model, in units of what its policies can collect; ``ranges`` says what that is.
-
-    Thresholds that are missed by up to ``band`` are lowered to what can be reached. The band is smaller than the
-    tolerance, so that what a policy misses and the rounding of its evaluation stay within the tolerance together.
-    """
-
-    max_unexplained_gap = CONVERGED_GAP
-
-    def __init__(
-        self, cmdp: CMDP, ranges: Units | None = None, band: float = FEASIBLE / 2, threads: Threads = None
-    ) -> None:
-        super().__init__(cmdp.compact.r, cmdp.compact.g, cmdp.H)
-        self.cmdp, self.band = cmdp, band
-        self.induction = Induction(cmdp, threads)
-        extremes: list[Choice] = []
-        if ranges is None:
-            ranges, extremes = survey(self.induction)
-        self.ranges = ranges
-        self.units, self.offsets = ranges.unit, ranges.worst
-        self.noise = ranges.rounding / (2 * self.units)
-        for k, choice in enumerate(extremes):  # the policies that collect the most of one signal are the first columns
-            v, *w = (self.induction.evaluate(choice) - self.offsets) / self.units
-            weights = np.eye(1, 1 + self.N, k)[0]
-            self.columns.append(Column(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k])))
-
-    def _induct(self, objective: FloatArray, choice: Choice, totals: FloatArray) -> None:
-        totals[:] = self.induction.best(objective, choice)
-
-    def bound(self, proof: Column, rho: FloatArray) -> float:
-        """An upper bound on the value under thresholds rho, in the user's units, from a column with a weight of 1."""
-        per_unit = proof.weights / self.units
-        return float((proof.objective - per_unit[1:] @ rho) / per_unit[0])
 
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
         """rho (scaled) if some policy meets it; None if none does, not even up to the tolerance.
@@ -293,22 +256,70 @@ class Pool(Columns):
         possible = self.thresholds(rho)
         return None if possible is None else self.maximise(possible)
 
+    def bound(self, proof: Column, rho: FloatArray) -> float:
+        """An upper bound on the value under thresholds rho, in the user's units, from a column with a weight of 1."""
+        per_unit = proof.weights / self.units
+        return float((proof.objective - per_unit[1:] @ rho) / per_unit[0])
+
     def value(self, best: Optimum) -> float:
         """The optimal value in the user's units."""
         return float(best.value * self.units[0] + self.offsets[0])
 
-    def proved(self, best: Optimum) -> float:
+    def prices(self, lam: FloatArray) -> FloatArray:
+        """Multipliers [N] of scaled thresholds as prices in the user's units."""
+        prices: FloatArray = lam * self.units[0] / self.units[1:]
+        return prices
+
+    def proved(self: Columns[PolicySource], best: Optimum) -> float:
         """By how much the optimal value can exceed that of ``best``, with rounding included, in the user's units."""
-        lam = best.lam * self.units[0] / self.units[1:]
-        rounding = self.ranges.gap_rounding(lam, best.rho * self.units[1:] + self.offsets[1:])
+        rho = best.rho * self.units[1:] + self.offsets[1:]
+        rounding = self.source.ranges.gap_rounding(self.prices(best.lam), rho)
         return float(max(0.0, best.bound - best.value) * self.units[0]) + rounding
 
     def slack(self, rho: FloatArray) -> float:
         """max over mixtures of min_n (w_n - rho_n), with thresholds rho and the answer in the user's units."""
+        if not self.N:
+            return float("inf")
         smallest = float(self.units[1:].min())
         return smallest * self.reach(self.scaled(rho), smallest / self.units[1:])[0]
 
+    def _converged(self, best: Optimum) -> bool:
+        """Whether bound and value are equal but for rounding."""
+        return best.bound - best.value <= CONVERGED_GAP + float(self.noise[0] + self.noise[1:] @ best.lam)
 
-def _unit(x: FloatArray, H: int) -> float:
-    largest = float(np.abs(x).max(initial=0.0))
-    return H * largest if largest > 0 else 1.0
+    def _known(self, column: Column) -> bool:
+        """Whether the pool has a column with the same values: then this one adds nothing."""
+        if not self.columns:
+            return False
+        off = np.maximum(np.abs(self.v - column.v), np.abs(self.w - column.w).max(axis=1, initial=0.0))
+        errors = np.array([c.error for c in self.columns])
+        return bool((off < SAME + np.minimum(errors, ROUGH) + min(column.error, ROUGH)).any())
+
+    def _refined(self, weights: FloatArray) -> bool:
+        """Evaluate the columns of a mixture as exactly as possible; whether that made a difference."""
+        rough = [j for j in np.flatnonzero(weights) if self.columns[j].error > ROUGH]
+        for j in rough:
+            better = self.source.refine(self.columns[j])
+            self.columns[j] = better._replace(error=min(better.error, ROUGH))
+        if rough:
+            self._master = None
+        return bool(rough)
+
+    def _solve_master(self, rho: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
+        if self.N == 0:
+            best = int(self.v.argmax())
+            return np.eye(1, len(self.columns), best)[0], np.zeros(0), float(self.v[best])
+        if self.N == 1:
+            return hull(self.w[:, 0], self.v, float(rho[0]), self.band)
+        return self._master_lp().maximise(self.v, self.w, rho, exactly=exactly)
+
+    def _exceed(self, rho: FloatArray, per: FloatArray, exactly: bool) -> tuple[FloatArray, FloatArray, float]:
+        if self.N > 1:
+            return self._master_lp().exceed(self.w, rho, per, exactly=exactly)
+        best = int(self.w[:, 0].argmax())
+        return np.eye(1, len(self.columns), best)[0], 1.0 / per, float((self.w[best, 0] - rho[0]) / per[0])
+
+    def _master_lp(self) -> Master:
+        if self._master is None:
+            self._master = Master(self.N)
+        return self._master

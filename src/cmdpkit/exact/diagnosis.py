@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.columns import Columns, PolicySource
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range, ranges_of, stacked
 from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
+from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.gaps import best_from_everywhere
+from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
@@ -59,6 +63,15 @@ class Diagnosis:
         return tuple(c.name for c, b in zip(self.solution.cmdp.constraints, self.solution.binds, strict=True) if b)
 
 
+@dataclass(frozen=True)
+class StationaryDiagnosis(Diagnosis):
+    """What `diagnose` finds about a model without a horizon; `reachable` and `pairs` count states."""
+
+    components: tuple[tuple[Name, ...], ...] = ()  # the maximal end components that the start can reach
+    feasible_starts: tuple[Name, ...] = ()  # single states from which each bound can be met by itself
+    starts_exact: bool = True  # with one bound these are the feasible starts; with more, no others can be feasible
+
+
 def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Threads = None) -> Diagnosis:
     """Feasible range of every bound, Slater slack, prices, and how much each action of the optimum matters.
 
@@ -81,33 +94,31 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     (0.5, ('utility',))
     """
     check_model(cmdp)
-    if cmdp.criterion.stationary:
-        from cmdpkit.exact.stationary.diagnosis import diagnose_stationary
-
-        need_horizon(cmdp, threads=threads)
-        return diagnose_stationary(cmdp, separation=separation)
+    need_horizon(cmdp, threads=threads)
     solution, infeasible = None, None
     try:
         solution = solve_fully(cmdp, threads=threads)
     except Infeasible as error:
         infeasible = error
     rows = () if solution is None else tuple(separations(solution, separation, threads))
-    return Diagnosis(
-        int(reachable(cmdp).sum()),
-        cmdp.H * cmdp.S,
-        slater_slack(cmdp, threads),
-        ranges_of(cmdp, threads),
-        solution,
-        infeasible,
-        rows,
-    )
+    pool = columns_of(cmdp, threads=threads)
+    answers = (pool.slack(cmdp.rho), ranges_of(cmdp, pool.source.ranges, threads), solution, infeasible, rows)
+    source = pool.source
+    if not isinstance(source, Stationary):
+        return Diagnosis(int(reachable(cmdp).sum()), cmdp.H * cmdp.S, *answers)
+    states = source.problem.states
+    parts = tuple(tuple(cmdp.states[int(s)] for s in states[members]) for members, _ in source.components)
+    starts = tuple(cmdp.states[int(s)] for s in np.flatnonzero(feasible_starts(cmdp, pool)))
+    return StationaryDiagnosis(len(states), cmdp.S, *answers, parts, starts, cmdp.N <= 1)
 
 
-def slater_slack(cmdp: CMDP, threads: Threads = None) -> float:
-    """max over policies of min_n (w_n - rho_n), in the user's units; infinite without constraints."""
-    if cmdp.N == 0:
-        return float("inf")
-    return Pool(cmdp, threads=threads).slack(cmdp.rho)
+def feasible_starts(cmdp: CMDP, pool: Columns[PolicySource]) -> BoolArray:
+    """[S]: single start states from which every bound can be met by itself; exact for one bound."""
+    met = np.ones(cmdp.S, dtype=bool)
+    for n in range(cmdp.N):
+        best = best_from_everywhere(cmdp, cmdp.compact.g[n, 0])
+        met &= best >= cmdp.rho[n] - 10 * pool.source.ranges.tolerance[1 + n]
+    return met
 
 
 def reachable(cmdp: CMDP) -> BoolArray:
@@ -127,13 +138,8 @@ def separations(solution: Solution, most: bool | int = MOST_SEPARATED, threads: 
     """What forbidding an action of the optimum costs, for the actions that `diagnose` describes, in their order."""
     if not looked_at(solution, most):
         return []
-    if solution.cmdp.criterion.stationary:
-        from cmdpkit.exact.stationary.diagnosis import stationary_separations
-        from cmdpkit.exact.stationary.solution import StationarySolution
-
-        return stationary_separations(cast(StationarySolution, solution), used_most(solution, most))
     cmdp = solution.cmdp
-    pool = Pool(cmdp, threads=threads)
+    pool = columns_of(cmdp, threads=threads)
     pool.optimum(pool.scaled(cmdp.rho))
     everything = cmdp.reformulated(
         g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
@@ -170,17 +176,20 @@ def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]
 
 
 def _separation(
-    solution: Solution, pool: Pool, everything: CMDP, used: tuple[int, int, int], threads: Threads
+    solution: Solution, pool: Columns[PolicySource], everything: CMDP, used: tuple[int, int, int], threads: Threads
 ) -> Separation:
-    cmdp, (h, s, a) = solution.cmdp, used
-    place = (h + 1, cmdp.states[s], cmdp.action_names[a], float(solution.policy.row(h, s)[a]))
+    cmdp, (h, s, a), endless = solution.cmdp, used, solution.cmdp.criterion.stationary
+    policy = solution.policy.policies[0] if isinstance(solution.policy, Mixture) else solution.policy
+    place = (None if endless else h + 1, cmdp.states[s], cmdp.action_names[a], float(policy.row(h, s)[a]))
     mask = cmdp.actions.copy()
     mask[h, s, a] = False
     if not mask[h, s].any():
         return Separation(*place, np.inf, np.inf)
-    smaller = Pool(cmdp.restrict(mask), pool.ranges, threads=threads)
-    smaller.columns = [c for c in pool.columns if c.choice[h, s] != a]
+    ranges = pool.source.ranges
+    smaller = columns_of(cmdp.restrict(mask), ranges=ranges, threads=threads)
+    if not endless:
+        smaller.columns = [c for c in pool.columns if c.choice[h, s] != a]
     best = smaller.optimum(smaller.scaled(cmdp.rho))
     loss = np.inf if best is None else max(0.0, solution.value - smaller.value(best))
-    both = Pool(everything.restrict(mask), pool.ranges.of([-1, *range(cmdp.N)]), threads=threads)
+    both = columns_of(everything.restrict(mask), ranges=ranges.of([-1, *range(cmdp.N)]), threads=threads)
     return Separation(*place, loss, max(0.0, -both.slack(everything.rho)))

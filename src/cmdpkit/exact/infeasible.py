@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
-from cmdpkit.exact.columns import Pool
-from cmdpkit.exact.sparse_policy import blend
+from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicySource
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
@@ -81,22 +81,24 @@ def _told_apart(bound: float, best: float) -> tuple[str, str]:
     return repr(bound), repr(best)
 
 
-def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
+def explain_infeasible(cmdp: CMDP, pool: Columns[PolicySource]) -> Infeasible:
     """The error for a model whose bounds exclude each other, with an irreducible set of those that do."""
-    _, weights, y = pool.reach(pool.scaled(cmdp.rho), np.ones(cmdp.N))
-    used = np.flatnonzero(weights)
-    choices = [pool.columns[j].choice for j in used]
-    compromise = blend(cmdp, choices, weights[used] / weights[used].sum(), pool.columns[-1].choice)
+    rho = pool.scaled(cmdp.rho)
+    t, weights, y = pool.reach(rho, np.ones(cmdp.N))
+    compromise = pool.source.policy(pool.parts(weights), pool.columns[-1], rho + t - EXTRA_LOWERING).policy
     conflict = [n for n in range(cmdp.N) if y[n] > MIN_CLASH_MULTIPLIER]
     for n in list(conflict):  # a bound that is not needed for the clash is left out of it
         rest = [m for m in conflict if m != n]
         if rest and _clash(cmdp, pool, rest):
             conflict = rest
     names = tuple(cmdp.constraints[n].name for n in conflict)
-    return Infeasible(cmdp, compromise.policy(cmdp), pool.ranges.best[1:] * cmdp.signs + 0.0, names)
+    best = [pool.price(np.eye(1, 1 + cmdp.N, 1 + n)[0])[1].w[n] for n in range(cmdp.N)]
+    own = np.array(best) * pool.units[1:] + pool.offsets[1:]
+    return Infeasible(cmdp, compromise, own * cmdp.signs + 0.0, names)  # type: ignore[arg-type]
 
 
-def _clash(cmdp: CMDP, pool: Pool, subset: list[int]) -> bool:
+def _clash(cmdp: CMDP, pool: Columns[PolicySource], subset: list[int]) -> bool:
     """Whether these constraints alone are infeasible."""
     part = cmdp.reformulated(g=cmdp.compact.g[subset], constraints=tuple(cmdp.constraints[n] for n in subset))
-    return Pool(part, pool.ranges.of(subset)).thresholds(pool.scaled(cmdp.rho)[subset]) is None
+    smaller = columns_of(part, ranges=pool.source.ranges.of(subset))
+    return smaller.thresholds(smaller.scaled(cmdp.rho[subset])) is None

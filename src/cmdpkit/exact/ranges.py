@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import Solution, solve_fully, solve_in
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.units import FEASIBLE, units_of
+from cmdpkit.exact.units import FEASIBLE, Units
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.transitions import FloatArray
@@ -40,16 +40,19 @@ class Range(NamedTuple):
         return cls(c.name, c.sense, c.bound, next(ends), next(ends), next(ends), next(ends), c.per_step)
 
 
-def ranges_of(cmdp: CMDP, threads: Threads = None) -> tuple[Range, ...]:
-    """One range per constraint."""
-    alone = units_of(cmdp, threads)
-    return tuple(_range(cmdp, n, float(alone.worst[1 + n]), float(alone.best[1 + n]), threads) for n in range(cmdp.N))
+def ranges_of(cmdp: CMDP, alone: Units, threads: Threads = None) -> tuple[Range, ...]:
+    """One range per constraint; ``alone`` says what policies can collect of every signal."""
+    return tuple(_range(cmdp, n, alone, threads) for n in range(cmdp.N))
 
 
-def _range(cmdp: CMDP, n: int, least: float, largest: float, threads: Threads) -> Range:
-    """The range of constraint n, whose utility has totals from `least` to `largest`."""
+def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> Range:
+    """The range of constraint n."""
     c = cmdp.constraints[n]
-    worst, best = c.sign * least + 0.0, c.sign * largest + 0.0
+    worst, best = (c.sign * float(x) + 0.0 for x in (alone.worst[1 + n], alone.best[1 + n]))
+    if cmdp.criterion.stationary:  # there the range is known approximately
+        g = cmdp.compact.g[n]
+        worst = -c.sign * solve_fully(_objective(cmdp, -g, ())).value + 0.0
+        best = c.sign * solve_fully(_objective(cmdp, g, ())).value + 0.0
     try:
         free = indifferent(cmdp, n, threads)
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
@@ -73,7 +76,7 @@ def indifferent(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
     bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
     tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
-    best = solve_in(Pool(tied, band=REACHED_BOUND_BAND, threads=threads), tied, "auto", Watch())
+    best = solve_in(columns_of(tied, REACHED_BOUND_BAND, threads=threads), tied, "auto", Watch())
     return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.ranges import indifferent, strictest
 from cmdpkit.exact.solver import Solution, need_horizon, solve_in
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
@@ -104,17 +104,13 @@ def tradeoff(
     for what, end in (("low", low), ("high", high)):
         if end is not None and not np.isfinite(end):
             raise CmdpkitError(f"{what} is {end}, expected a finite number")
-    if cmdp.criterion.stationary:
-        from cmdpkit.exact.stationary.diagnosis import stationary_tradeoff
-
-        need_horizon(cmdp, threads=threads)
-        return stationary_tradeoff(cmdp, name, n, low, high)
+    need_horizon(cmdp, threads=threads)
     if low is None or high is None:
         scale = cmdp.constraints[k].scale
         ends = sorted(x / scale for x in (indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
     asked = np.linspace(low, high, n)
-    pool = Pool(cmdp, band=CURVE_END_BAND, threads=threads)
+    pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
     met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
     for bound in asked:

@@ -10,11 +10,10 @@ from typing import Any
 
 from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
 from cmdpkit.estimate.promise import NoPromise, Promise
-from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
 from cmdpkit.exact.simple.simplified import Simplified
+from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
-from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_policy
 from cmdpkit.model.mixture import Mixture, markov
@@ -58,7 +58,7 @@ def safest(cmdp: CMDP) -> Policy:
     """The policy that stays farthest from all bounds at once; with one bound, it maximises that utility."""
     if cmdp.N == 0:
         return Policy.uniform(cmdp)
-    pool = Pool(cmdp)
+    pool = columns_of(cmdp)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
     _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
     parts = [(w, Policy.deterministic(c.choice, cmdp.A)) for w, c in zip(weights, pool.columns, strict=False) if w > 0]

@@ -12,9 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.gaps import gap_table
-from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.learners import Learner, Spec
 from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.cmdp import CMDP

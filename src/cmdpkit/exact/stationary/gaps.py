@@ -17,13 +17,21 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.multichain import Multichain
-from cmdpkit.exact.stationary.pricing import Transient
-from cmdpkit.exact.stationary.solution import prepared
-from cmdpkit.exact.stationary.solving import Stationary
-from cmdpkit.exact.stationary.sources import Total
+from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.multichain import Several
+from cmdpkit.exact.stationary.problem import Arrays
+from cmdpkit.exact.stationary.sources import FLOOR, Stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
+
+
+def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary, float]:
+    """The best policy for one signal [S, A] from the start mu [S], and its proved value in the source's units."""
+    c, criterion = cmdp.compact, cmdp.criterion
+    nothing = np.zeros((0, cmdp.S, cmdp.A))
+    model = (c.indptr, c.successors, c.prob, signal, nothing, mu, c.allowed[0], criterion.kind)
+    source = Stationary(Arrays(*model, criterion.discount or 1.0))
+    return source, source.engine.price(np.ones(1), 0.0, FLOOR)
 
 
 def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
@@ -32,41 +40,57 @@ def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
     The criterion is "average", with a model that has only one end component, or "discounted".
     """
     c = cmdp.compact
-    o = c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0])
-    problem = prepared(cmdp, r=o, g=c.g[:0, 0])
-    if isinstance(problem.source, Multichain):
+    if cmdp.criterion.kind == "total":
+        raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
+    source, _ = _priced(cmdp, c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0]), c.mu)
+    if isinstance(source.engine, Several):
         raise CmdpkitError(
             "learning a long-run average needs a model in which every place can be left again, but in this one a run "
             "settles in one of several parts that it never leaves, and cannot learn about the others then; use a "
             "discount, or solve the model with cmdpkit.solve"
         )
-    if isinstance(problem.source, Total):
-        raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
-    problem.source.price(np.ones(1))
-    rows, gamma = problem.problem.rows, problem.problem.discount
-    h = _relative_values(problem)
-    lost = h[rows.owner] - problem.X[0] - gamma * (rows.P @ h)
+    rows, gamma = source.problem.rows, source.problem.discount
+    x = (source.problem.X[0] - source.shift[0]) / source.unit[0]
+    h = _relative_values(source, x)
+    lost = h[rows.owner] - x - gamma * (rows.P @ h)
     best = -float(lost.min())  # the c of the formula
     gaps = np.zeros(cmdp.S * cmdp.A)
     gaps[rows.pair] = best + lost
-    return np.maximum(gaps, 0.0).reshape(cmdp.S, cmdp.A) * float(problem.scaling.unit[0])
+    return np.maximum(gaps, 0.0).reshape(cmdp.S, cmdp.A) * float(source.unit[0])
 
 
-def _relative_values(problem: Stationary) -> FloatArray:
-    """h [states of the part], also of states that are only passed through."""
-    h = np.zeros(problem.problem.rows.S)
-    rows, source = problem.problem.rows, problem.source
-    if problem.component is None:
-        return np.array(source.engine.h)
-    inside = np.unique(rows.owner[problem.component])
-    h[inside] = source.engine.h
+def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
+    """h [states of the part] of the signal x [R], also of states that are only passed through."""
+    rows, engine = source.problem.rows, source.engine
+    if source.component is None:
+        return np.array(engine.Y[:, 0])
+    h = np.zeros(rows.S)
+    inside = np.unique(rows.owner[source.component])
+    h[inside] = engine.Y[:, 0]
     outside = np.setdiff1d(np.arange(rows.S), inside)
     if len(outside):
-        o = source.X[0] + source.rows.P @ source.engine.h - source.engine.h[source.rows.owner]
-        gain = float(np.maximum.reduceat(o, source.rows.first).max())
-        passing = rows.part(outside, np.ones(len(rows.owner), dtype=bool))
-        used = np.flatnonzero(np.isin(rows.owner, outside))
-        engine = Transient(passing, np.full(len(outside), 1.0 / len(outside)))
-        engine.best(problem.X[0, used] - gain + rows.P[used] @ h, 1.0)
-        h[outside] = engine.h
+        gain = float(engine.values[0])
+        passing, used = rows.part(outside)
+        ahead = np.ascontiguousarray((x[used] - gain + rows.P[used] @ h)[None])
+        other = Engine(passing, ahead, "total", 1.0, np.full(len(outside), 1.0 / len(outside)))
+        other.price(np.ones(1), 0.0, FLOOR)
+        h[outside] = other.Y[:, 0]
     return h
+
+
+def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
+    """[S]: the largest value of a signal [S, A] from each state, in own units, by one unconstrained solve."""
+    source, upper = _priced(cmdp, signal, np.full(cmdp.S, 1.0 / cmdp.S))
+    engine, states = source.engine, source.problem.states
+    scaled = np.zeros(cmdp.S)
+    if isinstance(engine, Several):
+        scaled[states] = engine.quotient.Y[engine.index, 0]
+    elif source.kind == "average":
+        scaled[:] = upper
+    else:
+        start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
+        scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
+        if source.kind == "total":
+            scaled[states] = engine.Y[:, 0] + (engine.values[0] - start if engine.uniform else 0.0)
+    own: FloatArray = (scaled * source.unit[0] + source.shift[0]) * source.factor
+    return own

@@ -3,94 +3,111 @@
 What a policy earns in the long run is decided by where it settles and what it does there. So each maximal end component
 is priced on its own, which gives a bound u_M on what settling there is worth, and then a smaller problem decides where
 to settle: end components become single states in which one stops for u_M or moves on by an action that leaves. That
-problem counts a total and has no end components left, so `pricing.Transient` solves and bounds it. This is the
-column generation of Derman and Veinott (1972) over deterministic policies, with the multichain problem taken apart.
+problem counts a total and has no end components left. This is the column generation of Derman and Veinott (1972) over
+deterministic policies, with the multichain problem taken apart.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from cmdpkit.exact.stationary.components import Rows, walk_to
-from cmdpkit.exact.stationary.pricing import Transient
-from cmdpkit.exact.stationary.sources import Average, Column
-from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
+from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 STOP = -1  # in place of a row: settle here
 
 
-class Multichain:
-    """Columns of a problem with several end components: (states, rows that stay inside) of each."""
+class Several:
+    """Does for several end components, (states, rows that stay inside) each, what `Engine` does for one."""
+
+    omega = 1.0  # the value of the signal 1
 
     def __init__(self, rows: Rows, X: FloatArray, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]) -> None:
-        self.rows, self.X = rows, X
-        self.components = components
-        self.parts = [Average(rows.part(states, inside), X[:, inside]) for states, inside in components]
-        self.quotient, self.origin, self.collapse = _quotient(rows, components)
-        self.stops = np.flatnonzero(self.origin == STOP)
-        self.mu = np.asarray(self.collapse.T @ mu)
-        self.engine = Transient(self.quotient, self.mu)
+        self.rows, self.X, self.mu, self.components = rows, X, mu, components
+        self.S, self.K, self.kind, self.direct, self.careful = rows.S, len(X), "average", True, rows.S <= DIRECT_STATES
+        self.weights = np.ones(self.K)
+        self.kept = []  # for each component, which rows it has
+        self.parts = []  # for each component, the engine
+        for states, inside in components:
+            part, kept = rows.part(states, inside)
+            part.exits[:] = 0.0
+            self.kept.append(kept)
+            self.parts.append(Engine(part, np.ascontiguousarray(X[:, kept]), "average", 1.0, np.zeros(part.S)))
+        small, self.origin, self.index = _quotient(rows, components)
+        start = np.bincount(self.index, mu, small.S).astype(float)
+        self.quotient = Engine(small, np.zeros((1 + self.K, small.R)), "total", 1.0, start)
+        self.choice = rows.first[:-1].astype(np.int64)
+        self.values, self.half, self.pad = np.zeros(self.K), np.full(self.K, np.inf), 0.0
 
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
-        """One column: where to settle, and the best recurrent class of each component settled in."""
-        worth = np.zeros(len(self.origin))
-        classes: list[Column] = []
+    def begin_with(self, unit: FloatArray, X: FloatArray) -> None:
+        """Other signals, see `Engine`."""
+        self.X = X
+        for part, kept in zip(self.parts, self.kept, strict=True):
+            part.begin_with(unit, np.ascontiguousarray(X[:, kept]))
+
+    def be_careful(self) -> None:
+        """Bound rounding state by state from now on."""
+        self.careful = True
+        for part in self.parts:
+            part.direct = True
+
+    def take(self, choice: IntArray) -> None:
+        """Make a choice of rows [S] the policy at hand."""
+        self.choice = choice
+
+    def price(self, weights: FloatArray, slack: float, accuracy: float) -> float:
+        """The best place to settle and the best policy in each component, see `Engine`."""
+        worth = np.zeros((1 + self.K, self.quotient.rows.R))
+        stops = np.flatnonzero(self.origin == STOP)
+        error, self.pad = np.zeros(self.K), 0.0
         for j, part in enumerate(self.parts):
-            worth[self.stops[j]], found = part.price(weights, slack)
-            classes.append(found[0])
-        upper, choice = self.engine.best(worth, float(np.abs(weights).sum()), slack)
-        settled = np.maximum(Chain(self.quotient.P[choice], bordered=False).flow(self.mu), 0.0)
-        rows, q = [], []
-        v, w = 0.0, np.zeros(len(self.X) - 1)
-        for j, column in enumerate(classes):
-            if self.origin[choice[j]] == STOP and settled[j] > 0:
-                v += settled[j] * column.v
-                w += settled[j] * column.w
-                rows.append(np.flatnonzero(self.components[j][1])[column.rows])
-                q.append(settled[j] * column.q)
-        plan = self.origin[choice], classes
-        return upper, [Column(float(v), w, np.concatenate(rows), np.concatenate(q), weights, plan)]
+            worth[0, stops[j]] = part.price(weights, slack, accuracy)
+            worth[1:, stops[j]] = part.values
+            error = np.maximum(error, part.half)
+            self.pad = max(self.pad, part.pad)
+        self.quotient.begin_with(np.ones(1 + self.K), worth)
+        upper = self.quotient.price(np.eye(1, 1 + self.K)[0], slack, accuracy)
+        self.pad += self.quotient.pad
+        self.choice = self._policy()
+        self.values, self.half = self.quotient.values[1:].copy(), self.quotient.half[1:] + error
+        return upper
 
-    def expand(self, h: FloatArray) -> FloatArray:
-        """A value of every state [S] from one of every state of the quotient."""
-        expanded: FloatArray = self.collapse @ h
-        return expanded
+    def evaluate(self, tol: float) -> None:
+        """Values of the policy at hand, up to rounding."""
+        P = self.rows.P[self.choice]
+        self.values, self.half = np.zeros(self.K), np.zeros(self.K)
+        for members, mass in long_run_shares(P, self.mu)[1]:
+            self.values += mass * Chain(within(P, members)).values(self.X[:, self.choice[members]].T)[0]
 
-    def policy(self, column: Column) -> IntArray:
-        """A column's row for every state [S]: towards the class or the exit in each component, as chosen elsewhere."""
-        choice, classes = column.plan
-        policy = np.zeros(self.rows.S, dtype=np.int64)
-        outside = choice[len(self.components) :]
+    def _policy(self) -> IntArray:
+        """The row of every state [S]: the best policy of components that are settled in, towards the exit of others."""
+        chosen = self.origin[self.quotient.choice]
+        policy = np.zeros(self.S, dtype=np.int64)
+        outside = chosen[len(self.components) :]
         policy[self.rows.owner[outside]] = outside
-        for j, (states, inside) in enumerate(self.components):
-            part = self.parts[j].rows
-            numbers = np.flatnonzero(inside)
-            target = np.zeros(part.S, dtype=bool)
-            if choice[j] == STOP:
-                target[part.owner[classes[j].rows]] = True
-            else:
-                target[np.searchsorted(states, self.rows.owner[choice[j]])] = True
-            walk = walk_to(part, target)
-            policy[states] = numbers[walk]
-            if choice[j] == STOP:
-                policy[states[part.owner[classes[j].rows]]] = numbers[classes[j].rows]
-            else:
-                policy[self.rows.owner[choice[j]]] = choice[j]
+        for j, (states, _) in enumerate(self.components):
+            part, kept = self.parts[j], self.kept[j]
+            if chosen[j] == STOP:
+                policy[states] = kept[part.choice]
+                continue
+            door = np.zeros(part.S, dtype=bool)
+            door[np.searchsorted(states, self.rows.owner[chosen[j]])] = True
+            policy[states] = kept[walk_to(part.rows, door)]
+            policy[self.rows.owner[chosen[j]]] = chosen[j]
         return policy
 
 
-def _quotient(rows: Rows, components: list[tuple[IntArray, BoolArray]]) -> tuple[Rows, IntArray, Any]:
-    """The model with every component as one state, the row behind each of its rows, and the matrix [S, Q] of states.
+def _quotient(rows: Rows, components: list[tuple[IntArray, BoolArray]]) -> tuple[Rows, IntArray, IntArray]:
+    """The model with every component as one state, the row behind each of its rows, and the new number of each state.
 
     Component j is state j, with the row that stops first; other states follow in their order.
     """
     M, S = len(components), rows.S
     index = np.full(S, -1, dtype=np.int64)
-    inside = np.zeros(len(rows.owner), dtype=bool)
+    inside = np.zeros(rows.R, dtype=bool)
     for j, (states, stays) in enumerate(components):
         index[states] = j
         inside |= stays
@@ -103,23 +120,22 @@ def _quotient(rows: Rows, components: list[tuple[IntArray, BoolArray]]) -> tuple
     owner = np.concatenate((np.arange(M), index[rows.owner[leaving]]))
     origin = np.concatenate((np.full(M, STOP), leaving))
     order = np.argsort(owner, kind="stable")
-    return Rows(sparse.csr_array(P[order]), owner[order], origin[order]), origin[order], collapse
+    small = Rows.of(P[order], owner[order], origin[order])
+    small.exits[:] = origin[order] == STOP
+    return small, origin[order], index
 
 
-def combined_policy(
-    rows: Rows, mu: FloatArray, parts: list[tuple[float, Column]], choices: list[IntArray]
-) -> FloatArray:
-    """The usual stationary policy p [R] of a mixture, long-run frequencies where there are any, else expected visits.
+def combined_policy(rows: Rows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:
+    """The usual stationary policy p [R] of a mixture of choices [S]: long-run frequencies, else expected visits.
 
-    `choices` are the rows of each part. The policy need not have the mixture's frequencies: a state may be passed
-    through by one policy and settled in by another.
+    The policy need not have the mixture's frequencies: a state may be passed through by one policy and settled in by
+    another.
     """
-    R = len(rows.owner)
-    settled, passing, last = np.zeros(R), np.zeros(R), np.zeros(R)
-    for i in np.argsort([weight for weight, _ in parts]):
-        (weight, column), choice = parts[i], choices[i]
-        settled[column.rows] += weight * column.q
+    settled, passing, last = np.zeros(rows.R), np.zeros(rows.R), np.zeros(rows.R)
+    for weight, choice in sorted(parts, key=lambda part: part[0]):
         P = rows.P[choice]
+        shares, _ = long_run_shares(P, mu)
+        settled[choice] += weight * shares
         outside = np.ones(rows.S, dtype=bool)
         for members in closed_classes(P):
             outside[members] = False
@@ -129,7 +145,7 @@ def combined_policy(
             passing[choice[states]] += weight * np.maximum(visits, 0.0)
         last[:] = 0.0
         last[choice] = 1.0
-    p = np.zeros(R)
+    p = np.zeros(rows.R)
     todo = np.ones(rows.S, dtype=bool)
     for flow in (settled, passing, last):
         d = np.bincount(rows.owner, flow, rows.S)

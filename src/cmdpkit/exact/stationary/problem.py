@@ -1,4 +1,4 @@
-"""A stationary constrained problem as arrays, cut to what matters and scaled to units of order 1."""
+"""A stationary constrained problem as arrays, cut to the states that matter."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.components import Rows, end_components, reachable
+from cmdpkit.exact.stationary.kernels import allowed_rows
+from cmdpkit.model.compiled import readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
@@ -40,63 +41,78 @@ class Problem(NamedTuple):
     kind: str  # "discounted", "average" or "total"
     discount: float  # of "discounted", otherwise 1
     shape: tuple[int, int]  # S, A of the whole model
+    endless: bool  # whether a policy need not be absorbed ("total" only); then every step costs something
 
 
 def problem_of(arrays: Arrays) -> Problem:
     """The part of the model that matters; CmdpkitError where totals would not be finite."""
     S, A = arrays.allowed.shape
-    pair = np.flatnonzero(arrays.allowed.reshape(-1))
-    P = sparse.csr_array((arrays.prob, arrays.successors, arrays.indptr), shape=(S * A, S))[pair]
-    P.eliminate_zeros()
-    # Rows sum to 1 within the tolerance of the model only; balance needs them to do so up to rounding.
-    P = sparse.csr_array(sparse.diags_array(1.0 / np.asarray(P.sum(axis=1)).reshape(-1)) @ P)
-    whole = Rows(P, pair // A, pair)
-    X = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))[:, pair]
-    start = arrays.mu > 0
-    keep = reachable(whole, start)
+    whole = _rows(arrays)
+    signals = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))
+    keep = reachable(whole, arrays.mu > 0)
     if arrays.kind == "total":
-        _refuse_endless(arrays, whole, keep, absorbing(whole, X))
-        keep &= ~absorbing(whole, X)
+        keep &= ~absorbing(whole, signals[:, whole.pair])
     states = np.flatnonzero(keep)
     if not len(states):
         raise CmdpkitError("the start is an absorbing state, so there is nothing to decide; give another start")
-    rows = whole.part(states, np.ones(len(pair), dtype=bool))
-    return Problem(
-        rows,
-        X[:, np.searchsorted(pair, rows.pair)],
-        arrays.mu[states] / arrays.mu.sum(),
-        states,
-        whole,
-        arrays.kind,
-        arrays.discount,
-        (S, A),
+    rows = whole if len(states) == S else whole.part(states)[0]
+    X = np.ascontiguousarray(signals if rows.R == S * A else signals[:, rows.pair], dtype=float)
+    mu = arrays.mu[states] / arrays.mu.sum()
+    endless = arrays.kind == "total" and _checked_endless(arrays, rows, X, states)
+    return Problem(rows, X, mu, states, whole, arrays.kind, arrays.discount, (S, A), endless)
+
+
+def _rows(arrays: Arrays) -> Rows:
+    """All allowed rows of the model. They sum to 1 within the tolerance of the model; here they do up to rounding."""
+    S, A = arrays.allowed.shape
+    most, entries = S * A, len(arrays.prob)
+    first, indptr = np.zeros(S + 1, dtype=np.uint64), np.zeros(most + 1, dtype=np.uint64)
+    columns, data = np.empty(entries, dtype=np.uint32), np.empty(entries)
+    pair = np.zeros(most, dtype=np.int64)
+    given = (
+        np.asarray(arrays.indptr).astype(np.int64, copy=False),
+        np.asarray(arrays.successors).astype(np.int32, copy=False),
+        np.asarray(arrays.prob, dtype=float),
+        np.asarray(arrays.allowed),
     )
+    R, n = allowed_rows(*map(readonly, given), first, indptr, columns, data, pair)
+    return Rows(first, indptr[: R + 1], columns[:n], data[:n], pair[:R], np.zeros(R))
 
 
 def absorbing(rows: Rows, X: FloatArray) -> BoolArray:
     """[S]: states whose every action stays there and signals nothing: a total is complete there."""
-    stays = np.zeros(len(rows.owner), dtype=bool)
-    entries = rows.P.tocoo()
-    alone = np.diff(rows.P.indptr) == 1
-    row_of, to = entries.coords
-    stays[row_of[(to == rows.owner[row_of]) & alone[row_of]]] = True
-    stays &= ~X.any(axis=0)
+    begin = rows.indptr[:-1].astype(np.int64)
+    alone = np.diff(rows.indptr.astype(np.int64)) == 1
+    stays = alone & (rows.columns[np.minimum(begin, len(rows.columns) - 1)] == rows.owner) & ~X.any(axis=0)
     moves = np.zeros(rows.S, dtype=bool)
     moves[rows.owner[~stays]] = True
     return ~moves
 
 
-def _refuse_endless(arrays: Arrays, whole: Rows, reached: BoolArray, absorbed: BoolArray) -> None:
-    """Raise unless every policy is absorbed from every state that the start can reach."""
-    endless = [c for c in end_components(whole) if reached[c[0]].all() and not absorbed[c[0]].any()]
+def _checked_endless(arrays: Arrays, rows: Rows, X: FloatArray, states: IntArray) -> bool:
+    """Whether some policy is never absorbed; then every step has to cost something, or CmdpkitError is raised."""
+    endless = end_components(rows)
     if not endless:
-        return
-    states, inside = min(endless, key=lambda component: len(component[0]))
+        return False
+    if (X[0] < 0).all() and (X[1:] <= 0).all() and _absorbed_somehow(rows):
+        return True
+    inside_states, inside = min(endless, key=lambda component: len(component[0]))
     S, A = arrays.allowed.shape
     state_names, action_names = arrays.names or (range(1, S + 1), range(1, A + 1))
-    named = ", ".join(repr(state_names[int(s)]) for s in states[:5]) + (" ..." if len(states) > 5 else "")
-    actions = ", ".join(repr(action_names[int(a)]) for a in np.unique(whole.pair[inside] % A)[:5])
+    here = states[inside_states]
+    named = ", ".join(repr(state_names[int(s)]) for s in here[:5]) + (" ..." if len(here) > 5 else "")
+    actions = ", ".join(repr(action_names[int(a)]) for a in np.unique(rows.pair[inside] % A)[:5])
     raise CmdpkitError(
         f"criterion is 'total', but a policy can stay for ever in state {named} with action {actions}, so totals need "
-        "not be finite; make a state absorbing (self-loops without reward and signals) or use a discount"
+        "not be finite; that is allowed only if absorption can be reached from everywhere, every step has a negative "
+        "reward, and no step adds to a utility (costs are 0 or more). Make a state absorbing (self-loops without "
+        "reward and signals) or use a discount"
     )
+
+
+def _absorbed_somehow(rows: Rows) -> bool:
+    """Whether absorption can be reached from every state."""
+    leaving = np.zeros(rows.S, dtype=bool)
+    leaving[rows.owner[rows.exits > 0]] = True
+    back = rows.graph(np.ones(rows.R, dtype=bool)).T.tocsr()
+    return bool(reachable(Rows.of(back, np.arange(rows.S), np.arange(rows.S)), leaving).all())

@@ -1,102 +1,430 @@
-"""Where columns come from: for given weights of reward and utilities, a best policy, its values, and a bound.
-
-A column is a policy with its start values and the occupancy that gives them. For long-run averages it is one recurrent
-class and not a whole policy: the best policy may have several classes, each of which is as good as the others and may
-be mixed with them in any proportion.
-"""
+"""Where the columns of problems without a horizon come from, and what becomes of their mixtures."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.stationary.components import Rows
-from cmdpkit.exact.stationary.pricing import Recurrent, Transient
-from cmdpkit.model.chains import Chain, closed_classes, within
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.exact.columns import Column, Columns, Found
+from cmdpkit.exact.stationary.components import Rows, end_components, walk_to
+from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine
+from cmdpkit.exact.stationary.multichain import Several, combined_policy
+from cmdpkit.exact.stationary.problem import Arrays, Problem, problem_of
+from cmdpkit.exact.stationary.vertex import Flows, by_values, vertex
+from cmdpkit.exact.units import FEASIBLE, ROUNDOFF, Units
+from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
+AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place
+APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy
+PRECISE = 1e-12  # rounding beyond this share of a signal's range asks for careful evaluation
+KNOWN = 0.02  # share of a signal's range up to which the range is known
+ALONE = 1e-12  # slack of pricing where there are no bounds
+LEAN = 1e-8  # weight of the reward where only utilities are asked for, if a policy need not be absorbed
+BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
+FLOOR = 1e-15  # accuracy of values that counts as exact
 
 
-class Column(NamedTuple):
-    """A deterministic policy or a recurrent class of one, with its values in scaled units."""
+class Plans(NamedTuple):
+    """What becomes of a mixture: one stationary policy, or several of which one is drawn at the start."""
 
-    v: float
-    w: FloatArray  # [N]
-    rows: IntArray  # the rows it takes, at most one per state
-    q: FloatArray  # occupancy of these rows
-    weights: FloatArray  # [1 + N], of reward and utilities in the objective for which it is best
-    plan: Any = None  # how to reach the classes, where there are several end components
-
-    def differences(self, other: Column) -> int:
-        """Number of rows that this column takes and the other does not."""
-        return len(np.setdiff1d(self.rows, other.rows, assume_unique=True))
+    policies: list[FloatArray]  # p [R] of the problem's rows each
+    weights: FloatArray  # [policies], probabilities of the draw
+    attained: bool = True  # False if no stationary policy attains the optimum
+    notes: tuple[str, ...] = ()  # what a user should know about it
 
 
-class Source(Protocol):
-    """What column generation needs to know of a problem."""
+class Stationary:
+    """The source of columns of discounted values, totals until absorption, or long-run averages.
 
-    X: FloatArray  # [1 + N, R], scaled reward and utilities
+    With a model it makes policies for the user; learners only have its arrays.
+    """
 
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
-        """An upper bound on weights . (v, w) over all policies, and columns within about `slack` of it."""
+    exact = False
+
+    def __init__(self, arrays: Arrays, cmdp: CMDP | None = None) -> None:
+        problem = problem_of(arrays)
+        self.problem, self.cmdp, self.N = problem, cmdp, len(problem.X) - 1
+        self.kind, self.bridge = problem.kind, BRIDGE
+        self.component: IntArray | None = None  # the rows of the part that make up the only end component
+        rows, X, mu = problem.rows, problem.X, problem.mu
+        components = self.components if self.kind == "average" else []
+        if len(components) == 1:
+            rows, self.component = rows.part(*components[0])
+            rows.exits[:] = 0.0
+            X, mu = X[:, self.component], np.zeros(rows.S)
+        self.rows, self._raw = rows, X
+        self.factor = 1 / (1 - problem.discount) if self.kind == "discounted" else 1.0
+        self._scale(*_coarse(X, self.kind))
+        self.engine: Any = (
+            Several(rows, self._signals(X), mu, components)
+            if len(components) > 1
+            else Engine(rows, self._signals(X), self.kind, problem.discount, mu, problem.endless)
+        )
+        self.ranges, self.first = self._survey()
+        self.units, self.offsets = self.ranges.unit, self.ranges.worst
+        self.noise = 2 * self.ranges.rounding / self.units
+        self.best = np.full(self.N, np.inf)
+
+    @cached_property
+    def components(self) -> list[tuple[IntArray, BoolArray]]:
+        """The maximal end components that the start can reach, (states, rows that stay inside) each."""
+        return [] if self.kind == "total" else end_components(self.problem.rows)
+
+    # -- units
+
+    def _scale(self, shift: FloatArray, unit: FloatArray) -> None:
+        """From now on signals of a step are (own - shift) / unit; `base` is what the shift of a value is in it."""
+        self.shift, self.unit = shift, unit
+        self.base = np.zeros(len(shift))
+
+    def _signals(self, X: FloatArray) -> FloatArray:
+        return np.ascontiguousarray((X - self.shift[:, None]) / self.unit[:, None])
+
+    def _own(self, values: FloatArray) -> FloatArray:
+        """Values of the engine in the criterion's own units."""
+        own: FloatArray = (values * self.unit + self.shift) * self.factor
+        return own
+
+    def _survey(self) -> tuple[Units, list[Column]]:
+        """What policies can collect of every signal, as the unit of it, and the policies that collect the most."""
+        if not self.N:
+            size = np.full(1, self.engine.omega if not self.problem.endless else 1.0)
+            worst, best = self._own(-size), self._own(size)
+            magnitude = np.maximum(np.abs(worst), np.abs(best))
+            return Units(worst, best, 8 * EPS * magnitude, magnitude), []
+        found = self._extremes()
+        if not self.engine.careful and self._needs_care(found):
+            self.engine.be_careful()
+            found = self._extremes()
+        worst, best, pad, tops = found
+        low, high = self._own(worst), self._own(best)
+        magnitude = np.maximum(np.abs(low), np.abs(high))
+        rounding = np.maximum(pad * self.unit * self.factor, 8 * EPS * magnitude)
+        if self.engine.careful:
+            magnitude = self._magnitude()
+            rounding = (100 + 20 * min(self.rows.S, DENSE)) * ROUNDOFF * magnitude
+        ranges = Units(low, high, rounding, magnitude)
+        columns = []
+        for k, (choice, values, error) in enumerate(tops):
+            v, *w = (self._own(values) - low) / ranges.unit
+            off = float((error * self.unit * self.factor / ranges.unit).max())
+            weights = np.eye(1, 1 + self.N, k)[0]
+            columns.append(Column(choice, float(v), np.array(w), weights, float(high[k] / ranges.unit[k]), off))
+        self._use(ranges)
+        return ranges, columns
+
+    def _magnitude(self) -> FloatArray:
+        """The largest values of the absolute signals over all policies, in own units."""
+        found, engine = np.zeros(1 + self.N), self.engine
+        X = np.abs(self._raw) / self.unit[:, None]
+        if isinstance(engine, Several):
+            other: Any = Several(self.rows, X, self.problem.mu, self.components)
+        else:
+            other = engine.other(X)
+        if self.problem.endless:  # the absolute signals are costs, of which there is no most
+            other.evaluate(FLOOR)
+            return np.asarray(np.abs(other.values) * self.unit * self.factor)
+        for k in range(1 + self.N):
+            other.price(np.eye(1, 1 + self.N, k)[0], 0.0, FLOOR)
+            found[k] = other.values[k]
+        return np.abs(found) * self.unit * self.factor
+
+    def _needs_care(self, found: tuple[Any, ...]) -> bool:
+        """Whether rounding matters, and a careful evaluation is within reach."""
+        worst, best, pad, _ = found
+        matters = bool((pad > PRECISE * (best - worst)).any())
+        return matters and (self.rows.S <= DENSE or (self.rows.S <= FACTORED and bool((best - worst > 4 * pad).all())))
+
+    def _use(self, ranges: Units) -> None:
+        """Let the engine work in the units that were found."""
+        before = self.unit
+        shift = np.zeros(1 + self.N) if self.kind == "total" else ranges.worst / self.factor
+        self._scale(shift, ranges.unit / self.factor)
+        self.base = ranges.worst / ranges.unit if self.kind == "total" else self.base
+        self.engine.begin_with(self.unit / before, self._signals(self._raw))
+
+    def _extremes(self) -> tuple[FloatArray, FloatArray, FloatArray, list[tuple[IntArray, FloatArray, FloatArray]]]:
+        """The least and the most that policies have of each signal, rounding in that, and the policies with the most.
+
+        The range is that of two policies, and at least 1 - 2 KNOWN of what all policies have. Engine's units.
+        """
+        engine, K = self.engine, 1 + self.N
+        worst, best, pads, tops = np.zeros(K), np.zeros(K), np.zeros(K), []
+        for k in range(K):
+            weights, other = np.eye(1, K, k)[0], 0.0
+            slack = 0.0 if engine.direct else KNOWN * (engine.omega if not self.problem.endless else 1.0)
+            while True:
+                top, pad = self._most(weights, slack)
+                best[k] = top[1][k]
+                if not self.problem.endless:  # without absorption, there is no worst
+                    bottom, other = self._most(-weights, slack)
+                    worst[k] = bottom[1][k]
+                pads[k], span = max(pad, other), best[k] - worst[k]
+                if self.problem.endless or slack <= KNOWN * span or slack <= 8 * pads[k] or not engine.X[k].any():
+                    break
+                slack = max(KNOWN / 2 * span, 0.01 * slack, 4 * pads[k])
+            tops.append(top)
+        if self.problem.endless:
+            worst = np.min([values for _, values, _ in tops], axis=0)
+        return np.minimum(worst, best), best, pads, tops
+
+    def _most(self, weights: FloatArray, slack: float) -> tuple[tuple[IntArray, FloatArray, FloatArray], float]:
+        """A policy that has within slack the most of one signal, with its values, and the rounding in the bound."""
+        engine = self.engine
+        self._upper(weights, slack, slack / 4)
+        return (engine.choice.copy(), engine.values.copy(), engine.half.copy()), engine.pad
+
+    # -- the source
+
+    def _upper(self, weights: FloatArray, slack: float, accuracy: float) -> float:
+        """The engine's bound on weights . values."""
+        if not self.problem.endless or weights[0] >= LEAN * float(np.abs(weights).sum()):
+            return float(self.engine.price(weights, slack, accuracy))
+        lean = weights.copy()
+        lean[0] = LEAN * float(np.abs(weights).sum())
+        upper = float(self.engine.price(lean, slack, accuracy))
+        return upper + float(lean[0]) * BEYOND * abs(float(self.engine.values[0]))
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+        """The bound, and the policy that comes within slack of it as one column."""
+        engine = self.engine
+        if not self.N:
+            upper = self._upper(weights, max(slack, ALONE), max(slack, ALONE))
+            if upper - float(engine.values[0]) > 1e-10 * abs(float(self._own(engine.values)[0])) / self.units[0]:
+                upper = min(upper, self._upper(weights, 0.0, FLOOR))
+        else:
+            upper = self._upper(weights, slack, max(FLOOR, 0.01 * slack))
+        return upper - float(weights @ self.base), [self._column(weights, upper)]
+
+    def _column(self, weights: FloatArray, upper: float) -> Column:
+        """The policy at hand as a column."""
+        engine = self.engine
+        v, *w = engine.values - self.base
+        total = upper + float(weights @ ((self.offsets / self.units) - self.base)) if self.N else upper
+        if not self.N:
+            total = float(weights @ self._own(np.array([upper]))) / float(self.units[0])
+        return Column(engine.choice.copy(), float(v), np.array(w), weights, total, float(engine.half.max()))
+
+    def refine(self, column: Column) -> Column:
+        """The values of a column's policy up to rounding."""
+        engine = self.engine
+        engine.weights = column.weights
+        engine.take(column.choice.copy())
+        engine.evaluate(FLOOR)
+        v, *w = engine.values - self.base
+        return column._replace(choice=engine.choice.copy(), v=float(v), w=np.array(w), error=float(engine.half.max()))
+
+    # -- from mixtures to policies
+
+    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+        """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it."""
+        assert self.cmdp is not None
+        plans = self.plans(parts, proof, rho)
+        each = [valued(self.problem, self.shift, self.unit, p, self.engine) for p in plans.policies]
+        values = plans.weights @ np.array([x for x, _ in each])
+        error = plans.weights @ np.array([x for _, x in each])
+        policies = tuple(Policy.of(self.cmdp, whole_policy(self.problem, p)) for p in plans.policies)
+        policy = policies[0] if len(policies) == 1 else Mixture(policies, plans.weights / plans.weights.sum())
+        totals, least = self._own(values), self._own(values - error)
+        if self.engine.careful:  # elimination without subtraction has no larger error than this
+            least[1:] = np.maximum(least[1:], totals[1:] - self.ranges.rounding[1:])
+        return Found(policy, totals, least, plans.attained, plans.notes)
+
+    def plans(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Plans:
+        """One policy of an extreme point, or what comes near it where no stationary policy attains the optimum."""
+        if isinstance(self.engine, Several):
+            return self._settled(parts, rho)
+        p = self.spread(parts, proof, rho)
+        if p is not None:
+            return Plans([p], np.ones(1))
+        return self._bridged(rho) or self._drawn(
+            parts,
+            "No stationary policy attains the optimum, and the bounds leave no room for moving between the classes of "
+            "states that it keeps apart: one of several policies is drawn at the start. The bounds hold on average "
+            "over that draw, not along each run.",
+        )
+
+    def spread(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> FloatArray | None:
+        """The same as probabilities p of the problem's rows; None if the optimum keeps several classes apart."""
+        target = rho + self.base[1:]
+        fast = by_values(self.engine, [(x, c.choice) for x, c in parts], target, proof.weights[1:])
+        if fast is not None:
+            return self._everywhere(fast)
+        flows = self._flows()
+        with_flows = [(x, *flows.column(c.choice)) for x, c in parts]
+        found = vertex(flows, with_flows, self.engine.X[1:], target, proof.weights[1:])
+        if len(found.classes) > 1 or found.kept < 1 - APART:
+            return None
+        unseen = np.bincount(self.rows.owner, found.q, self.rows.S) <= 0
+        p = np.where(unseen[self.rows.owner], 0.0, found.p)
+        if self.kind != "average":
+            p[proof.choice[unseen]] = 1.0
+        return self._everywhere(p)
+
+    def _flows(self) -> Flows:
+        problem = self.problem
+        mu = problem.mu if self.kind != "average" else np.zeros(self.rows.S)
+        return Flows(self.rows, self.kind, problem.discount, mu)
+
+    def _everywhere(self, p: FloatArray) -> FloatArray:
+        """p [rows of the component] on all rows of the problem: states outside walk there."""
+        if self.component is None:
+            return p
+        whole = np.zeros(self.problem.rows.R)
+        whole[self.component] = p
+        return walking(self.problem.rows, whole)
+
+    def _bridged(self, rho: FloatArray) -> Plans | None:
+        """A stationary policy that moves between the classes of the optimum just often enough; None without room."""
+        bridge, rows = self.bridge, self.rows
+        uniform = 1.0 / np.bincount(rows.owner, minlength=rows.S)[rows.owner]
+        d, _ = long_run_shares(rows.chain(uniform), np.full(rows.S, 1.0 / rows.S))
+        u = np.maximum(d, 0.0)[rows.owner] * uniform
+        pool = Columns(self)
+        tightened = (rho - bridge * (self.engine.X[1:] @ u)) / (1 - bridge)
+        if pool.reach(tightened, np.ones(self.N), enough=0.0)[0] < 0:
+            return None
+        q, flows = bridge * u, self._flows()
+        for weight, column in pool.parts(pool.maximise(tightened).weights):
+            taken, shares = flows.column(column.choice)
+            q[taken] += (1 - bridge) * weight * shares
+        p = q / np.bincount(rows.owner, q, rows.S)[rows.owner]
+        note = (
+            "No stationary policy attains the optimum: it divides its time between classes of states that it never "
+            f"leaves. This policy spends a share of {bridge:g} of its time on moving between them."
+        )
+        return Plans([self._everywhere(p)], np.ones(1), False, (note,))
+
+    def _settled(self, parts: list[tuple[float, Column]], rho: FloatArray) -> Plans:
+        """Several end components: one stationary policy if that attains the optimum, else a mixture."""
+        problem = self.problem
+        one = combined_policy(problem.rows, problem.mu, [(x, c.choice) for x, c in parts])
+        drawn = np.bincount(problem.rows.owner, one > 0, problem.rows.S) > 1
+        if int(drawn.sum()) <= self.N:
+            values, error = valued(problem, self.shift, self.unit, one, self.engine)
+            mixed = sum(x * c.v for x, c in parts)
+            if values[0] >= mixed - AGREES and (values[1:] - error[1:] >= rho - AGREES).all():
+                return Plans([one], np.ones(1))
+        return self._drawn(
+            parts,
+            "Once some parts of this model are entered they are never left, and no stationary policy with few random "
+            "decisions attains the optimum: one of several policies is drawn at the start. The bounds hold on "
+            "average over that draw, not along each run.",
+        )
+
+    def _drawn(self, parts: list[tuple[float, Column]], note: str) -> Plans:
+        """One of the deterministic policies of a mixture is drawn at the start."""
+        policies = []
+        for _, column in parts:
+            p = np.zeros(self.rows.R)
+            p[column.choice] = 1.0
+            policies.append(self._everywhere(p))
+        several = len(parts) > 1
+        return Plans(policies, np.array([x for x, _ in parts]), not several, (note,) if several else ())
 
 
-def _column(X: FloatArray, rows: IntArray, q: FloatArray, weights: FloatArray) -> Column:
-    values = X[:, rows] @ q
-    return Column(float(values[0]), values[1:], rows, q, weights)
+def _coarse(X: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
+    """A shift and a unit of every signal, from the signals of single steps."""
+    if kind == "total":
+        unit = np.abs(X).max(axis=1)
+        return np.zeros(len(X)), np.where(unit > 0, unit, 1.0)
+    low, high = X.min(axis=1), X.max(axis=1)
+    unit = (high - low) / 2
+    return low + unit, np.where(unit > 0, unit, 1.0)
 
 
-def class_columns(
-    P: Any, X: FloatArray, choice: IntArray, weights: FloatArray, work: float | None = None
-) -> list[Column]:
-    """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first."""
+def valued(
+    problem: Problem, shift: FloatArray, unit: FloatArray, p: FloatArray, engine: Engine
+) -> tuple[FloatArray, FloatArray]:
+    """Values of the policy p [R], scaled by shift and unit of single steps, and their proved error, [1 + N] each."""
+    chain, x = policy_rows(problem.rows, p), (problem.X - shift[:, None]) / unit[:, None]
+    X = np.array([np.bincount(problem.rows.owner, p * row, problem.rows.S) for row in x])
+    if problem.kind != "average":
+        return _certain(chain, X, problem, problem.mu, engine)
+    chain.P.sum_duplicates()  # searches for classes do not end where entries are double
+    _, classes = long_run_shares(chain.P, problem.mu)
+    if len(classes) == 1:
+        classes = [(classes[0][0], 1.0)]
+    values, error = np.zeros(len(X)), np.zeros(len(X))
+    for members, mass in classes:
+        part = Rows.of(within(chain.P, members), np.arange(len(members)), np.arange(len(members)))
+        part.exits[:] = 0.0
+        middle, off = _certain(part, np.ascontiguousarray(X[:, members]), problem, np.zeros(len(members)), engine)
+        values += mass * middle
+        error += mass * off
+    if len(classes) > 1:  # the probabilities of ending in a class are rounded as well
+        error += 16 * EPS * problem.rows.S * np.abs(X).max(axis=1)
+    return values, error
+
+
+def _certain(
+    rows: Rows, X: FloatArray, problem: Problem, mu: FloatArray, engine: Engine
+) -> tuple[FloatArray, FloatArray]:
+    """Values of a chain with one row per state, and their error."""
+    own = Engine(rows, X, problem.kind, problem.discount, mu, problem.endless)
+    own.take(own.choice)
+    if own.S == engine.S and not engine.careful:
+        own.Y = engine.Y.copy()
+    own.careful = own.careful or engine.careful
+    own.direct = own.careful or (engine.direct and own.S <= FACTORED)
+    own.evaluate(FLOOR / 8)
+    return own.values, own.half + own.rounding()
+
+
+def policy_rows(rows: Rows, p: FloatArray) -> Rows:
+    """The chain of the policy p [R] as rows, one per state."""
+    used = np.flatnonzero(p)
+    begin, end = (rows.indptr[used].astype(np.int64), rows.indptr[used + 1].astype(np.int64))
+    lengths = end - begin
+    at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
+    data = rows.data[at] * np.repeat(p[used], lengths)
+    owner = rows.owner[used]
+    indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
+    states = np.arange(rows.S + 1)
+    exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
+    return Rows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
+
+
+def whole_policy(problem: Problem, p: FloatArray) -> FloatArray:
+    """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
+    S, A = problem.shape
+    whole = np.zeros(problem.whole.R)
+    whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
+    whole = walking(problem.whole, whole)
+    pi = np.zeros(S * A)
+    pi[problem.whole.pair] = whole
+    return pi.reshape(S, A)
+
+
+def walking(rows: Rows, p: FloatArray) -> FloatArray:
+    """p [R] completed: states without an action walk to those that have one, or take their first action."""
+    known = np.zeros(rows.S, dtype=bool)
+    known[rows.owner[p > 0]] = True
+    if known.all():
+        return p
+    walk = np.where(known, -1, walk_to(rows, known))
+    walk = np.where(~known & (walk < 0), rows.first[:-1].astype(np.int64), walk)
+    completed = p.copy()
+    completed[walk[walk >= 0]] = 1.0
+    return completed
+
+
+def class_columns(P: Any, X: FloatArray, choice: IntArray, weights: FloatArray) -> list[Column]:
+    """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first.
+
+    The plan of a column holds the states of its class and their shares of time.
+    """
     columns = []
     for members in closed_classes(P):
-        chain = Chain(within(P, members), work=work)
-        q = np.maximum(chain.flow(np.zeros(len(members)), 1.0), 0.0)
-        columns.append(_column(X, choice[members], q / q.sum(), weights))
+        q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
+        values = X[:, choice[members]] @ (q / q.sum())
+        columns.append(Column(choice, float(values[0]), values[1:], weights, 0.0, plan=(members, q / q.sum())))
     columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))
     return columns
-
-
-class Discounted:
-    """Normalised discounted values from the start mu."""
-
-    def __init__(self, rows: Rows, X: FloatArray, gamma: float, mu: FloatArray) -> None:
-        self.rows, self.X, self.gamma, self.mu = rows, X, gamma, mu
-        self.engine = Recurrent(rows, gamma, mu)
-
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
-        """One column: the occupancy of the best policy."""
-        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
-        chain = Chain(self.rows.P[choice], self.gamma, work=self.engine.chain_work)
-        q = np.maximum(chain.flow((1 - self.gamma) * self.mu, 1.0), 0.0)
-        return upper, [_column(self.X, choice, q / q.sum(), weights)]
-
-
-class Total:
-    """Totals until absorption from the start mu."""
-
-    def __init__(self, rows: Rows, X: FloatArray, mu: FloatArray) -> None:
-        self.rows, self.X, self.mu = rows, X, mu
-        self.engine = Transient(rows, mu)
-
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
-        """One column: the expected visits under the best policy."""
-        upper, choice = self.engine.best(weights @ self.X, float(np.abs(weights).sum()), slack)
-        chain = Chain(self.rows.P[choice], bordered=False, work=self.engine.chain_work)
-        return upper, [_column(self.X, choice, np.maximum(chain.flow(self.mu), 0.0), weights)]
-
-
-class Average:
-    """Long-run averages in one end component."""
-
-    def __init__(self, rows: Rows, X: FloatArray) -> None:
-        self.rows, self.X = rows, X
-        self.engine = Recurrent(rows, 1.0, np.zeros(rows.S))
-
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
-        """One column per recurrent class of the best policy, the best of them first."""
-        o = weights @ self.X
-        upper, choice = self.engine.best(o, float(np.abs(weights).sum()), slack)
-        return upper, class_columns(self.rows.P[choice], self.X, choice, weights, self.engine.chain_work)

@@ -6,6 +6,9 @@ one per extra action, and for long-run averages one per additional class, whose 
 combination leaves all binding utilities unchanged; following it until an action or a class runs dry removes it. What
 remains is an extreme point: E <= B, and E + k - 1 <= B for averages. The value stays, because everything an optimal
 occupancy uses is optimal for the Lagrangian.
+
+Mostly the policies of the mixture differ in few states, and then `by_values` finds the extreme point without any
+occupancy, from the values of policies alone. What it finds is checked like everything else.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.exact.stationary.components import Rows
-from cmdpkit.exact.stationary.sources import Column
+from cmdpkit.exact.stationary.engine import Engine
 from cmdpkit.exact.vertex import null_vector
-from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
 DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this
 ROUNDS = 10_000  # moves at most; each ends one extra action or class, so that fewer are enough
+EXACT = 1e-15  # accuracy asked for when policies are evaluated
+WORSE = 1e-11  # a policy whose scaled value lacks more than this against the mixture is not the one looked for
 
 
 class _Class(NamedTuple):
@@ -44,7 +50,6 @@ class Flows:
     kind: str  # "discounted", "average" or "total"
     gamma: float  # the discount; 1 for averages and totals
     mu: FloatArray  # [S], the start distribution
-    work: float  # what LU factors of its chains cost, as `factor_work` estimates it
 
     def classes(self, p: FloatArray, q: FloatArray) -> tuple[list[_Class], float]:
         """The classes of the policy p [R], with the masses that q [R] gives them, and the share of q in them."""
@@ -52,7 +57,7 @@ class Flows:
         if self.kind != "average":
             everywhere = np.arange(self.rows.S)
             bordered = self.kind == "discounted"
-            chain = Chain(P, self.gamma, bordered=bordered, work=self.work)
+            chain = Chain(P, self.gamma, bordered=bordered, exits=self._lost(p))
             return [_Class(everywhere, chain, (1 - self.gamma) * self.mu if bordered else self.mu, 1.0)], 1.0
         inside = np.zeros(self.rows.S, dtype=bool)
         inside[self.rows.owner[p > 0]] = True
@@ -63,12 +68,32 @@ class Flows:
         for members in closed_classes(part):
             mass = float(d[states[members]].sum())
             if mass > NEGLIGIBLE:
-                chain = Chain(part[members][:, members], work=self.work)
+                chain = Chain(part[members][:, members])
                 found.append(_Class(states[members], chain, np.zeros(len(members)), mass))
         if not found:
             return [], 0.0
         whole = sum(c.mass for c in found)
         return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
+
+    def _lost(self, p: FloatArray) -> FloatArray | None:
+        """What the policy p [R] loses in every state, [S]; None where nothing is lost."""
+        if self.kind != "total":
+            return None
+        return np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
+
+    def column(self, choice: IntArray) -> tuple[IntArray, FloatArray]:
+        """The rows that a choice [S] ever takes, and their occupancy; for averages those of its best-fed class."""
+        p = np.zeros(self.rows.R)
+        p[choice] = 1.0
+        P = self.rows.P[choice]
+        if self.kind == "average":
+            members = closed_classes(P)[0]
+            q = Chain(within(P, members)).flow(np.zeros(len(members)), 1.0)
+            return choice[members], np.maximum(q, 0.0)
+        bordered = self.kind == "discounted"
+        chain = Chain(P, self.gamma, bordered=bordered, exits=self._lost(p))
+        q = chain.flow((1 - self.gamma) * self.mu, 1.0) if bordered else chain.flow(self.mu)
+        return choice, np.maximum(q, 0.0)
 
     def occupancy(self, p: FloatArray, c: _Class) -> FloatArray:
         """q [R] of one class, exactly for the policy p."""
@@ -102,7 +127,10 @@ class Vertex(NamedTuple):
     kept: float
 
 
-def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: FloatArray, lam: FloatArray) -> Vertex:
+Parts = list[tuple[float, IntArray, FloatArray]]  # shares of a mixture, the rows of each part and their occupancies
+
+
+def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: FloatArray) -> Vertex:
     """An extreme point as good as the mixture `parts`, which meets the scaled thresholds rho for utilities g [N, R].
 
     lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says: where a state is left
@@ -110,10 +138,10 @@ def vertex(flows: Flows, parts: list[tuple[float, Column]], g: FloatArray, rho: 
     """
     q = np.zeros(len(flows.rows.owner))
     p = np.zeros(len(q))
-    for weight, column in sorted(parts, key=lambda part: part[0]):
-        q[column.rows] += weight * column.q
-        p[np.isin(flows.rows.owner, flows.rows.owner[column.rows])] = 0.0
-        p[column.rows] = 1.0
+    for weight, rows, occupancy in sorted(parts, key=lambda part: part[0]):
+        q[rows] += weight * occupancy
+        p[np.isin(flows.rows.owner, flows.rows.owner[rows])] = 0.0
+        p[rows] = 1.0
     kept = 1.0
     for _ in range(ROUNDS):
         p = _policy(flows.rows, q, p)
@@ -150,8 +178,7 @@ def _policy(rows: Rows, q: FloatArray, p: FloatArray) -> FloatArray:
     """The policy of q where it is visited; elsewhere the most likely row of p alone."""
     d = np.bincount(rows.owner, q, rows.S)[rows.owner]
     clear = d > NEGLIGIBLE
-    first = rows.first
-    top = np.maximum.reduceat(p, first)[rows.owner]
+    top = np.maximum.reduceat(p, rows.first[:-1].astype(np.int64))[rows.owner]
     chosen = np.flatnonzero((p == top) & (p > 0))
     chosen = chosen[np.diff(rows.owner[chosen], prepend=-1) > 0]
     alone = np.zeros(len(p))
@@ -206,3 +233,102 @@ def _hit_bounds(q: FloatArray, directions: FloatArray, missing: FloatArray, effe
     shift = np.linalg.lstsq(effects.T, missing, rcond=None)[0]
     corrected: FloatArray = q + shift @ directions
     return corrected if corrected.min() >= 0 else q
+
+
+def by_values(
+    engine: Engine, parts: list[tuple[float, IntArray]], rho: FloatArray, lam: FloatArray
+) -> FloatArray | None:
+    """The policy p [R] of a mixture of choices [S], from values of policies; None if it is not found in this way.
+
+    rho [N] are thresholds in the engine's units, lam [N] their prices.
+    """
+    parts = sorted(parts, key=lambda part: -part[0])
+    p = np.zeros(engine.rows.R)
+    p[parts[0][1]] = 1.0
+    if len(parts) == 1:
+        return p
+    if engine.kind == "average" and engine.direct:
+        return None
+    if len(rho) == 1 and len(parts) == 2:
+        return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
+    return _shifted(engine, parts, rho, lam > TIGHT)
+
+
+def _valued(engine: Engine, choice: IntArray) -> FloatArray:
+    engine.take(choice)
+    engine.evaluate(EXACT)
+    return engine.values.copy()
+
+
+def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> FloatArray | None:
+    """On the walk from one choice to the other, state by state, the policy that meets one threshold exactly.
+
+    Both are optimal at the same prices, so all policies on the way are. Bisection finds two neighbours on both sides of
+    the threshold. They differ in one state s. What taking the other row there once gains, A, is the difference of their
+    values per visit, so the ratio of their visits to s is that of their gains.
+    """
+    first, last = _valued(engine, one), _valued(engine, other)
+    if first[1] > last[1]:
+        one, other, first, last = other, one, last, first
+    if not first[1] < rho <= last[1]:
+        return None
+    where = np.flatnonzero(one != other)
+    low, high = 0, len(where)
+    while high - low > 1:
+        middle = (low + high) // 2
+        choice = one.copy()
+        choice[where[:middle]] = other[where[:middle]]
+        if _valued(engine, choice)[1] < rho:
+            low = middle
+        else:
+            high = middle
+    below, s = one.copy(), int(where[low])
+    below[where[:low]] = other[where[:low]]
+    above = below.copy()
+    above[s] = other[s]
+    under = _valued(engine, below)
+    gain = engine.advantages(np.array([above[s]]))[0]
+    over = _valued(engine, above)
+    loss = engine.advantages(np.array([below[s]]))[0]
+    share = (rho - under[1]) / (over[1] - under[1])
+    mixed = (rho - first[1]) / (last[1] - first[1])
+    lacks = first[0] + mixed * (last[0] - first[0]) - under[0] - share * (over[0] - under[0])
+    ratio = -loss[1] / gain[1] if gain[1] != 0 else -1.0
+    if not (ratio > 0 and 0 <= share <= 1 and lacks <= WORSE):
+        return None
+    probability = share * ratio / (1 - share + share * ratio)
+    p = np.zeros(engine.rows.R)
+    p[below] = 1.0
+    p[below[s]], p[above[s]] = 1 - probability, probability
+    return p
+
+
+def _shifted(
+    engine: Engine, parts: list[tuple[float, IntArray]], rho: FloatArray, binding: NDArray[np.bool_]
+) -> FloatArray | None:
+    """The base policy with some of its visits moved to the rows in which the others differ, such that rho is met."""
+    base = parts[0][1]
+    extra = np.unique(np.concatenate([choice[choice != base] for _, choice in parts[1:]]))
+    if len(extra) != int(binding.sum()):
+        return None
+    shares = np.array([x for x, _ in parts])
+    mixed = float(shares @ [_valued(engine, choice)[0] for _, choice in parts]) / float(shares.sum())
+    values = _valued(engine, base)
+    effects = engine.advantages(extra)  # [extra, 1 + N], per visit
+    owner = engine.rows.owner
+    spots, spot = np.unique(owner[extra], return_inverse=True)
+    indicator = engine.other(np.array([(owner == s).astype(float) for s in spots]))
+    indicator.take(base)
+    indicator.evaluate(EXACT)
+    try:
+        moved = np.linalg.solve(effects[:, 1:][:, binding].T, (rho - values[1:])[binding])
+    except np.linalg.LinAlgError:
+        return None
+    reached = values + moved @ effects
+    visits = indicator.values + moved @ indicator.advantages(extra)
+    p = np.zeros(engine.rows.R)
+    p[base] = 1.0
+    p[extra] = moved / visits[spot]
+    np.subtract.at(p, base[owner[extra]], p[extra])
+    good = (p >= 0).all() and reached[0] >= mixed - WORSE and (reached[1:] >= rho - WORSE).all()
+    return p if good else None

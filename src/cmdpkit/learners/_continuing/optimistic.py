@@ -4,11 +4,11 @@
     subject to <z, g_n> >= rho_n for all n
 
 Its extreme points are recurrent classes of deterministic policies with an extreme kernel each, so that column
-generation solves it (`cmdpkit.exact.stationary.pool`). A mixture of such points is a point of the same polytope, so one
+generation solves it (`cmdpkit.exact.columns`). A mixture of such points is a point of the same polytope, so one
 kernel of the box can be read off it, and the policy is the optimum of that model. Pricing is relative value iteration
 in which every row takes the best distribution of the box, as in UCRL2 (Jaksch, Ortner, Auer 2010). For any h and the
 improved (T h)(s) = max over a and p of o(s, a) + p h, no policy under any kernel of the box has more of the objective o
-than max_s (T h - h)(s): the proof in `cmdpkit.exact.stationary.pricing` holds with the actions (a, p).
+than max_s (T h - h)(s): the proof in `cmdpkit.exact.stationary.engine` holds with the actions (a, p).
 """
 
 from __future__ import annotations
@@ -19,32 +19,43 @@ from scipy import sparse
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.continuing import Model
 from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
-from cmdpkit.exact.stationary.pool import Pool, feasible
-from cmdpkit.exact.stationary.sources import Column, class_columns
+from cmdpkit.exact.columns import EXTRA_LOWERING, Column, Columns
+from cmdpkit.exact.stationary.sources import class_columns
+from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.sweeps import DAMPING
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights
+MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new column explains, the master is solved in exact arithmetic
 SWEEPS = 20_000  # of one pricing, at most
 
 
 class BoxSource:
     """Columns of the extended program: recurrent classes of the best pair of a policy and a kernel of the box.
 
-    The `plan` of a column holds the kernel of its rows, [rows, S].
+    The `plan` of a column holds the rows of its class, their shares of time, and their kernel [rows, S].
     """
+
+    exact = False
+    first: tuple[Column, ...] = ()
 
     def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray) -> None:
         S, A = allowed.shape
-        self.X = signals.reshape(len(signals), S * A)
+        self.N, self.X = len(signals) - 1, signals.reshape(len(signals), S * A)
+        self.units, self.offsets, self.noise = np.ones(1 + self.N), np.zeros(1 + self.N), np.zeros(1 + self.N)
+        self.best = np.full(self.N, np.inf)
         self.box, self.allowed = Box(*map(readonly, box)), readonly(allowed)
         self.h, self.change = np.zeros(S), np.zeros(S)
         self.order, self.choice = np.arange(S), np.zeros(S, dtype=np.int64)
         self.P = np.zeros((S, S))
 
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, list[Column]]:
+    def refine(self, column: Column) -> Column:
+        """Classes are always evaluated up to rounding."""
+        return column
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
         """An upper bound on weights . (v, w) over all pairs, and the classes of a pair that nearly reaches it."""
         S, A = self.allowed.shape
         objective, most = readonly((weights @ self.X).reshape(S, A)), float(np.abs(weights).sum())
@@ -52,8 +63,11 @@ class BoxSource:
         upper = float(_iterate(self.box, objective, self.allowed, max(CLOSED * most, slack), *work))
         self.P[self.P < NEGLIGIBLE] = 0.0  # rounding would connect classes that nothing connects
         rows = np.arange(S) * A + self.choice
-        columns = class_columns(sparse.csr_array(self.P), self.X, rows, weights)
-        return upper, [column._replace(plan=self.P[column.rows // A]) for column in columns]
+        columns = []
+        for column in class_columns(sparse.csr_array(self.P), self.X, rows, weights):
+            members, q = column.plan
+            columns.append(column._replace(plan=(rows[members], q, self.P[members])))
+        return upper, columns
 
 
 def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: BoolArray) -> Model:
@@ -63,21 +77,23 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
     the worst bound is missed least. Pairs that the best policy does not use have the kernel that is best for it.
     """
     source = BoxSource(box, signals, allowed)
-    pool = Pool(source)
+    pool = Columns(source, FEASIBLE, MAX_UNEXPLAINED_GAP)
     met, parts = True, []
     if len(rho):
         reached, weights, _ = pool.reach(rho, np.ones(len(rho)), enough=0.0)
-        met = feasible(reached)
-        parts = [(float(x), column) for x, column in zip(weights, pool.columns, strict=False) if x > 0]
+        met = reached >= -FEASIBLE
+        parts = pool.parts(weights)
+        rho = rho if reached >= 0 else rho + reached - EXTRA_LOWERING
     if met:
-        parts = pool.maximise(rho).parts
+        parts = pool.parts(pool.maximise(rho).weights)
     S, A = allowed.shape
     kernel = np.zeros((S * A, S))
     _fill_all(source.box, source.order, kernel)
     q, flow = np.zeros(S * A), np.zeros((S * A, S))
     for weight, column in parts:
-        q[column.rows] += weight * column.q
-        flow[column.rows] += (weight * column.q)[:, None] * column.plan
+        rows, shares, taken = column.plan
+        q[rows] += weight * shares
+        flow[rows] += (weight * shares)[:, None] * taken
     used = q > NEGLIGIBLE
     kernel[used] = flow[used] / q[used, None]
     kernel[kernel < NEGLIGIBLE] = 0.0

@@ -8,7 +8,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model
-from cmdpkit.exact.stationary.solving import Stationary
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.stationary.sources import Stationary, whole_policy
 from cmdpkit.model.transitions import FloatArray
 
 ROOM = (1e-9, 1e-4, 1e-2, 0.2)  # by how much bounds are relaxed, one after the other, until a policy is found
@@ -30,31 +31,30 @@ class Planner:
     """One model that is solved for several bounds; what was found for one serves the others."""
 
     def __init__(self, model: Model) -> None:
-        self.problem = Stationary(model)
+        self.source = Stationary(model)
+        self.pool = Columns(self.source)
         self.per_step = 1.0 - model.discount if model.kind == "discounted" else 1.0
 
     def reach(self, rho: FloatArray) -> float:
         """By how much all bounds rho can be exceeded at once, negative if they cannot be met together."""
-        return self.problem.reach(rho / self.per_step, per=np.full(len(rho), 1.0 / self.per_step))
+        return self.pool.slack(rho / self.per_step) * self.per_step
 
     def policy(self, rho: FloatArray) -> Planned:
         """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least."""
-        feasible = self.problem.feasible(rho / self.per_step)
-        pi = self._solved(rho) if feasible else None
+        pi = self._solved(rho)
         if pi is not None:
             return Planned(pi, True)
-        best = rho if feasible else rho + self.reach(rho)
+        best = rho + self.reach(rho)
         for room in ROOM:
-            if self.problem.feasible((best - room) / self.per_step):
-                pi = self._solved(best - room)
-                if pi is not None:
-                    return Planned(pi, feasible)
+            pi = self._solved(best - room)
+            if pi is not None:
+                return Planned(pi, False)
         raise CmdpkitError("not solved: no policy was found in the estimated model, even with relaxed bounds")
 
     def _solved(self, rho: FloatArray) -> FloatArray | None:
-        """The optimum, if a stationary policy comes near it; of a mixture, the part with the largest weight."""
-        try:
-            answer = self.problem.plan(rho / self.per_step)
-        except CmdpkitError:  # classes that are kept apart, and no room for moving between them
+        """The optimum, if the bounds can be met; of a mixture, the part with the largest weight."""
+        best = self.pool.optimum(self.pool.scaled(rho / self.per_step))
+        if best is None:
             return None
-        return np.asarray(answer.policies[int(np.argmax(answer.weights))])
+        plans = self.source.plans(self.pool.parts(best.weights), best.proof, best.rho)
+        return whole_policy(self.source.problem, plans.policies[int(np.argmax(plans.weights))])

@@ -11,11 +11,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.diagnosis import Diagnosis, Separation
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.results.model_tables import SYMBOLS, Met, constraint_table, separation_table, tradeoff_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.stationary.solution import StationarySolution
 from cmdpkit.results.model_tables import constraint_table, price_note
 from cmdpkit.results.text import stationary
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable

@@ -6,8 +6,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.stationary.diagnosis import StationaryDiagnosis
-from cmdpkit.exact.stationary.solution import StationarySolution
+from cmdpkit.exact.diagnosis import StationaryDiagnosis
+from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture

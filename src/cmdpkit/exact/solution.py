@@ -1,0 +1,140 @@
+"""What `solve` returns: a policy with its values, prices and a proof of how good it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.stationary.actions import relative_values
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import occupancy, reach
+from cmdpkit.model.mixture import Mixture, decompose
+from cmdpkit.model.policy import NEGLIGIBLE, Decision, Policy
+from cmdpkit.model.showing import Shown
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import Name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Solution(Shown):
+    """The optimum of a constrained MDP, in the user's units and sense."""
+
+    cmdp: CMDP  # the model that was solved
+    policy: Policy  # an optimal policy with at most N stochastic decisions
+    value: float  # expected total reward of the policy
+    utilities: FloatArray  # [N], expected totals of the constraints' signals
+    shadow_prices: FloatArray  # [N], value gained per unit by which a bound is relaxed, in the unit it was given in
+    gap: float  # proved, with rounding included: no feasible policy has a value above value + gap
+    tolerance: FloatArray  # [N], no total misses its bound by more than this
+    binds: BoolArray  # [N], whether the bound has a price above 0
+    method: str  # "columns" or "lp", whichever found the policy
+    seconds: float  # how long solving took
+    ended: Literal["optimal", "gap", "interrupted"] = "optimal"  # or as close as was asked for, or by Ctrl-C
+
+    @property
+    def complete(self) -> bool:
+        """False if Ctrl-C ended the search: then policy and gap are the best that had been found."""
+        return self.ended != "interrupted"
+
+    @property
+    def lam(self) -> FloatArray:
+        """[N], value gained per unit of a total: the prices of bounds per step, divided by the number of steps."""
+        return self.shadow_prices / self.cmdp.bound_scales
+
+    @cached_property
+    def occupancy(self) -> FloatArray:
+        """The occupancy q[h, s, a] of the policy: the probability of being in s at step h and taking a."""
+        return occupancy(self.cmdp, self.policy)
+
+    @cached_property
+    def reach(self) -> FloatArray:
+        """The probability [H, S] of being in a state at a step: the occupancy, summed over the actions."""
+        return reach(self.cmdp, self.policy)
+
+    @cached_property
+    def used(self) -> int:
+        """How many triples of step, state and action the policy ever uses."""
+        if not isinstance(self.policy, Policy):  # a mixture, which only a stationary solution can be
+            return int((self.occupancy > NEGLIGIBLE).sum())
+        where, p = self.policy.rows
+        drawn = self.reach[where[:, 0], where[:, 1]]
+        extra = (drawn[:, None] * p > NEGLIGIBLE).sum() - (drawn > NEGLIGIBLE).sum()
+        return int((self.reach > NEGLIGIBLE).sum() + extra)
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """At most N + 1 deterministic policies whose mixture has the same occupancy."""
+        return decompose(self.cmdp, self.policy)
+
+    def plot(self) -> Figure:
+        """A matplotlib figure of the policy: boards where the model has a grid, otherwise a map of states and steps."""
+        from cmdpkit.results.figures.maps import solution_map
+
+        return solution_map(self)
+
+    def stochastic_decisions(self) -> list[Decision]:
+        """The steps and states where the policy draws its action at random: at most N of them."""
+        return self.policy.stochastic_decisions(reach=self.reach)
+
+
+@dataclass(frozen=True)
+class StationarySolution(Solution):
+    """The optimum of a model without a horizon, in the user's units and sense.
+
+    `value` and `utilities` are in the criterion's own unit: discounted totals, long-run averages, or totals.
+    """
+
+    policy: Policy | Mixture  # type: ignore[assignment]  # a mixture only where no single policy attains the optimum
+    attained: bool = True  # False if stationary policies only come near the optimum
+    notes: tuple[str, ...] = ()  # what a user should know about the answer
+
+    @property
+    def start(self) -> dict[Name, float]:
+        """The start that the optimum is for: states and their probabilities."""
+        mu = self.cmdp.mu
+        return {self.cmdp.states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
+
+    @property
+    def value_per_step(self) -> float | None:
+        """The value per step: times 1 - discount, or the average itself; None for totals."""
+        steps = self.cmdp.criterion.steps
+        return None if steps is None else self.value / steps
+
+    @property
+    def utilities_per_step(self) -> FloatArray | None:
+        """The utilities per step, [N]; None for totals."""
+        steps = self.cmdp.criterion.steps
+        return None if steps is None else self.utilities / steps
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """At most N + 1 deterministic policies with the same occupancy; for averages the policy or mixture itself."""
+        if isinstance(self.policy, Mixture):
+            return self.policy
+        if self.cmdp.criterion.kind == "average":
+            return Mixture((self.policy,), np.ones(1))
+        return decompose(self.cmdp, self.policy)
+
+    def stochastic_decisions(self) -> list[Decision]:
+        """Where the policy has to draw; the policies of a mixture are deterministic."""
+        if isinstance(self.policy, Mixture):
+            return []
+        return self.policy.stochastic_decisions(reach=self.reach)
+
+    @cached_property
+    def bias(self) -> FloatArray:
+        """Relative values [1 + N, S] of reward and utilities under the policy: what it is worth to be in a state.
+
+        Zero at one recurrent state; for totals, the expected totals themselves.
+        """
+        if isinstance(self.policy, Mixture):
+            raise CmdpkitError("a mixture of policies has no relative values of its own; ask for those of a part")
+        c = self.cmdp.compact
+        return relative_values(self.cmdp, self.policy.table(0), np.concatenate((c.r, c.g[:, 0])))[1]
