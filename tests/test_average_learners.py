@@ -152,16 +152,18 @@ def test_a_world_that_begins_anew_has_the_box_of_the_mixed_kernel():
 # -- C-UCRL ------------------------------------------------------------------------------------------------------------
 
 
-def test_c_ucrl_explores_h_steps_and_then_plays_its_plan_for_k_times_as_many():
+def test_episode_k_of_c_ucrl_has_k_times_h_steps_of_which_the_first_h_explore():
+    """Algorithm 1 of the paper: h exploring steps, then (k - 1) h of the plan; the first episode only explores."""
     cmdp = ck.load("machine-two")
     learner, walk, rng = load("c-ucrl")(Spec.of(cmdp, 200), explore=5), Walk.of(cmdp), stream(1)
     uniform = learner.behaviour()[0]
     explored = []
-    for _ in range(5 + 5 + 5 + 10 + 5 + 15 + 5):
+    for _ in range(5 + 10 + 15 + 20 + 5):
         learner.walk(walk, rng, 0)
         explored.append(np.array_equal(learner.behaviour()[0], uniform))
         learner.walk(walk, rng, 1)
-    assert explored == [True] * 5 + [False] * 5 + [True] * 5 + [False] * 10 + [True] * 5 + [False] * 15 + [True] * 5
+    assert explored == [True] * 10 + [False] * 5 + [True] * 5 + [False] * 10 + [True] * 5 + [False] * 15 + [True] * 5
+    assert learner.explain()["episodes"] == 5
 
 
 def test_the_plausible_set_of_c_ucrl_fails_as_seldom_as_the_paper_says():

@@ -364,3 +364,18 @@ def test_a_learner_without_presets_of_its_own_takes_no_parameters():
     spec = Spec.of(PROBLEMS["paper/synthetic"](), 10)
     with pytest.raises(ck.CmdpkitError, match="unknown parameter 'rate'; this algorithm has none"):
         Plain(spec, rate=0.5)
+
+
+def test_every_algorithm_says_what_its_constants_were_taken_from_and_none_from_memory_is_recommended():
+    from pathlib import Path
+
+    from cmdpkit.learners.contract import SOURCES
+    from cmdpkit.learners.registry import facts
+
+    page = (Path(__file__).parent.parent / "docs" / "algorithms" / "which.md").read_text(encoding="utf-8")
+    recommended = page[: page.index("## At a glance")]
+    for name in names():
+        source = facts(name).source
+        assert source in SOURCES, name
+        for line in recommended.splitlines():
+            assert source != "memory" or f"`{name}`" not in line or "memory" in line, line

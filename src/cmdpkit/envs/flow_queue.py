@@ -36,8 +36,8 @@ empty. A full queue admits nobody, so it shrinks with probability a.
 
 Reference
 ---------
-After the flow control problem in chapter 5 of Altman, "Constrained Markov Decision Processes" (1999). That Agarwal, Bai
-and Aggarwal (2021) use about these numbers is recalled, not checked.
+Section 6 of Agarwal, Bai and Aggarwal (UAI 2022), after the flow control problem in chapter 5 of Altman, "Constrained
+Markov Decision Processes" (1999). They print an optimum of 4.47; here it is 4.473738.
 """
 
 from __future__ import annotations

@@ -3,23 +3,23 @@
 Zheng, Ratliff, "Constrained upper confidence reinforcement learning with known dynamics" (arXiv 2001.09377):
 
     episode k = 1, 2, ...:  h steps of an exploring policy that is known to be safe,
-                            then k h steps of the best policy for rewards r_hat + b and utilities g_hat - b,
-    b(s, a) = sqrt(log(x S A t^3 / delta) / (2 n(s, a))),   n the visits of a pair, t the steps so far,
+                            then (k - 1) h steps of the best policy for rewards r_hat + b and utilities g_hat - b,
+    b(s, a) = sqrt(log(S A (1 + N) pi^2 t^3 / (3 delta)) / (2 n(s, a))),   n the visits of a pair, t the steps so far,
 
-where the set of plausible signals fails at step t with probability at most 6 delta / (pi^2 t^2). The number x inside
-the logarithm is not quoted: (1 + N) pi^2 / 3 is what Hoeffding's inequality and a union bound over 1 + N signals, S A
-pairs and t possible numbers of visits need for that probability.
+so that episode k has k h steps, and the first one only explores. The set of plausible signals fails at step t with
+probability at most 6 delta / (pi^2 t^2) (equations 7 and 8 of the paper).
 
 Guarantee of the paper: regret of order T^(3/4) sqrt(log(T / delta)), and bounds met with probability 1 - delta. It is
 for a *known* kernel and a known safe policy. Per plan: column generation in a model of S states. Memory O(S^2 A).
 
 Departures, in both presets: a learner is not told the kernel, so the plan uses the observed frequencies; and it is not
 told a safe policy, so it explores with all allowed actions alike. Hence nothing is proved about what is here. Signals
-stay in [0, 1] when b is added or subtracted. Where no policy of the estimated model meets the bounds with pessimistic
-utilities, the plan is the policy that misses the worst bound by least. The policy handed over has pessimistic utilities
-and observed rewards. "practical" has h = 4 S and 0.01 b, the best of three settings on development problems (`python -m
-bench average_settings`); the public code of arXiv 2405.19017 has a fixed h, b = 0.1 / sqrt(n) and uniform exploration.
-"theory" has the same h, which the paper leaves open, and b as printed.
+stay in [0, 1] when b is added or subtracted; t is the step at which the plan is made, in the paper the one at which the
+episode began. Where no policy of the estimated model meets the bounds with pessimistic utilities, the plan is the
+policy that misses the worst bound by least; the paper goes on with the safe policy until there is one. The policy
+handed over has pessimistic utilities and observed rewards. "practical" has h = 4 S and 0.01 b, the best of three
+settings on development problems (`python -m bench average_settings`); the public code of arXiv 2405.19017 has a fixed
+h, b = 0.1 / sqrt(n) and uniform exploration. "theory" has the same h, which the paper leaves open, and b as printed.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ class CUCRL(Player):
     >>> cmdp = ck.load("machine-two")
     >>> learner = CUCRL(Spec.of(cmdp, K=1000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
-    >>> learner.explain()["episodes"]  # of 2, 3, 4, ... times 8 steps
-    15
+    >>> learner.explain()["episodes"]  # of 1, 2, 3, ... times 8 steps
+    16
     """
 
     title = "C-UCRL: explores now and then, and plans with pessimistic utilities, for averages and discounted totals."
     guarantee = "none without the kernel; with it, regret of order T^(3/4), and bounds met with probability 1 - delta"
     paper = "arXiv 2001.09377"
+    source = "text"
     presets = {"practical": practical, "theory": theory}
     params: ConfidenceParams
 
@@ -98,12 +99,13 @@ class CUCRL(Player):
             self.episodes += 1
             self.pi[...] = at_random(self.spec)
             self.wait(self.params.explore)
+            self.exploring = self.episodes > 1  # the first episode has no second part
         else:
             model = mean_model(self.seen())
             if model is not None:
                 bonus = self.bonus()
                 self.follow(planned(_shifted(model, bonus, -bonus), self.spec.rho))
-            self.wait(self.episodes * self.params.explore)
+            self.wait((self.episodes - 1) * self.params.explore)
 
     def bonus(self) -> FloatArray:
         """b [S, A]; infinite where nothing was seen."""

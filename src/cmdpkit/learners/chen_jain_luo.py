@@ -1,8 +1,8 @@
 """Chen-Jain-Luo: short segments, each planned as a problem with a horizon from the present state.
 
 Chen, Jain, Luo, "Learning infinite-horizon average-reward Markov decision processes with constraints" (arXiv
-2202.00150), the algorithm for weakly communicating models (Algorithm 3). The guarantee is from the abstract: regret and
-violation of order T^(2/3). The rest is from notes on the paper and from memory, without the text at hand:
+2202.00150), the algorithm for weakly communicating models (Algorithm 3, equations 6 and 7). Guarantee (Theorem 2), with
+probability 1 - 10 delta: regret of order (1 + span of reward) (S^2 A)^(1/3) T^(2/3), violation likewise:
 
     segments of L = ceil((T / (S^2 A))^(1/3)) steps; at the start of each, from the present state, with n(s, a) visits,
     radius(s, a, s') = 4 sqrt(p_hat x) + 28 x,   x = c log(2 S A T / delta) / n(s, a),   c = 1
@@ -13,18 +13,22 @@ span_n bounds the span of the relative values of utility n, and must be known. T
 (`cmdpkit.estimate.extended`) with the present state as the start. Per plan: column generation, each column at
 most O(L S^2 A). Memory O(S^2 A).
 
-The algorithm of the same paper for ergodic models (regret of order sqrt(T), constant violation) must know mixing and
-hitting times and is left out, and so is the one with a constraint on spans, which cannot be computed.
+The algorithm of the same paper for ergodic models (Algorithm 1: regret of order sqrt(T), constant violation) must know
+mixing and hitting times and a safe cost. It plays a policy for a segment, estimates action values from the means of
+windows that begin at visits of a state, takes a mirror step with a bonus on the simplex with probabilities of at least
+1 / T, and moves the price by one unit of the segment's mean cost. Its printed constants are vacuous (a scale above
+2^10 sqrt(S^2 A T)), and its authors' experiment ignores them; it is left out, and so is Algorithm 4, with a constraint
+on spans, which cannot be computed.
 
-Departures. Signals are the observed means, and 1 where nothing was seen. Where no kernel of the box has a policy within
-the bounds, the plan is the pair that misses them least. span_n is the parameter `span` times L for all n, 0 unless told
-otherwise, as in the public code of arXiv 2405.19017; with 0 the bounds are those of every segment, which is stricter
-than the paper from bad states. In a discounted problem the box is that of the world that begins anew. The policy handed
-over is the best one of the mean model that does not rely on luck (`proven_model` of
-`cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times leads only
-where it has led to. L and c are the best of four settings on development problems
-(in a clone: `python -m bench average_settings`). Plans may lack a reward of `gap` per step. And a plan serves later
-segments from the same state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
+Departures. Reward and costs are known in the paper; here signals are the observed means, and 1 where nothing was seen.
+Where no kernel of the box has a policy within the bounds, the plan is the pair that misses them least. span_n is the
+parameter `span` times L for all n, 0 unless told otherwise, as in the public code of arXiv 2405.19017; with 0 the
+bounds are those of every segment, which is stricter than the paper from bad states. In a discounted problem the box is
+that of the world that begins anew. The policy handed over is the best one of the mean model that does not rely on luck
+(`proven_model` of `cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times
+leads only where it has led to. L and c are the best of four settings on development problems (in a clone: `python -m
+bench average_settings`). Plans may lack a reward of `gap` per step. And a plan serves later segments from the same
+state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
@@ -124,6 +128,7 @@ class ChenJainLuo(Player):
     title = "Chen-Jain-Luo: plans short segments from the present state, for averages and discounted totals."
     guarantee = "regret and violation of order T^(2/3) for weakly communicating models whose spans are known"
     paper = "arXiv 2202.00150"
+    source = "text"
     presets = {"practical": SegmentParams(), "theory": theory}
     params: SegmentParams
 

@@ -5,6 +5,9 @@ concave-convex and knapsack settings" (arXiv 2006.05051), basic setting. Rewards
 b_k = H sqrt(2 ln(8 S A H (N+1) k^2 / delta) / n(s, a)), which covers the error of the estimated kernel too, and the
 plan is the plain occupancy LP.
 
+Guarantee of the authors (their poster): *signed* average regret and violation of order S sqrt(A H^3) / sqrt(k) over k
+episodes, which is S sqrt(A H^3 K) in total. Table 1 of arXiv 2309.15395 quotes H^3 sqrt(S^3 A^2 K).
+
 The paper assumes that nothing in the model depends on the step, and pools its counts over the steps. Here that is done
 where the world is declared stationary; elsewhere every step has counts of its own. Output: the current policy. Per
 plan: column generation, each column at most O(H S^2 A). Memory O(S^2 A), or O(H S^2 A) where steps have their own
@@ -12,13 +15,13 @@ counts.
 
 Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`.
 
-Departures: the constants are the customary ones, quoted from memory; does not plan before every episode, as the paper
-does, but when a count has doubled, or by need in "practical" (`cmdpkit.learners._model_based.cadence`), by an LP (the
-published code uses a Lagrangian heuristic); before the last step, n counts only visits whose next state was seen; the
-start distribution is unknown and lowers the thresholds by its own bonus; signals with their bonus are cut at H - h,
-which keeps them optimistic; what is handed over is the best policy of the estimated model, without a bonus and with a
-margin for its own error.
-"practical": c = 1e-5, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
+Departures: the order H / sqrt(n) of the bonus is the authors', the inside of its logarithm is ours; does not plan
+before every episode, as the paper does, but when a count has doubled, or by need in "practical"
+(`cmdpkit.learners._model_based.cadence`), by an LP (the published code uses a Lagrangian heuristic); before the last
+step, n counts only visits whose next state was seen; the start distribution is unknown and lowers the thresholds by its
+own bonus; signals with their bonus are cut at H - h, which keeps them optimistic; what is handed over is the best
+policy of the estimated model, without a bonus and with a margin for its own error. "practical": c = 1e-5, the best of
+12 values by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -53,10 +56,11 @@ class CONRL(OptimisticPlanner):
 
     title = "CONRL: plan in the estimated model, with a simple bonus on counts."
     guarantee = (
-        "strong regret and strong violation of order H^3 sqrt(S^3 A^2 K), with probability 1 - delta, if "
-        "transitions, rewards and utilities do not depend on the step"
+        "regret and violation of order S sqrt(A H^3 K), with probability 1 - delta, if transitions, rewards and "
+        "utilities do not depend on the step"
     )
     paper = "arXiv 2006.05051"
+    source = "authors' code"
     presets = {"practical": WithMargin(replan="need", c=1e-5), "theory": WithMargin()}
 
     params: WithMargin

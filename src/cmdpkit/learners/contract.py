@@ -42,6 +42,15 @@ class Episodic(Protocol):
         """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
 
 
+SOURCES = {  # what the constants and steps of an algorithm were taken from
+    "text": "the text of the paper was read",
+    "authors' code": "the authors' public code or poster was read, not the text",
+    "restatement": "another paper or public code that restates it was read, not the text",
+    "memory": "some constants are from memory and could not be checked",
+    "ours": "it is our own",
+}
+
+
 class Learner(Saved, ABC):
     """An algorithm at work. Inherit from this class, and write `first`, `next`, `last` and `recommend`.
 
@@ -59,6 +68,7 @@ class Learner(Saved, ABC):
     title: ClassVar[str] = ""  # what it is, in one line that ends with a full stop
     guarantee: ClassVar[str] = "none"  # what is proved about it
     paper: ClassVar[str] = ""  # where it is from, e.g. "arXiv 2106.01577"
+    source: ClassVar[str] = ""  # what its constants were taken from, one of `SOURCES`
     needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
     criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn; also "average", "discounted"
     anytime: ClassVar[bool] = False  # whether it can learn without knowing the number of episodes, see `Spec.anytime`

@@ -44,5 +44,6 @@ class DOPE(SafeBoxPlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) S sqrt(A K)"
     )
     paper = "arXiv 2112.00885"
+    source = "authors' code"
     presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": SafeBoxPlanning()}
     raises_by_transitions = True

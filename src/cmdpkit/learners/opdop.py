@@ -64,6 +64,7 @@ class OPDOP(Iterating):
     title = "OPDOP: multiplicative updates of the policy on optimistic values, with a capped price per constraint."
     guarantee = "weak regret and weak violation of order H^3 sqrt(S^2 A K), with probability 1 - delta"
     paper = "arXiv 2003.00534"
+    source = "text"
     needs = ("slack",)
     presets = {"practical": Steps(c=1e-6, policy_step=3.0), "theory": Steps()}
 

@@ -43,5 +43,6 @@ class OPSRL(SafeBoxPlanner):
         "published, though later versions prove theirs with a bonus on the reward"
     )
     paper = "arXiv 2112.00885"
+    source = "authors' code"
     presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, warm_up=0.0), "theory": SafeBoxPlanning()}
     raises_by_transitions = False  # unknown transitions are covered by the box

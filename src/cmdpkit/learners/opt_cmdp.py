@@ -52,6 +52,7 @@ class OptCMDP(OptimisticPlanner):
     title = "OptCMDP: plan in the best model the data allow, with the extended LP."
     guarantee = "strong regret and strong violation of order sqrt(S^2 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
+    source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-3), "theory": MarginWithRadii()}
     boxed = True
 

@@ -47,6 +47,7 @@ class OptCMDPBonus(OptimisticPlanner):
     title = "OptCMDP-bonus: plan in the estimated model, with a bonus for what is little known."
     guarantee = "strong regret and strong violation of order sqrt(S^3 A H^4 K), each with probability 1 - delta"
     paper = "arXiv 2003.02189"
+    source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-7), "theory": MarginWithRadii()}
 
     params: MarginWithRadii

@@ -83,6 +83,7 @@ class OptDual(Iterating):
         "probability 1 - delta"
     )
     paper = "arXiv 2003.02189"
+    source = "restatement"
     needs = ("slack",)
     presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
 

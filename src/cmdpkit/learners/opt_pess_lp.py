@@ -56,6 +56,7 @@ class OptPessLP(SafePlanner):
         "with probability 1 - delta no policy played is ever unsafe; regret of order (H^3 / slack_b) sqrt(S^3 A K)"
     )
     paper = "arXiv 2106.02684"
+    source = "restatement"
     presets = {"practical": SafePlanning(replan="need", c=1e-4, bonus=0.1), "theory": SafePlanning()}
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:

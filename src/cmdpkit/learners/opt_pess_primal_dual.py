@@ -11,11 +11,13 @@ policy is deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
 Symbols: b = sqrt(L_k / n), L_k = ln(16 S^2 A H k / delta); eta_k = `eta` slack_b H sqrt(k); eps_k = `tighten` 5 H^2
 sqrt(S^3 A) (L_k + 1) / sqrt(k L_k), at most `tighten_max` slack_b; slack_b = least margin of the baseline.
 
-Departures: the constants are quoted from memory; the start distribution is unknown and has its own bonus H S b; the
-last step has no transition, so 1 takes the place of 1 + S H there; optimistic signals are cut at H - h; the settings
-`eta`, `tighten` (both times the paper's) and `tighten_max` (infinite in the paper) exist for "practical".
-"practical": c and eta are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md); tighten
-and tighten_max are of an earlier choice among 43 settings on four random problems.
+Departures: the forms of eta_k and eps_k are restated by Ghosh et al. (AISTATS 2024, appendix K, which tunes them to eta
+= 10 / slack_b and tighten = 1/5), the numbers 5 and 16 and the factor slack_b are from memory; the start distribution
+is unknown and has its own bonus H S b; the last step has no transition, so 1 takes the place of 1 + S H there;
+optimistic signals are cut at H - h; the settings `eta`, `tighten` (both times the paper's) and `tighten_max` (infinite
+in the paper) exist for "practical". "practical": c and eta are the best of 12 pairs by the common rule of choice
+(docs/algorithms/model-based.md); tighten and tighten_max are of an earlier choice among 43 settings on four random
+problems.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ class OptPessPrimalDual(Iterating):
     )
     guarantee = "weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K"
     paper = "arXiv 2106.02684"
+    source = "memory"
     needs = ("baseline_utility",)
     presets = {
         "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),

@@ -81,6 +81,7 @@ class OptPrimalDual(Iterating):
         "with probability 1 - delta"
     )
     paper = "arXiv 2003.02189"
+    source = "restatement"
     needs = ("slack",)
     presets = {
         "practical": OptPrimalDualParams(c=1e-6, policy_step=1000.0, dual_step=3.0),

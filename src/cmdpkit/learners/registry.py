@@ -31,6 +31,7 @@ class Facts(NamedTuple):
 
     title: str  # what it is, in one line
     paper: str  # where it is from
+    source: str  # what its constants were taken from
     guarantee: str  # what is proved about it
     needs: tuple[str, ...]  # what it must be told beside its spec
     presets: tuple[str, ...]  # names of its presets; the first is the default
@@ -74,7 +75,7 @@ def facts(algo: str | type[Learner]) -> Facts:
     ('arXiv 2106.01577', ('baseline', 'baseline_utility'))
     """
     kind = resolve(algo)
-    return Facts(kind.title, kind.paper, kind.guarantee, kind.needs, tuple(kind.presets), kind.criteria)
+    return Facts(kind.title, kind.paper, kind.source, kind.guarantee, kind.needs, tuple(kind.presets), kind.criteria)
 
 
 def resolve(algo: str | type[Learner]) -> type[Learner]:

@@ -16,10 +16,12 @@ Output: the last iterate. Per step O(H S^2 A). Memory O(H S^2 A) for the learner
 Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), both halved by the planner where the error does not
 fall; G_before, d_before = `Gradients`.
 
-Departures: the step is taken in policy space, state by state; the algorithm is quoted from memory, without the text of
-the paper, and checked by its convergence; an action's probability does not fall below 1e-26.
-"theory": bonuses at full size. "practical": c and step are the best of 12 pairs by the common rule of choice
-(docs/algorithms/model-based.md).
+What is proved is asymptotic and for occupancy measures; for the form in policy space nothing is (table 1 of Ding et
+al., arXiv 2306.11700, which also confirms the kind of step: one-step optimistic multiplicative weights).
+
+Departures: the step is taken in policy space, state by state; step sizes and details are ours, checked by convergence;
+an action's probability does not fall below 1e-26. "theory": bonuses at full size. "practical": c and step are the best
+of 12 pairs by the common rule of choice (docs/algorithms/model-based.md).
 """
 
 from __future__ import annotations
@@ -188,8 +190,12 @@ class ReLOAD(Iterating):
         "ReLOAD: optimistic mirror descent on the Lagrangian, whose last iterate converges; plans on a model or on "
         "estimates."
     )
-    guarantee = "the last iterate of the planner converges (proved for occupancy measures); none for the learner"
+    guarantee = (
+        "asymptotic convergence of the last iterate for occupancy measures; none for this form in policy space, none "
+        "for the learner"
+    )
     paper = "arXiv 2302.01275"
+    source = "restatement"
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
 
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "before")

@@ -2,8 +2,8 @@
 
 Wei, Liu, Ying, "A Provably-Efficient Model-Free Algorithm for Infinite-Horizon Average-Reward Constrained Markov
 Decision Processes" (AAAI 2022, doi 10.1609/aaai.v36i4.20302). The guarantee is from the abstract: expected regret of
-order T^(5/6) and no expected violation once T is large, for ergodic models with slack. Everything else is from notes on
-the paper and from memory, without the text at hand:
+order T^(5/6) and no expected violation once T is large, for ergodic models with slack; later papers restate both. All
+constants are from memory, without the text at hand:
 
     gamma = 1 - 1/H;  all values Q, C_n and their copies Q^, C^_n are H;  queues Z_n = 0
     every step: take a = argmax Q^(s, .) + sum_n Z_n / eta C^_n(s, .), see r, g, s', and let a' be the same at s'
@@ -135,6 +135,7 @@ class TripleQA(Learner):
     title = "Triple-QA: Q-learning with queues as prices, model-free, for averages and discounted totals."
     guarantee = "expected regret of order T^(5/6), no expected violation for large T; ergodic models with slack"
     paper = "doi 10.1609/aaai.v36i4.20302"
+    source = "memory"
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
     presets = {"practical": practical, "theory": theory}
     fixed = (*Learner.fixed, "constants")

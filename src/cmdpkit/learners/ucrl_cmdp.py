@@ -78,6 +78,7 @@ class UCRLCMDP(Player):
     title = "UCRL-CMDP: plans in the best model the data allow, for averages and discounted totals."
     guarantee = "expected regret and violation of order T^(2/3) for unichain models that mix uniformly"
     paper = "arXiv 2002.12435"
+    source = "memory"
     presets = {"practical": BoxParams(), "theory": theory}
     params: BoxParams
 

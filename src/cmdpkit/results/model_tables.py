@@ -191,6 +191,7 @@ def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
         Column("name", "algorithm", "What to call it.", lambda x: x[0], tone=lambda _: "name"),
         Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title),
         Column("reference", "reference", "Where it was published.", lambda x: x[1].paper),
+        Column("source", "source", "What its constants were taken from.", lambda x: x[1].source),
         Column("guarantee", "guarantee", "What is proved about it.", lambda x: x[1].guarantee),
         Column("needs", "needs", "What it has to be given.", lambda x: list(x[1].needs), each(", ".join)),
         Column("presets", "presets", "The settings that come with it.", lambda x: list(x[1].presets), each(", ".join)),

@@ -34,6 +34,7 @@ class ClosedLoopPRI(Learner):
     title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
     guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
+    source = "ours"
     presets = {"practical": CountsParams()}
     anytime = True
     criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")

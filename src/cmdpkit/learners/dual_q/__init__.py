@@ -80,6 +80,7 @@ class DualQ(Learner):
 
     title = "Dual-Q: optimistic Q-learning of reward and utilities, with prices that follow the realised utilities."
     paper = "our own, after arXiv 1807.03765"
+    source = "ours"
     presets = {"practical": practical}
 
     changing: ClassVar[tuple[str, ...]] = ("learned",)

@@ -56,6 +56,7 @@ class ModelFreePRI(Learner):
     title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
     guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
+    source = "ours"
     presets = {"practical": ModelFreeParams()}
 
     changing: ClassVar[tuple[str, ...]] = ("progress", "samples", "warm")

@@ -53,6 +53,7 @@ class PRI(Learner):
         "regret of order H sqrt(K), zero weak violation, and one policy within order 1/sqrt(K) of the optimum"
     )
     paper = "arXiv 2309.15395"
+    source = "text"
     presets = {"paper": paper_preset, "theory": theory_preset}
 
     params: PRIParams

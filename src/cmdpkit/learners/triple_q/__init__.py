@@ -57,6 +57,7 @@ class TripleQ(Learner):
         "can be run"
     )
     paper = "arXiv 2106.01577"
+    source = "text"
     presets = {"practical": practical, "theory": theory, "authors": authors}
 
     changing: ClassVar[tuple[str, ...]] = ("learned",)

@@ -37,7 +37,9 @@ def algorithms(listed: Mapping[str, Facts]) -> RenderableType:
     for row in algorithm_table(listed).data():
         needs = f"needs {', '.join(row['needs'])}" if row["needs"] else ""
         presets = f"presets: {', '.join(row['presets'])}"
-        lines = [row["description"], f"guarantee: {row['guarantee']}", needs, presets, row["reference"]]
+        known = row["source"] not in ("", "ours")
+        source = row["reference"] + (f" (constants from: {row['source']})" if known else "")
+        lines = [row["description"], f"guarantee: {row['guarantee']}", needs, presets, source]
         told[row["name"]] = "\n".join(line for line in lines if line) + "\n"
     return Group(_pairs(told), Text(RUNS_ONE, style=QUIET))
 
