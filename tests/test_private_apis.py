@@ -4,6 +4,7 @@ When one of these fails after an update of a package, the docstring says what de
 """
 
 import multiprocessing.spawn
+import os
 import sys
 
 import gymnasium
@@ -173,3 +174,15 @@ def test_highs_takes_a_basis_back_that_was_kept_as_whole_numbers():
     again = solved(basis)
     assert again.getInfo().simplex_iteration_count == 0
     assert np.allclose(again.getSolution().col_value, [1, 3])
+
+
+def test_numba_says_where_a_compiled_function_is_kept(tmp_path, monkeypatch):
+    """`_cache._cache_file._index_path`: a function that is kept there is loaded and not interpreted (`first_calls`).
+
+    If this is gone, ask whether any file with the function's name is in its cache folder.
+    """
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    function = compiled(lambda x: x + 1)
+    path = function._cache._cache_file._index_path
+    assert path.startswith(str(tmp_path)) and not os.path.exists(path)
+    assert function(1) == 2 and os.path.exists(path)

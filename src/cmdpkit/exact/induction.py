@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cmdpkit.exact.steps import Steps, Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, readonly
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TWO = np.uint64(2)
@@ -58,6 +59,7 @@ class Induction:
         self.cmdp, self._allowed = cmdp, readonly(c.allowed)
         self.steps = Steps(cmdp.H, cmdp.S, cmdp.kernel.nonzeros // cmdp.kernel.T, threads)
         self._signals = Signals(readonly(c.r), readonly(c.g))
+        self._work = cmdp.H * (len(c.prob) // cmdp.kernel.T + cmdp.S * (cmdp.A + cmdp.N))  # inner loops of a pass
         self._V = np.zeros((2, cmdp.S))  # values of a step and of the one after it, in turn
         self._X = np.zeros((2, cmdp.S, 1 + cmdp.N))  # the same for the reward and the utilities of a policy
         self._no_draws = _prepared(
@@ -73,8 +75,8 @@ class Induction:
         objective, V = readonly(objective), self._V
         V[self.cmdp.H % 2] = 0.0
         self.steps.backward(
-            lambda first, last, low, high: _choose(
-                self.rows, objective, self._allowed, first, last, low, high, V, choice
+            lambda first, last, low, high: call(
+                _choose, self._work, self.rows, objective, self._allowed, first, last, low, high, V, choice
             )
         )
         return float(self.cmdp.mu @ V[0])
@@ -89,10 +91,9 @@ class Induction:
         X[self.cmdp.H % 2] = 0.0
         drawn = self._no_draws
         unused = np.zeros((*drawn.p.shape, X.shape[2]))
+        given = (self.rows, objective, self._allowed, self._signals, drawn)
         self.steps.backward(
-            lambda first, last, low, high: _choose_and_evaluate(
-                self.rows, objective, self._allowed, self._signals, drawn, first, last, low, high, V, choice, X, unused
-            )
+            lambda *place: call(_choose_and_evaluate, 2 * self._work, *given, *place, V, choice, X, unused)
         )
         return np.append(self.cmdp.mu @ V[0], self._from_start(X))
 
@@ -103,8 +104,8 @@ class Induction:
         """
         signal, V = readonly(signal), np.zeros((2, self.cmdp.S, 2))
         self.steps.backward(
-            lambda first, last, low, high: _extremes(
-                self.rows, signal, self._allowed, first, last, low, high, V, choice
+            lambda first, last, low, high: call(
+                _extremes, self._work, self.rows, signal, self._allowed, first, last, low, high, V, choice
             )
         )
         worst, best = self._from_start(V).tolist()
@@ -122,8 +123,8 @@ class Induction:
         X = self._X
         X[self.cmdp.H % 2] = 0.0
         self.steps.backward(
-            lambda first, last, low, high: _evaluate(
-                self.rows, self._signals, choice, drawn, first, last, low, high, X, values
+            lambda first, last, low, high: call(
+                _evaluate, self._work, self.rows, self._signals, choice, drawn, first, last, low, high, X, values
             )
         )
         return self._from_start(X)

@@ -11,6 +11,7 @@ from cmdpkit.exact.induction import Choice, Draws
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.decisions import of_rows
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -47,7 +48,8 @@ def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choic
     s, a = np.zeros(differ + 1, dtype=np.int64), np.zeros((differ + 1, C), dtype=np.int16)
     p = np.zeros((differ + 1, C))
     c = cmdp.compact
-    D = _blend(c.indptr, c.successors, c.prob, c.mu, stacked, weights, c.allowed.shape[2], choice, first, s, a, p)
+    work = C * cmdp.H * (len(c.prob) // cmdp.kernel.T // cmdp.A + cmdp.S)
+    D = call(_blend, work, c.indptr, c.successors, c.prob, c.mu, stacked, weights, cmdp.A, choice, first, s, a, p)
     order = np.argsort(a[:D], axis=1)
     return SparsePolicy(choice, first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
 
@@ -83,7 +85,7 @@ def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_o
                 mass = now[c, s]
                 if mass <= 0.0:
                     continue
-                a = choices[c, h, s]
+                a = int(choices[c, h, s])
                 j = 0
                 while j < used and a_out[D, j] != a:
                     j += 1

@@ -25,6 +25,7 @@ from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.sparse_policy import SparsePolicy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none
@@ -207,7 +208,8 @@ class _Walk:
                 amounts = np.append(self.mass[i], self.change[:, i])
                 then[:, successors] += np.outer(amounts, prob)
                 self.flow[:, slot.s] = 0.0
-        _carry(c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, self.flow, then)
+        work = len(self.flow) * (len(c.prob) // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S)
+        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, self.flow, then)
         self.flow = then
 
     def correct(self, missing: FloatArray) -> bool:
@@ -263,6 +265,6 @@ def _carry(indptr, successors, prob, choice, h, A, flow, then):
         for s in range(S):
             mass = flow[i, s]
             if mass != 0.0:
-                row = ((h % T) * S + s) * A + choice[s]
+                row = ((h % T) * S + s) * A + int(choice[s])
                 for k in range(indptr[row], indptr[row + 1]):
                     then[i, successors[k]] += mass * prob[k]

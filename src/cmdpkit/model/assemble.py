@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.model.compiled import compiled, embedded
+from cmdpkit.model.first_calls import call
 
 LONGEST_INSERTED = 64  # entries of a row; longer rows are sorted by NumPy, as sorting by insertion would take too long
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
@@ -21,13 +22,13 @@ def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
     """
     begins = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n_rows)))).astype(np.int64)
     s, p = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
-    _deal(rows, successors, prob, begins[:-1].copy(), s, p)
+    call(_deal, len(rows), rows, successors, prob, begins[:-1].copy(), s, p)
     for row in np.flatnonzero(np.diff(begins) > LONGEST_INSERTED):
         entries = slice(begins[row], begins[row + 1])
         if (np.diff(s[entries]) < 0).any():
             order = np.argsort(s[entries], kind="stable")
             s[entries], p[entries] = s[entries][order], p[entries][order]
-    n = _tidy(begins, s, p)
+    n = call(_tidy, 2 * len(rows) + n_rows, begins, s, p)
     return begins, s[:n].copy() if n < len(s) else s, p[:n].copy() if n < len(p) else p
 
 

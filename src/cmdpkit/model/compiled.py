@@ -65,6 +65,8 @@ inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinl
 # For functions that only compiled functions call. Numba then compiles no second form of them for calls from Python,
 # which takes as long as the first one. Python can call them too, and runs them uncompiled.
 embedded: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+# The same for functions that are too large to be inlined where they are called.
+internal: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False)
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 

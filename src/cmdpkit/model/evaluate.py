@@ -14,6 +14,7 @@ import numpy as np
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, readonly
 from cmdpkit.model.decisions import rows_at
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.passes import backward, forward
 from cmdpkit.model.policy import Policy
@@ -65,7 +66,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact
-    _backward(c.indptr, c.successors, c.prob, readonly(signal), c.allowed, readonly(pi), Q, V)
+    call(_backward, _work(cmdp), c.indptr, c.successors, c.prob, readonly(signal), c.allowed, readonly(pi), Q, V)
     return Q, V
 
 
@@ -114,8 +115,13 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
     """q [H, S, A] if mass mu starts at the first step, mass inflow[h, s] joins at step h, and all of it follows pi."""
     q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     c = cmdp.compact
-    _forward(c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)
+    call(_forward, _work(cmdp), c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)
     return q
+
+
+def _work(cmdp: CMDP) -> int:
+    """Inner loops of a pass over all steps, states and actions."""
+    return cmdp.H * (cmdp.S * cmdp.A + cmdp.kernel.nonzeros // cmdp.kernel.T)
 
 
 @njit(cache=True, nogil=True)

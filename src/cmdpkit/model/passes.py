@@ -9,6 +9,7 @@ import numpy as np
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import inlined, njit
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
@@ -19,7 +20,7 @@ def backward(cmdp: CMDP, policy: Policy) -> FloatArray:
     V = np.zeros((2, cmdp.S))
     found = []
     for signal in (c.r, *c.g):
-        _backward(c.indptr, c.successors, c.prob, signal, cmdp.H, policy.decisions, V)
+        call(_backward, _work(cmdp), c.indptr, c.successors, c.prob, signal, cmdp.H, policy.decisions, V)
         found.append(cmdp.mu @ V[0])
     return np.array(found)
 
@@ -29,7 +30,7 @@ def forward(cmdp: CMDP, policy: Policy) -> FloatArray:
     c = cmdp.compact
     d = np.zeros((cmdp.H, cmdp.S))
     d[0] = cmdp.mu
-    _forward(c.indptr, c.successors, c.prob, policy.decisions, 0, d)
+    call(_forward, _work(cmdp), c.indptr, c.successors, c.prob, policy.decisions, 0, d)
     return d
 
 
@@ -38,9 +39,14 @@ def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray
     c = cmdp.compact
     d = np.zeros((2, cmdp.S))
     d[0] = here
-    _forward(c.indptr, c.successors, c.prob, policy.decisions, h, d)
+    call(_forward, _work(cmdp), c.indptr, c.successors, c.prob, policy.decisions, h, d)
     there: FloatArray = d[1]
     return there
+
+
+def _work(cmdp: CMDP) -> int:
+    """Inner loops of a pass over all steps, for a policy that draws rarely."""
+    return cmdp.H * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)
 
 
 @njit(cache=True, nogil=True)
@@ -65,7 +71,7 @@ def _backward(indptr, successors, prob, signal, H, decisions, V):
                 now[s] = total
                 draw += 1
             else:
-                a = choice[h % T, s]
+                a = int(choice[h % T, s])
                 now[s] = _value(indptr, successors, prob, row + s * A + a, x[s, a], then)
 
 
@@ -96,7 +102,7 @@ def _forward(indptr, successors, prob, decisions, begin, d):
                     for a in range(A):
                         _send(indptr, successors, prob, row + s * A + a, here[s] * p_draw[draw, a], there)
                 else:
-                    _send(indptr, successors, prob, row + s * A + choice[h % T, s], here[s], there)
+                    _send(indptr, successors, prob, row + s * A + int(choice[h % T, s]), here[s], there)
             draw += drawn
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP, Scale
-from cmdpkit.model.compiled import ONE, compiled, inlined
+from cmdpkit.model.compiled import ONE, embedded, inlined, internal
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.simulator import stacked, stride
 
@@ -180,7 +180,7 @@ def watch_policy(meter, changed, pi):
     _count(meter)
 
 
-@inlined
+@embedded
 def _count(meter):
     """Add the values of the current policy to the sums."""
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
@@ -197,7 +197,7 @@ def collect(meter, totals):
         meter.sums[REALISED, n] += totals[n]
 
 
-@compiled
+@internal
 def _evaluate(meter, best, explore, usable):
     """Compute v and w of a policy by carrying the state distribution forward from step to step."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
@@ -222,7 +222,7 @@ def _evaluate(meter, best, explore, usable):
     meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
 
 
-@compiled
+@internal
 def _evaluate_policy(meter, pi):
     """Compute v and w of a policy pi [H*S, A], as `_evaluate` does for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
@@ -240,7 +240,7 @@ def _evaluate_policy(meter, pi):
     meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
 
 
-@inlined
+@embedded
 def _start(meter):
     """Begin an evaluation: set the values to zero and the reach of the first step to the start distribution."""
     meter.clock[EVALUATIONS] += 1
@@ -250,14 +250,14 @@ def _start(meter):
         meter.reach[0, s] = meter.mu[s]
 
 
-@inlined
+@embedded
 def _clear(meter, then):
     """Set the reach of the next step to zero."""
     for s in range(meter.reach.shape[1]):
         meter.reach[then, s] = 0.0
 
 
-@compiled
+@embedded
 def _unsafe(target, values):
     """Whether a policy with these values misses a bound."""
     missed = False
@@ -266,7 +266,7 @@ def _unsafe(target, values):
     return missed
 
 
-@inlined
+@embedded
 def _push(meter, h, cell, mass, then, last):
     """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
     x = h * meter.signal_stride + cell

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.model.first_calls import call
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
 
@@ -177,7 +178,7 @@ def _entries(indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray) 
     """The alias tables of sparse rows, as `Simulator` describes them."""
     chance, alias = np.ones(len(prob)), np.arange(len(prob))
     work = np.empty((2, max(int(np.diff(indptr).max()), 1)), dtype=np.int64)
-    _fill(indptr, prob, chance, alias, work)
+    call(_fill, 4 * len(prob) + len(indptr), indptr, prob, chance, alias, work)
     entries = np.empty((len(prob), 2), dtype=np.uint64)
     entries[:, 0] = np.where(chance < 1, np.ldexp(np.minimum(chance, 1 - 2.0**-53), 64).astype(np.uint64), ~ZERO)
     entries[:, 1] = (successors[alias].astype(np.uint64) << HALF) | successors.astype(np.uint64)

@@ -1,0 +1,109 @@
+"""What the interpreter runs before anything is compiled gives the same bits, and only as long as the work is small."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cmdpkit as ck
+from cmdpkit.exact import induction
+from cmdpkit.model import first_calls
+from cmdpkit.model.evaluate import action_values
+from cmdpkit.simulate.simulator import Simulator
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Let the interpreter run everything, although compiled forms exist, and count the calls of each function."""
+    calls = {}
+
+    def always(function, work):
+        calls[function.py_func.__name__] = calls.get(function.py_func.__name__, 0) + 1
+        return True
+
+    monkeypatch.setattr(first_calls, "_is_interpreted", always)
+    return calls
+
+
+def bits(cmdp, policy):
+    """Everything that functions of `first_calls` have a part in, as bytes."""
+    sol = ck.solve(cmdp)
+    found = [sol.value, *sol.utilities, *sol.shadow_prices, sol.gap, *ck.evaluate(cmdp, policy).w]
+    arrays = [
+        sol.policy.pi,
+        sol.occupancy,
+        sol.reach,
+        ck.occupancy(cmdp, policy),
+        *action_values(cmdp, cmdp.compact.r, policy.pi),
+    ]
+    arrays += [x for x in Simulator.of(cmdp) if isinstance(x, np.ndarray)]
+    return np.array(found).tobytes(), [np.asarray(x).tobytes() for x in arrays]
+
+
+MODELS = ["paper/synthetic", "queue", "treatment", "random:S=12,A=40,H=6,N=2,successors=5,seed=3,slack=0.2"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_interpreter_computes_the_same_bits(name, request):
+    uniform = ck.Policy.uniform(ck.load(name))
+    expected = bits(ck.load(name), uniform)
+    calls = request.getfixturevalue("interpreted")
+    assert bits(ck.load(name), uniform) == expected
+    assert {"_choose_and_evaluate", "_blend", "_backward", "_forward", "_extremes", "_fill"} <= calls.keys()
+
+
+def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(request):
+    rng = np.random.default_rng(0)
+    cmdp = ck.CMDP(rng.dirichlet(np.ones(2), (900, 2, 20)), rng.random((900, 2, 20)))
+    policy = ck.Policy.of(cmdp, np.eye(20)[rng.integers(20, size=(900, 2))])
+    expected = ck.evaluate(cmdp, policy).v, ck.occupancy(cmdp, policy).tobytes()
+    assert request.getfixturevalue("interpreted") == {}
+    assert (ck.evaluate(cmdp, policy).v, ck.occupancy(cmdp, policy).tobytes()) == expected
+
+
+def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatch):
+    monkeypatch.setattr(first_calls, "INTERPRETED_SECONDS", 0.3)
+    monkeypatch.setattr(first_calls, "_spent", {})
+    fresh = type(induction._choose)(induction._choose.py_func)
+    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
+    assert first_calls._is_interpreted(fresh, first_calls.MOST_WORK)
+    assert not first_calls._is_interpreted(fresh, first_calls.MOST_WORK + 1), "too much work"
+    first_calls._spent[fresh] = 0.31
+    assert not first_calls._is_interpreted(fresh, 1), "it has taken long enough by now"
+    monkeypatch.setattr(first_calls, "_spent", {})
+    monkeypatch.setattr(first_calls, "_is_kept", lambda function: True)
+    assert not first_calls._is_interpreted(fresh, 1), "it is on disk"
+    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
+    ck.solve(ck.load("paper/synthetic"))
+    assert not first_calls._is_interpreted(induction._choose_and_evaluate, 1), "it is compiled in this process"
+    assert not first_calls._is_interpreted(lambda: None, 1), "a plain function, as with NUMBA_DISABLE_JIT"
+
+
+def test_time_is_counted_until_a_function_is_compiled(monkeypatch):
+    monkeypatch.setattr(first_calls, "INTERPRETED_SECONDS", 0.05)
+    monkeypatch.setattr(first_calls, "_spent", {})
+    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
+
+    @induction.compiled
+    def slow(x):
+        for i in range(len(x)):
+            x[i] += 1.0
+
+    x = np.zeros(20_000)
+    for k in range(1, 100):
+        first_calls.call(slow, len(x), x)
+        assert x[0] == k
+        if slow.signatures:
+            break
+    assert 2 <= k < 99 and first_calls._spent[slow] >= 0.05
+
+
+def test_the_first_command_of_an_installation_compiles_nothing(tmp_path):
+    """The cache is empty: 3.6 seconds of compilation before."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "cmdpkit", "solve", "paper/synthetic", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert '"value": 1.573' in done.stdout
+    assert not list(tmp_path.rglob("*.nbc")), "compiled code was kept, so something was compiled"
