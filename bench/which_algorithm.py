@@ -37,9 +37,11 @@ from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share,
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
+AS_PRACTICAL = {"paper": "practical"}  # `pri` has its published settings in place of practical ones
 FEW, MANY = (3_000, 10_000), 2_000_000
 QUICK = (
     "opt-cmdp", "opt-cmdp-bonus", "conrl", "opt-pess-lp", "dope", "opsrl", "triple-q", "dual-q", "cl-pri",
+    "mf-pri", "pri",
 )  # fmt: skip
 SAFE, SAFETY_SEEDS = ("opt-pess-lp", "dope", "opsrl"), 20  # with theory constants, at the smallest number of episodes
 AWAKE = 0.02  # of the range of a signal: an algorithm that loses no more than this per episode has woken up
@@ -47,6 +49,7 @@ EXPONENTS = {
     "triple-q": "0.8",
     "reload": "–",
     "cl-pri": "–",
+    "mf-pri": "–",
     "dual-q": "–",
 }  # of K in the published bound, where it is not a half
 
@@ -92,7 +95,7 @@ def main(*algos: str) -> None:
     done = execute(runs, experiment.worlds, experiment.output, title=experiment.name)
     groups = done.study().groups()
     models = {problem.env: problem.world for problem in experiment.problems}
-    practical = [group for group in groups if group.run.preset == "practical"]
+    practical = [group for group in groups if shown_as(group.run) == "practical"]
     FOLDER.mkdir(exist_ok=True)
     write("summary", summary(practical, models), algos)
     write("waking", waking(practical, models), algos)
@@ -103,16 +106,21 @@ def main(*algos: str) -> None:
     for preset in PRESETS:
         lines = []
         for env, cmdp in models.items():
-            mine = [group for group in long if (group.run.env, group.run.preset) == (env, preset)]
+            mine = [group for group in long if (group.run.env, shown_as(group.run)) == (env, preset)]
             if mine:
                 lines += [f"### `{env}`", "", described(cmdp, mine[0]), "", *table(mine, cmdp), ""]
         write(preset, lines, algos)
     print(f"{done.seconds:.0f} s of learning now, {len(done.failed)} runs failed; the tables are in {FOLDER}")
 
 
+def shown_as(run: Run) -> str:
+    """The preset under which a run is listed."""
+    return AS_PRACTICAL.get(run.preset, run.preset)
+
+
 def all_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs of the experiment, those of preset `theory` with one seed, and runs of other lengths and more seeds."""
-    practical = [run for run in runs if run.preset == "practical"]
+    practical = [run for run in runs if shown_as(run) == "practical"]
     theory = [run for run in runs if run.preset == "theory" and run.seed == 0]  # nearly nothing happens in them
     few = [replace(run, episodes=K) for K in FEW for run in practical]
     many = [replace(run, episodes=MANY) for run in practical if run.algo in QUICK]
@@ -347,7 +355,7 @@ def growth(groups: Iterable[Group]) -> list[str]:
         guarantee = facts(algo).guarantee
         order = re.search(r"order (.+?)(?:,|;| and | as |[.]?$)", guarantee)
         kind = "strong" if guarantee.startswith("strong") else "weak"
-        found = {preset: exponents(longest([g for g in mine if g.run.preset == preset]), kind) for preset in PRESETS}
+        found = {preset: exponents(longest([g for g in mine if shown_as(g.run) == preset]), kind) for preset in PRESETS}
         published = f"{kind}, {order[1]}" if order else "nothing about regret"
         rows.append(Growth(algo, published, EXPONENTS.get(algo, "0.5"), found))
     return Table("", tuple(columns), tuple(rows)).to_markdown().splitlines()
