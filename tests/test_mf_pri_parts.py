@@ -11,6 +11,7 @@ from cmdpkit.learners.mf_pri import ModelFreePRI
 from cmdpkit.learners.mf_pri.improve import decide
 from cmdpkit.learners.mf_pri.master import allocate, linear, solve_master
 from cmdpkit.learners.mf_pri.moments import covariance, evidence, means, record_size, spread
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.learners.mf_pri.steer import debt, steered
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
@@ -101,7 +102,7 @@ def test_standard_errors_of_advantages_are_those_of_repeated_experiments():
     found, claimed = [], []
     for seed in range(300):
         samples = sampled(cmdp, pi, pi == 0, 0.3, 600, True, seed)[0].samples
-        e = evidence(samples, pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool), lam)
+        e = evidence(samples, pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool), lam, ModelFreeParams())
         found.append(e.advantage[:2])
         claimed.append(e.own[:2])
     ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(claimed), axis=0))
@@ -120,10 +121,10 @@ def test_the_error_of_the_price_enters_every_advantage_by_its_effect_on_the_util
     pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
     samples = sampled(cmdp, pi, pi == 0, 0.3, 3000, True)[0].samples
     base, extra = pi.argmax(axis=-1), np.zeros_like(pi, dtype=bool)
-    alone = evidence(samples, base, extra, lam)
+    alone = evidence(samples, base, extra, lam, ModelFreeParams())
     np.testing.assert_array_equal(alone.own, alone.se)
     extra[0, 1, 2] = True
-    found = evidence(samples, base, extra, lam)
+    found = evidence(samples, base, extra, lam, ModelFreeParams())
     C = means(samples.rows, 2).reshape(3, 3, 3, 2)[..., 1]
     ratio = np.clip((C - C[..., :1]) / (C[0, 1, 2] - C[0, 1, 0]), -5, 5)
     np.testing.assert_allclose(found.se**2, found.own**2 + ratio**2 * found.own[0, 1, 2] ** 2, rtol=1e-9)

@@ -37,9 +37,6 @@ from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
-MAX_NOISE_TO_LOSS = 20.0  # by how much deviations are more frequent where they cost little
-MAX_DEVIATIONS = 0.5  # per episode, on average
-
 
 class ModelFreePRI(Learner):
     """MF-PRI at work; keyword arguments other than preset change single parameters.
@@ -68,7 +65,7 @@ class ModelFreePRI(Learner):
         table = timetable(spec, p)
         pairs = int(spec.allowed.sum())
         self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)))
-        self.warm = WarmUp(spec, table.warm, table.cells)
+        self.warm = WarmUp(spec, p, table.warm, table.cells)
         self.progress, self.samples = new_progress(spec, table), new_samples(spec, table)
         self.notes = _notes(spec, table.warm, pairs)
         self._episode_now, self._step = new_episode(spec), 0
@@ -178,9 +175,9 @@ class ModelFreePRI(Learner):
         progress = self.progress
         if k >= self.task.table.freeze or not progress.explore.any():
             return 0.0
-        worth = min(max(progress.noise / max(progress.loss, 1e-9), 1.0), MAX_NOISE_TO_LOSS)
+        worth = min(max(progress.noise / max(progress.loss, 1e-9), 1.0), self.params.cheap)
         per_episode = self.params.explore * worth * np.sqrt(self.spec.allowed.sum() / k)
-        return float(min(MAX_DEVIATIONS, per_episode) / self.spec.H)
+        return float(min(self.params.max_deviations, per_episode) / self.spec.H)
 
     def _played_block(self) -> Block:
         """What the running block plays, in the form that compiled code reads."""

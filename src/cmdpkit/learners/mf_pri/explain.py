@@ -17,7 +17,6 @@ from cmdpkit.learners.mf_pri.progress import History, Progress, Task, extra_acti
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 ROUNDING = 1e-12  # shortfalls per episode up to this are rounding
-HOPE_LEFT = 0.02  # of the largest value of an episode: what the warm-up may hope for beyond what was found
 MAX_LISTED = 40  # at most so many cells are listed of a kind
 
 
@@ -118,7 +117,7 @@ def _hopes(task: Task, progress: Progress, samples: Samples) -> list[str]:
     c, starts = np.append(1.0, progress.hoped_lam), samples.visits[: task.spec.S]
     hoped = float(starts @ progress.hoped) / max(float(starts.sum()), 1.0)
     missing = hoped - float(means(samples.start, len(c)) @ c)
-    if missing <= HOPE_LEFT * task.spec.H * c.sum():
+    if missing <= task.params.hope * task.spec.H * c.sum():
         return []
     return [
         "the policy may be far from the best: when the warm-up ended, it had not found out that nothing better exists; "

@@ -26,19 +26,6 @@ from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
 from cmdpkit.learners.mf_pri.steer import debt
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
-MIN_EPISODES = 50  # episodes of the policy itself without which nothing is concluded
-MIN_PRICE_STEP = 0.05  # by which a price may change beside the factor `trust`
-MAX_REPAYMENT = 0.02  # of H: largest utility asked for beyond the bound to repay a debt
-CEILING = 3.0  # prices at which more than the bounds is bought, as a multiple of those of the bounds
-MIN_CEILING = 0.1  # by which these prices may exceed that multiple
-RECENT_EPOCHS = 5  # whose prices count as recent
-PROVEN = 3.0  # standard errors by which a gain of utility must exceed 0 to count
-LEAST_MARGIN = 0.2  # share of the margin below which it is given up
-TOLERANCE = 1.0  # standard errors of the policy's utilities: a smaller shortfall does not move the prices
-MIN_PRECISE_SAMPLES = 10  # samples below which a row is always worth more
-MIN_SAMPLES_TO_RULE_OUT = 5  # samples without which nothing is ruled out
-MIN_LOSS_TO_NOISE = 0.02  # of the noise: losses smaller than this count as this
-
 Goal = tuple[FloatArray, FloatArray, FloatArray]  # target, lowest and highest prices, each [N]
 
 
@@ -58,7 +45,7 @@ def improve(task: Task, progress: Progress, samples: Samples) -> None:
     """The end of an epoch: a new policy and new prices."""
     seen = samples.start.copy()
     changed = False  # whether other actions are in use
-    if seen[0] >= MIN_EPISODES:
+    if seen[0] >= task.params.least_episodes:
         _measure(progress, samples)
         p, answer = _next_policy(task, progress, samples)
         changed = bool(((p > 0) != (progress.pi > 0)).any())
@@ -85,10 +72,10 @@ def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[Floa
         answer = _to_hand_over(task, progress, samples)
         return answer.p, answer
     frozen = k >= task.table.freeze
-    low = np.maximum(progress.lam / p.trust - MIN_PRICE_STEP, 0.0)
-    high = np.minimum(progress.lam * p.trust + MIN_PRICE_STEP, p.lam_max)
+    low = np.maximum(progress.lam / p.trust - p.price_step, 0.0)
+    high = np.minimum(progress.lam * p.trust + p.price_step, p.lam_max)
     error = progress.sd / np.sqrt(samples.start[0])
-    answer, found = _best(task, progress, samples, (spec.rho - TOLERANCE * error, low, high), frozen=frozen)
+    answer, found = _best(task, progress, samples, (spec.rho - p.tolerance * error, low, high), frozen=frozen)
     repay = _repayment(task, progress, samples)
     more = spec.rho + repay, low, _ceiling(task, progress, answer.lam)
     repaying, _ = _best(task, progress, samples, more, frozen=frozen, any_action=True)
@@ -103,7 +90,7 @@ def _repayment(task: Task, progress: Progress, samples: Samples) -> FloatArray:
     """[N]: by how much the next policies should exceed the bounds, to repay what is owed."""
     table, k = task.table, progress.episode
     rate = debt(task, progress, samples, k) / max(table.hand - k, table.K // 20, 1)
-    return np.clip(rate, 0.0, MAX_REPAYMENT * task.spec.H)
+    return np.clip(rate, 0.0, task.params.repayment * task.spec.H)
 
 
 def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
@@ -111,9 +98,10 @@ def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
 
     They are a multiple of the largest of these prices and those of recent epochs, as prices of single epochs are noisy.
     """
-    recent = progress.history.lam[max(progress.epoch - RECENT_EPOCHS, 0) : progress.epoch]
-    ceiling: FloatArray = CEILING * np.vstack((recent, lam)).max(axis=0) + MIN_CEILING
-    return np.minimum(ceiling, task.params.lam_max)
+    p = task.params
+    recent = progress.history.lam[max(progress.epoch - p.recent, 0) : progress.epoch]
+    ceiling: FloatArray = p.ceiling * np.vstack((recent, lam)).max(axis=0) + p.ceiling_step
+    return np.minimum(ceiling, p.lam_max)
 
 
 def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
@@ -131,7 +119,7 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
         missed = (answer.short > MIN_PROBABILITY) & (part >= 0)
         if not missed.any():
             break
-        part = np.where(missed, _smaller(part), part)
+        part = np.where(missed, _smaller(part, task.params.least_margin), part)
         high = np.where(part >= 0, high, task.params.lam_max)
     progress.uncovered[...] = np.maximum(spec.rho + margin - target, 0.0)
     return answer
@@ -140,12 +128,12 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
 def safe_quantile(task: Task, samples: Samples) -> float:
     """Standard errors of its utilities by which the policy handed over must clear the bounds."""
     utilities = means(samples.rows, 1 + task.spec.N)[:, 1:]
-    return error_quantile(task.params.delta / 8, different_columns(utilities))
+    return error_quantile(task.params.delta * task.params.margin_error, different_columns(utilities))
 
 
-def _smaller(part: FloatArray) -> FloatArray:
-    """The next smaller parts of a margin that are tried: halves down to a fifth, then none, then less than none."""
-    return np.where(part > LEAST_MARGIN, part / 2, np.where(part > 0, 0.0, -1.0))
+def _smaller(part: FloatArray, least: float) -> FloatArray:
+    """The next smaller parts of a margin that are tried: halves down to `least`, then none, then less than none."""
+    return np.where(part > least, part / 2, np.where(part > 0, 0.0, -1.0))
 
 
 def _row_means(spec: Spec, samples: Samples) -> FloatArray:
@@ -160,11 +148,11 @@ def _proven_gains(task: Task, progress: Progress, samples: Samples) -> FloatArra
     all policies just meet.
     """
     X = _row_means(task.spec, samples)
-    error = utility_errors(samples, X.shape)
+    error = utility_errors(samples, X.shape, task.params)
     at_base = np.take_along_axis(X, progress.base[..., None, None], 2)[..., 1:]
     error = np.sqrt(error + np.take_along_axis(error, progress.base[..., None, None], 2))
     gain = X[..., 1:] - at_base
-    proven = np.where(gain > 0, np.maximum(gain - PROVEN * error, 0.0), gain)
+    proven = np.where(gain > 0, np.maximum(gain - task.params.proven * error, 0.0), gain)
     X[..., 1:] = np.where((progress.pi > 0)[..., None], X[..., 1:], at_base + proven)
     return X
 
@@ -188,7 +176,7 @@ def _best(
     """
     spec, n = task.spec, samples.start[0]
     used, handing = progress.pi > 0, progress.episode >= task.table.hand
-    found = evidence(samples, progress.base, extra_actions(progress), progress.lam)
+    found = evidence(samples, progress.base, extra_actions(progress), progress.lam, task.params)
     start = means(samples.start, 1 + spec.N)[1:], progress.reach, progress.played / n
     proven = linear(start, _proven_gains(task, progress, samples), progress.base, goal)
     problem = proven if handing else linear(start, _row_means(spec, samples), progress.base, goal)
@@ -250,14 +238,14 @@ def decide(task: Task, progress: Progress, samples: Samples) -> None:
     """Which actions are ruled out at the new prices, and which are worth deviating to."""
     used = progress.pi > 0
     counts = samples.rows[:, 0].reshape(used.shape)
-    found = evidence(samples, progress.base, extra_actions(progress), progress.lam)
-    worse = found.ok & (counts >= MIN_SAMPLES_TO_RULE_OUT) & (found.advantage + task.z_out * found.se < 0)
+    found = evidence(samples, progress.base, extra_actions(progress), progress.lam, task.params)
+    worse = found.ok & (counts >= task.params.rule_out) & (found.advantage + task.z_out * found.se < 0)
     progress.decided[...] = (worse & ~used) | ~task.spec.allowed
-    useful = (found.own**2 >= task.params.share * found.se**2) | (counts < MIN_PRECISE_SAMPLES)
+    useful = (found.own**2 >= task.params.share * found.se**2) | (counts < task.params.precise)
     progress.explore[...] = ~progress.decided & useful & ~used
     weight = progress.reach[..., None] * (progress.explore & found.ok)
     loss = float((weight * np.maximum(-found.advantage, 0.0)).sum()) / max(float(weight.sum()), 1e-12)
-    progress.loss = max(loss, MIN_LOSS_TO_NOISE * progress.noise)
+    progress.loss = max(loss, task.params.least_loss * progress.noise)
     progress.advantage[...], progress.se[...] = found.advantage, np.where(found.ok, found.se, np.inf)
 
 

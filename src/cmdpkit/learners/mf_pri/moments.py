@@ -11,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.learners.mf_pri.play import Samples
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
-PRIOR_SAMPLES = 5.0  # samples of the step's pooled variance that every row's own is mixed with
-PRIOR_OF_RANGE = 0.005  # samples of the largest possible variance that are mixed in as well
 MIN_PRICE = 1e-9  # a price below this is none
-MIN_SAMPLES = 3.0  # samples a row needs before it says anything
 
 
 def record_size(M: int) -> int:
@@ -65,7 +63,7 @@ class Evidence(NamedTuple):
     ok: BoolArray  # enough samples to say anything
 
 
-def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray) -> Evidence:
+def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray, p: ModelFreeParams) -> Evidence:
     """Advantages at prices lam over the base actions [H, S], with their standard errors.
 
     The prices have errors of their own: lam is fixed by the indifference between base and extra actions (`extra`
@@ -77,7 +75,7 @@ def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray
     c, b = np.append(1.0, lam), base[..., None]
     rows = samples.rows.reshape(H, S, -1, samples.rows.shape[-1])
     counts, X = rows[..., 0], means(rows, M)
-    var = _squared_error(rows, c)
+    var = _squared_error(rows, c, p)
     own = var + np.take_along_axis(var, b, -1) + 2 * _ahead_error(samples.values.reshape(H, S, -1), c)[:, None, None]
     total, active, fixing = own.copy(), lam > MIN_PRICE, [tuple(i) for i in np.argwhere(extra)]
     if fixing and active.any():
@@ -86,12 +84,12 @@ def evidence(samples: Samples, base: IntArray, extra: BoolArray, lam: FloatArray
         weights = np.clip(effect @ np.linalg.pinv(fixed, rcond=1e-3), -5.0, 5.0)
         for j, i in enumerate(fixing):
             total += weights[..., j] ** 2 * own[i]
-    ok = (counts >= MIN_SAMPLES) & (np.take_along_axis(counts, b, -1) >= MIN_SAMPLES)
+    ok = (counts >= p.least_samples) & (np.take_along_axis(counts, b, -1) >= p.least_samples)
     priced = X @ c
     return Evidence(priced - np.take_along_axis(priced, b, -1), np.sqrt(own), np.sqrt(total), ok)
 
 
-def _squared_error(rows: FloatArray, c: FloatArray) -> FloatArray:
+def _squared_error(rows: FloatArray, c: FloatArray, p: ModelFreeParams) -> FloatArray:
     """Of each row's mean of c . x: few samples say little about their variance, so more is mixed in.
 
     This is the variance of all samples of the step and, so that samples that are all the same do not count as exact, a
@@ -100,18 +98,18 @@ def _squared_error(rows: FloatArray, c: FloatArray) -> FloatArray:
     counts, var = rows[..., 0], spread(rows, c)
     pooled = (var * counts).sum(axis=(1, 2)) / np.maximum(counts.sum(axis=(1, 2)), 1.0)
     largest = (c.sum() * np.arange(len(rows), 0, -1.0)) ** 2 / 4
-    mixed_in = PRIOR_SAMPLES * pooled + PRIOR_OF_RANGE * largest
-    mixed = (var * counts + mixed_in[:, None, None]) / (counts + PRIOR_SAMPLES)
+    mixed_in = p.pooled * pooled + p.pooled_range * largest
+    mixed = (var * counts + mixed_in[:, None, None]) / (counts + p.pooled)
     squared: FloatArray = mixed / np.maximum(counts, 1.0)
     return squared
 
 
-def utility_errors(samples: Samples, shape: tuple[int, ...]) -> FloatArray:
+def utility_errors(samples: Samples, shape: tuple[int, ...], p: ModelFreeParams) -> FloatArray:
     """[H, S, A, N]: squared error of each row's mean of each utility, for rows of `shape` [H, S, A, 1+N]."""
     H, S, A, M = shape
     rows, found = samples.rows.reshape(H, S, A, -1), np.zeros((H, S, A, M - 1))
     for n in range(M - 1):
-        found[..., n] = _squared_error(rows, np.eye(M)[1 + n])
+        found[..., n] = _squared_error(rows, np.eye(M)[1 + n], p)
     return found
 
 

@@ -13,9 +13,6 @@ from typing import NamedTuple
 from cmdpkit.learners import Spec
 from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 
-SMALLEST_BLOCK = 100  # episodes
-SHORTEST_EPOCH = 500  # episodes
-REPAY_BLOCKS = 10  # blocks over which the closed loop repays a debt
 MAX_BATCHES = 16_384  # rows of returns that are kept for the certificate
 
 
@@ -28,13 +25,15 @@ class Timetable(NamedTuple):
     freeze: int  # first episode without exploration
     hand: int  # first episode of certification
     ends: tuple[int, ...]  # episodes at which epochs end; the last one is `hand`
-    longest: int  # block
+    longest: int  # episodes of the longest block
+    shortest: int = 100  # episodes of the shortest block
+    repay: int = 10  # blocks over which the closed loop repays a debt
     batch: int = 1  # episodes of the certificate whose returns are averaged, so that memory does not grow with them
     batches: int = 0  # how many averages that makes; what is left over is not used
 
     def block(self, k: int) -> int:
         """Length of a block that begins at episode k: short at first and, so that the loop ends well, at last."""
-        return max(SMALLEST_BLOCK, min(self.longest, k // 50, (self.K - k + REPAY_BLOCKS - 1) // REPAY_BLOCKS))
+        return max(self.shortest, min(self.longest, k // 50, (self.K - k + self.repay - 1) // self.repay))
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names and first episodes."""
@@ -49,13 +48,13 @@ def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
     warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
     hand = max(warm, math.floor(p.hand_over * K))
     freeze = min(hand, max(warm, math.ceil(p.freeze * K)))
-    ends, k, length = [], warm, float(max(SHORTEST_EPOCH, 4 * pairs))
+    ends, k, length = [], warm, float(max(p.epoch, 4 * pairs))
     while k < hand:
-        n = int(min(length, max(K // 40, 2 * SHORTEST_EPOCH)))
+        n = int(min(length, max(K // 40, 2 * p.epoch)))
         k = hand if hand - k < 1.5 * n else k + n
         ends.append(k)
         length *= p.growth
-    table = Timetable(K, cells, warm, freeze, hand, tuple(ends), max(SMALLEST_BLOCK, K // 2000))
+    table = Timetable(K, cells, warm, freeze, hand, tuple(ends), max(p.block, K // 2000), p.block, p.repay_blocks)
     certified = _certified(table)
     batch = max(1, math.ceil(certified / MAX_BATCHES))
     return table._replace(batch=batch, batches=certified // batch)

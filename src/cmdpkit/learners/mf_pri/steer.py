@@ -14,39 +14,39 @@ from cmdpkit.learners._allocation import allocate
 from cmdpkit.learners.mf_pri.moments import MIN_PRICE
 from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
-from cmdpkit.learners.mf_pri.schedule import REPAY_BLOCKS
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-6  # relative size of effects that are not steered by
-SURPLUS_WEIGHT = 0.01  # what a unit of surplus counts beside a unit of shortfall, when both cannot be avoided
+SURPLUS_WEIGHT = 0.01  # breaks ties: a unit of surplus against a unit of shortfall, where one must be accepted
 
 
 def debt(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
     """[N]: realised violation after k episodes, plus the margin that keeps it negative to the end.
 
-    The margin covers how far the loop lets the debt wander, 2 sd sqrt(episodes it takes to repay); what the last blocks
-    may bring; and where controls are weak, what they could not make up for in the episodes that are left.
+    The margin covers how far the loop lets the debt wander while it is repaid; what the last blocks may bring; and
+    where controls are weak, what they could not make up for in the episodes that are left.
     """
-    spec, table = task.spec, task.table
+    spec, table, p = task.spec, task.table, task.params
     late = min(1.0, 4 * k / table.K)
     wander = late * np.maximum(
-        2 * progress.sd * np.sqrt(REPAY_BLOCKS * table.block(k)), _beyond_control(progress, table.K - k)
+        p.wander * progress.sd * np.sqrt(p.repay_blocks * table.block(k)),
+        _beyond_control(progress, table.K - k, p.bad_luck),
     )
-    owed: FloatArray = k * spec.rho - samples.totals[1:] + wander + 8 * progress.sd * np.sqrt(table.block(k))
+    owed: FloatArray = k * spec.rho - samples.totals[1:] + wander + p.reserve * progress.sd * np.sqrt(table.block(k))
     return owed
 
 
-def _beyond_control(progress: Progress, left: int) -> FloatArray:
-    """[N]: the most that noise of 3 sd exceeds what full control gains, over any number of episodes up to `left`.
+def _beyond_control(progress: Progress, left: int, z: float) -> FloatArray:
+    """[N]: the most that noise of z sd exceeds what full control gains, over any number of episodes up to `left`.
 
-    Full control raises utility n by x_n an episode; max over r of 3 sd sqrt(r) - x_n r is at r = (3 sd / (2 x_n))^2.
+    Full control raises utility n by x_n an episode; max over r of z sd sqrt(r) - x_n r is at r = (z sd / (2 x_n))^2.
     """
     at_base = np.take_along_axis(progress.pi, progress.base[..., None], -1)
     gain = np.maximum(progress.effect * at_base[..., None], -progress.effect * progress.pi[..., None]).sum(
         axis=(0, 1, 2)
     )
-    worst = np.minimum((1.5 * progress.sd / np.maximum(gain, 1e-12)) ** 2, max(left, 0))
-    most: FloatArray = np.maximum(3 * progress.sd * np.sqrt(worst) - gain * worst, 0.0)
+    worst = np.minimum((z / 2 * progress.sd / np.maximum(gain, 1e-12)) ** 2, max(left, 0))
+    most: FloatArray = np.maximum(z * progress.sd * np.sqrt(worst) - gain * worst, 0.0)
     return most
 
 
@@ -55,7 +55,9 @@ def steered(task: Task, progress: Progress, samples: Samples, k: int) -> FloatAr
     extras = np.argwhere(extra_actions(progress))
     if not len(extras) or not task.spec.N:
         return progress.pi
-    blocks = REPAY_BLOCKS if k < task.table.hand else REPAY_BLOCKS // 2  # then every other block is the certificate's
+    blocks = task.params.repay_blocks // (
+        1 if k < task.table.hand else 2
+    )  # then every other block is the certificate's
     wanted = debt(task, progress, samples, k) / (blocks * task.table.block(k))
     h, s, a = extras.T
     active = progress.lam > MIN_PRICE

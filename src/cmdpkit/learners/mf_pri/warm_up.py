@@ -17,15 +17,12 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._frame_prices import find_best_everywhere
 from cmdpkit.learners.mf_pri.backups import Constants, Learned, choose, end_episode, play
 from cmdpkit.learners.mf_pri.play import Episode
+from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
-
-FIRST_PRICE = 1.0  # of every constraint, in unit scale
-MAX_PRICE = 10.0  # likewise
-RANDOM_ACTIONS = 0.1  # share of random actions at first
 
 
 class WarmUp(Saved):
@@ -33,10 +30,10 @@ class WarmUp(Saved):
 
     changing: ClassVar[tuple[str, ...]] = ("learned",)
 
-    def __init__(self, spec: Spec, episodes: int, cells: int) -> None:
+    def __init__(self, spec: Spec, p: ModelFreeParams, episodes: int, cells: int) -> None:
         self.spec = spec
-        self.constants = _constants(spec, episodes, cells)
-        self.learned = _nothing_learned(spec)
+        self.constants = _constants(spec, p, episodes, cells)
+        self.learned = _nothing_learned(spec, p)
         find_best_everywhere(self.learned, self.constants)
 
     def run(self, source: Source, episode: Episode, rng: Stream, out: FloatArray, first: int, n: int) -> None:
@@ -90,7 +87,7 @@ class WarmUp(Saved):
         return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
 
 
-def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
+def _constants(spec: Spec, p: ModelFreeParams, episodes: int, cells: int) -> Constants:
     word = np.uint64
     return Constants(
         H=word(spec.H),
@@ -103,24 +100,24 @@ def _constants(spec: Spec, episodes: int, cells: int) -> Constants:
         half=episodes / 2,
         frame=math.ceil(episodes ** (1 / 3)),
         eta=2 / (spec.H * math.sqrt(episodes)),
-        lam_max=MAX_PRICE,
-        explore=RANDOM_ACTIONS,
+        lam_max=p.warm_price,
+        explore=p.random_actions,
         explore_for=10.0 * cells,
         memory=float(spec.H),
     )
 
 
-def _nothing_learned(spec: Spec) -> Learned:
+def _nothing_learned(spec: Spec, p: ModelFreeParams) -> Learned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
     return Learned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
-        weight=np.append(1.0, np.full(N, FIRST_PRICE)),
+        weight=np.append(1.0, np.full(N, p.first_price)),
         drive=np.zeros(N),
         lam_sum=np.zeros(1 + N),
-        explore=np.array([RANDOM_ACTIONS]),
+        explore=np.array([p.random_actions]),
         episodes=np.zeros(1, dtype=np.int64),
         changed=np.ones(1, dtype=bool),
     )
