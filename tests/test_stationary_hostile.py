@@ -7,9 +7,19 @@ import pytest
 
 import cmdpkit as ck
 import stationary_rational as rational
+from stationary_adversarial import FAMILIES, examine, instance
 from stationary_oracle import optimum, random_model
 
 pytestmark = pytest.mark.compiled
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hostile_problems_without_a_horizon_are_answered_as_exact_arithmetic_says(family):
+    """`python -m bench stationary_adversarial` tries 4,000 of them."""
+    for k in range(20):
+        made = instance(np.random.default_rng([1, FAMILIES.index(family), k]), family)
+        assert examine(made, wide=k % 12 == 0 and family != "avoidable").faults == [], k
 
 
 def model_of(P, r, g, rho, mu, **criterion) -> rational.Model:
