@@ -247,8 +247,8 @@ NO_ARRAY = {
     "three sizes": "Kernel.from_entries(shape)",
     "options by name": """
         Learner(params) Study.plot(options) gym.Probe.world(options) gym.CMDPEnv.reset(options)
-        gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params) testing.Case(params)
-        testing.check_env(options) testing.check_learner(params)""",
+        gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)
+        testing.Case(params) testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
         Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays)
         Learner.last(signals) Learner.next(signals)
