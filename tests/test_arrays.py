@@ -196,6 +196,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "Constraint(range)": (lambda x: ck.Constraint("c", "<=", 2.0, range=x).range, [np.array([0.0, 2.0])]),
     "at_least(range)": (lambda x: ck.at_least("c", 2.0, range=x).range, [np.array([0.0, 2.0])]),
     "at_most(range)": (lambda x: ck.at_most("c", 2.0, range=x).range, [np.array([0.0, 2.0])]),
+    "compare_policies(policies)": (
+        lambda x: ck.compare_policies(MODEL, {"mine": x}).policies[0].value,
+        [PI, PI[1], CHOICE, CHOICE[1]],
+    ),
     "from_log(ranges)": (lambda x: _promised(ranges={"reward": x}).evaluate([1, 1]).value, [np.array([0.0, 2.0])]),
     "from_log(log)": (lambda x: _promised(reward=x).cmdp, [LOG["reward"]]),
     "from_log(log), states": (lambda x: _promised(state=x).cmdp, [LOG["state"]]),

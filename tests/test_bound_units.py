@@ -78,9 +78,9 @@ def test_tradeoffs_and_diagnoses_are_in_the_unit_of_the_bound(criterion, steps):
         np.testing.assert_allclose(curve.values, twin.values, rtol=1e-9)
         np.testing.assert_allclose(curve.prices, steps * twin.prices, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(steps * curve.infeasible, twin.infeasible)
-        rows = tradeoff_table(each, curve).data()
+        rows = tradeoff_table(curve).data()
         assert [row["bound_total"] for row in rows] == pytest.approx(twin.bounds.tolist())
-        assert "cost ≤ per step" in printed(show.tradeoff("server", each, curve))
+        assert "cost ≤ per step" in printed(show.tradeoff("server", curve))
     (one,), (other,) = (ck.diagnose(m, separation=False).ranges for m in (each, whole))
     assert (one.bound, one.per_step) == (0.5, True)
     for end in ("worst", "indifferent", "strictest", "best_alone"):

@@ -62,8 +62,47 @@ def test_one_changed_decision_is_the_only_difference_and_costs_what_it_costs():
     (found,) = ck.compare_policies(cmdp, {"mine": ck.Policy.of(cmdp, pi)}).differences
     changed = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
     lost = best.value - changed.v + best.shadow_prices[0] * (changed.w[0] - best.utilities[0])
-    assert (found.step, found.state, found.does != found.optimum) == (3, 2, True)
-    assert found.cost == pytest.approx(lost) and found.reach == pytest.approx(best.occupancy[2, 1].sum())
+    assert (found.steps, found.state, found.does != found.optimum) == ((3,), 2, True)
+    assert found.cost == pytest.approx(lost) and found.visits == pytest.approx(best.occupancy[2, 1].sum())
+
+
+def test_differences_are_summed_over_the_steps_at_which_the_same_actions_are_taken():
+    cmdp = costly()
+    best = ck.solve(cmdp)
+    for seed in range(4):
+        policy = random_policy(cmdp, seed)
+        q, lost = ck.occupancy(cmdp, policy), np.zeros((cmdp.H, cmdp.S))
+        Q, V = priced_values(cmdp, best.shadow_prices)
+        lost = (q * (V[:-1, :, None] - Q)).sum(axis=-1)
+        found = ck.compare_policies(cmdp, policy).differences
+        places = [(x.state, tuple(x.does), tuple(x.optimum)) for x in found]
+        assert len(set(places)) == len(places)  # one row for each
+        for x in found:
+            s, h = cmdp.state_index(x.state), [step - 1 for step in x.steps]
+            assert x.cost == pytest.approx(lost[h, s].sum()) and x.costs == pytest.approx(lost[h, s].tolist())
+            assert x.visits == pytest.approx(q[h, s].sum())
+            does = q[h, s].sum(axis=0) / q[h, s].sum()
+            assert [x.does.get(a, 0.0) for a in cmdp.action_names] == pytest.approx(does.tolist())
+        assert {(x.state, step) for x in found for step in x.steps} == {
+            (cmdp.states[s], h + 1) for h, s in np.argwhere(lost > 1e-9 * max(1.0, abs(best.value))).tolist()
+        }
+
+
+def test_whatever_policy_of_takes_is_compared_with_a_name_or_without():
+    cmdp = costly()
+    policy = ck.Policy.of(cmdp, lambda s: 2 if s > 1 else 1)
+
+    def mine(s):
+        return 2 if s > 1 else 1
+
+    forms = [mine, {s: mine(s) for s in cmdp.states}, [mine(s) - 1 for s in cmdp.states], policy, policy.pi]
+    for form in forms:
+        (judged,) = ck.compare_policies(cmdp, {"mine": form}).policies
+        assert judged.name == "mine" and judged.value == ck.evaluate(cmdp, policy).v
+    assert [x.name for x in ck.compare_policies(cmdp, mine).policies] == ["mine"]
+    assert [x.name for x in ck.compare_policies(cmdp, lambda s: 1).policies] == ["policy"]
+    with pytest.raises(ck.CmdpkitError, match=r"policies\['bad'\]: rule\(1\) is 'nothing', expected the name of an"):
+        ck.compare_policies(cmdp, {"good": mine, "bad": lambda s: "nothing"})
 
 
 def test_the_optimum_has_no_differences():

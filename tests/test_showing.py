@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
+from cmdpkit.errors import remedy
+from cmdpkit.results.statistics import SeedMean
+from cmdpkit.results.study import Comparison
 
 
 def chain(**more: object) -> ck.CMDP:
@@ -144,3 +147,35 @@ def test_totals_that_are_counted_have_a_bar_each():
     exact = ck.exact_distribution(cmdp, ck.Policy.uniform(cmdp))
     for line, total, p in zip(lines[first:], exact.totals.tolist(), exact.probabilities.tolist(), strict=False):
         assert line.split()[0] == f"{total:g}" and float(line.split()[-2]) == pytest.approx(100 * p, abs=2.0)
+
+
+def test_trade_offs_and_diagnoses_print_as_the_commands_show_them():
+    model = ck.load("paper/grid")
+    curve = ck.tradeoff(model, "cost", 4)
+    wide = {"COLUMNS": "100"}
+    shell = CliRunner().invoke(app, ["tradeoff", "paper/grid", "cost", "--points", "4"], env=wide).output
+    assert str(curve).splitlines()[1:] == [line.rstrip() for line in shell.splitlines()][1:]
+    assert str(curve).startswith("Trade-off: the best value for every bound on cost")
+    found = str(ck.diagnose(model))
+    check = [line.rstrip() for line in CliRunner().invoke(app, ["check", "paper/grid"], env=wide).output.splitlines()]
+    for line in found.splitlines()[1:]:
+        if "separation" not in line:  # a hint, which the command gives otherwise
+            assert line in check, line
+    infeasible = str(ck.diagnose(model.with_bounds(cost=-1)))
+    assert "Infeasible: every policy misses" in infeasible and "cost ≤ -1 cannot be met" in infeasible
+
+
+def test_hints_name_calls_in_python_and_options_in_the_shell():
+    model = ck.load("queue")
+    python = str(ck.diagnose(model, separation=False))
+    assert "cmdpkit.diagnose(model, separation=True)" in " ".join(python.split()) and "--separation" not in python
+    large = ck.load("random:S=60,A=3,H=4")
+    assert "cmdpkit.write_policy(solution, file)" in str(ck.solve(large))
+    shell = CliRunner().invoke(app, ["solve", "random:S=60,A=3,H=4"]).output
+    assert "--save-policy FILE" in shell and "write_policy" not in shell
+    assert remedy("call()", "--option") == "call()"  # and Python is spoken again afterwards
+
+
+def test_a_comparison_of_two_groups_prints_a_sentence():
+    told = str(Comparison((1, 2, 3), SeedMean(-3.2, -5.0, -1.4, 3), 0.25))
+    assert told == "mean difference -3.2 (-5 to -1.4), 3 seeds, p = 0.25"

@@ -10,10 +10,23 @@ that reverse the reading direction, or a hundred thousand letters. `quoted` and 
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
 MAX_SHOWN = 60  # characters of a name or value that a message or a table shows
+
+
+IN_SHELL = ContextVar("in_shell", default=False)  # whether the reader works with commands, and not with Python
+
+
+def remedy(python: str, shell: str) -> str:
+    """What to do next, as the reader can do it: a call in Python, an option on the command line.
+
+    >>> remedy("renormalise=True", "--renormalise")
+    'renormalise=True'
+    """
+    return shell if IN_SHELL.get() else python
 
 
 class CmdpkitError(ValueError):

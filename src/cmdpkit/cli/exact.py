@@ -228,13 +228,13 @@ def tradeoff(
     with busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
-        save(found.plot(cmdp.constraints[cmdp.constraint_index(name)].bound), plot)
+        save(found.plot(), plot)
     if as_json:
-        say_json(data.tradeoff(model, cmdp, found))
+        say_json(data.tradeoff(model, found))
     elif table is not None:
-        say_tables([tradeoff_table(cmdp, found)], table)
+        say_tables([tradeoff_table(found)], table)
     else:
-        say(show.tradeoff(model, cmdp, found))
+        say(show.tradeoff(model, found))
 
 
 @app.command(

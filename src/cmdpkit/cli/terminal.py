@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from cmdpkit.errors import INTERRUPTED, CmdpkitError, InputWarning, printable
+from cmdpkit.errors import IN_SHELL, INTERRUPTED, CmdpkitError, InputWarning, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,6 +31,7 @@ class Verbs(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an error that the user can mend becomes a message and an exit code."""
+        in_shell = IN_SHELL.set(True)
         try:
             with _warnings_as_notes():
                 return super().invoke(ctx)
@@ -45,6 +46,8 @@ class Verbs(TyperGroup):
             for note in getattr(error, "__notes__", ()):
                 typer.echo(f"note: {printable(note)}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
+        finally:
+            IN_SHELL.reset(in_shell)
 
 
 @contextmanager

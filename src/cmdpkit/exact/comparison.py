@@ -11,9 +11,10 @@ costs, and a policy that costs nothing and meets its bounds, those that have a p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -46,15 +47,16 @@ class Judged(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A decision of a policy that costs something."""
+    """What a policy does otherwise in a state, summed over the steps at which it does so."""
 
     name: str  # of the policy
-    step: int  # from 1
-    state: Name  # where the decision is made
-    does: Mapping[Name, float]  # probabilities of its actions
+    steps: tuple[int, ...]  # from 1
+    state: Name  # where the decisions are made
+    does: Mapping[Name, float]  # probabilities of its actions, on average over the visits
     optimum: Mapping[Name, float]  # those of the optimum
-    reach: float  # probability that the policy gets there
-    cost: float  # what the decision costs per episode, at the optimum's prices
+    visits: float  # how often the policy gets there at these steps, per episode
+    cost: float  # what the decisions cost per episode, at the optimum's prices
+    costs: tuple[float, ...]  # the same by step
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,28 +65,27 @@ class PolicyComparison(Shown):
 
     optimum: Solution  # the solution that the policies are compared with
     policies: tuple[Judged, ...]  # in the order in which they were given
-    differences: tuple[Difference, ...]  # the dearest first; empty without a horizon
+    differences: tuple[Difference, ...]  # summed over steps, the dearest first; empty without a horizon
 
 
-def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> PolicyComparison:
+def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:
     """Several policies and the optimum side by side, where they differ, and what each difference costs.
 
-    A `Mixture` is compared too; its decisions are those of the single policy that goes where the mixture goes.
+    Parameters
+    ----------
+    cmdp : the model
+    policies : {name: policy}, or a single policy. A policy is a `Policy`, or whatever `Policy.of` makes one of: a
+        function of the state (and the step), a mapping, an array or a file. A `Mixture` is compared too; its decisions
+        are those of the single policy that goes where the mixture goes.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
-    >>> found = compare_policies(cmdp, {"always rest": ck.Policy([[[0, 1]], [[0, 1]]])})
+    >>> found = compare_policies(cmdp, {"always rest": lambda state: 2})
     >>> found.policies[0].value, found.policies[0].met, round(found.policies[0].below, 6)
     (0.0, (True,), 0.5)
     """
-    if not isinstance(policies, Mapping) or not policies:
-        raise CmdpkitError(f"policies is {_kind(policies)}, expected a mapping: {{'my rule': policy}}")
-    for name, policy in policies.items():
-        if not isinstance(policy, (Policy, Mixture)):
-            raise CmdpkitError(
-                f"policies[{quoted(name)}] is a {type(policy).__name__}, expected a Policy; Policy.of(cmdp, rule) "
-                "makes one"
-            )
+    check_model(cmdp)
+    policies = _named(cmdp, policies)
     found = solve_fully(cmdp)
     lost = None if cmdp.criterion.stationary else _lost(cmdp, found.lam)
     judged, differences = [], []
@@ -100,8 +101,21 @@ def compare_policies(cmdp: CMDP, policies: Mapping[str, Policy | Mixture]) -> Po
     return PolicyComparison(found, tuple(judged), tuple(sorted(differences, key=lambda x: -x.cost)))
 
 
-def _kind(policies: object) -> str:
-    return "empty" if isinstance(policies, Mapping) else f"a {type(policies).__name__}"
+def _named(cmdp: CMDP, given: Any) -> dict[str, Policy | Mixture]:
+    """The policies by name; a single one is called by the name of its function, or "policy"."""
+    if isinstance(given, (Policy, Mixture, str, os.PathLike)) or callable(given):
+        name = getattr(given, "__name__", "policy")
+        given = {"policy" if name == "<lambda>" else name: given}
+    if not isinstance(given, Mapping) or not given:
+        kind = "empty" if isinstance(given, Mapping) else f"a {type(given).__name__}"
+        raise CmdpkitError(f"policies is {kind}, expected a mapping: {{'my rule': policy}}")
+    made: dict[str, Policy | Mixture] = {}
+    for name, policy in given.items():
+        try:
+            made[name] = policy if isinstance(policy, (Policy, Mixture)) else Policy.of(cmdp, policy)
+        except CmdpkitError as error:
+            raise CmdpkitError(f"policies[{quoted(name)}]: {error}") from None
+    return made
 
 
 def _lost(cmdp: CMDP, prices: FloatArray) -> FloatArray:
@@ -111,24 +125,28 @@ def _lost(cmdp: CMDP, prices: FloatArray) -> FloatArray:
 
 
 def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -> list[Difference]:
-    """The decisions of a policy that cost something; `lost` [H, S, A] is what every action loses."""
+    """The decisions of a policy that cost something; `lost` [H, S, A] is what every action loses.
+
+    Steps at which the policy and the optimum take the same actions in a state are summed.
+    """
     cmdp = found.cmdp
     q = occupancy(cmdp, policy)
-    cost = (q * lost).sum(axis=-1)
+    cost, reach = (q * lost).sum(axis=-1), q.sum(axis=-1)
     rounding = NO_COST * max(1.0, abs(found.value))
-    reach = q.sum(axis=-1)
-    return [
-        Difference(
-            name,
-            int(h) + 1,
-            cmdp.states[int(s)],
-            _odds(cmdp, policy.row(int(h), int(s))),
-            _odds(cmdp, found.policy.row(int(h), int(s))),
-            float(reach[h, s]),
-            float(cost[h, s]),
-        )
-        for h, s in np.argwhere(cost > rounding)
-    ]
+    alike: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for s, h in np.argwhere(rounding < cost.T).tolist():
+        actions = (tuple(np.flatnonzero(x.row(h, s) > NEGLIGIBLE).tolist()) for x in (policy, found.policy))
+        alike.setdefault((s, next(actions), next(actions)), []).append(h)
+    rows = []
+    for (s, _, _), steps in alike.items():
+        visits = reach[steps, s]
+        mean = [visits @ [x.row(h, s) for h in steps] for x in (policy, found.policy)]
+        does, optimum = (x / x.sum() for x in mean)
+        where = tuple(h + 1 for h in steps), cmdp.states[s]
+        odds = _odds(cmdp, does), _odds(cmdp, optimum)
+        costs = tuple(cost[steps, s].tolist())
+        rows.append(Difference(name, *where, *odds, float(visits.sum()), sum(costs), costs))
+    return rows
 
 
 def _odds(cmdp: CMDP, row: FloatArray) -> dict[Name, float]:

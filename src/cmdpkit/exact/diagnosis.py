@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
 
@@ -39,7 +40,7 @@ class Separation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """Answers to "is my problem well posed?", in the user's units."""
 
     reachable: int  # how many pairs of a step and a state some policy reaches
@@ -49,6 +50,11 @@ class Diagnosis:
     solution: Solution | None  # None if the problem is infeasible
     infeasible: Infeasible | None  # why it is infeasible, if it is
     separation: tuple[Separation, ...]  # one entry per action of the optimum that was looked at, see `diagnose`
+
+    @property
+    def cmdp(self) -> CMDP:
+        """The model."""
+        return self.solution.cmdp if self.solution is not None else cast(Infeasible, self.infeasible).cmdp
 
     @property
     def feasible(self) -> bool:

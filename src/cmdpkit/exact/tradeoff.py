@@ -17,7 +17,9 @@ from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_int
 
@@ -30,22 +32,27 @@ CURVE_END_BAND = 0.6 * FEASIBLE
 
 
 @dataclass(frozen=True)
-class Tradeoff:
+class Tradeoff(Shown):
     """The optimal value as a function of one bound, in the unit in which that bound was given."""
 
-    name: str  # of the constraint whose bound is moved
+    constraint: Constraint  # whose bound is moved, with the bound of the model
     bounds: FloatArray  # [points], the bounds that can be met
     values: FloatArray  # [points], the optimal value under each
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
 
+    @property
+    def name(self) -> str:
+        """The name of the constraint."""
+        return self.constraint.name
+
     @classmethod
     def of(cls, cmdp: CMDP, name: str, met: Sequence[tuple[float, Solution]], unmet: Sequence[float]) -> Tradeoff:
         """The curve of one constraint's bound from the bounds that can be met, with their optima, and the others."""
         k = cmdp.constraint_index(name)
         return cls(
-            name,
+            cmdp.constraints[k],
             np.array([bound for bound, _ in met]),
             np.array([s.value for _, s in met]),
             np.array([s.shadow_prices[k] for _, s in met]),
@@ -54,10 +61,10 @@ class Tradeoff:
         )
 
     def plot(self, bound: float | None = None) -> Figure:
-        """A matplotlib figure: the value and the price for every bound; ``bound`` is marked."""
+        """A matplotlib figure: the value and the price for every bound; ``bound`` is marked, by default the model's."""
         from cmdpkit.results.figures.curves import price_curve
 
-        return price_curve(self, bound)
+        return price_curve(self, self.constraint.bound if bound is None else bound)
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""

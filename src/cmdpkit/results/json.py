@@ -140,12 +140,12 @@ def _names(names: Sequence[Name]) -> list[str | int]:
     return [written_name(name) for name in names[:MOST_LISTED]]
 
 
-def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> dict[str, Any]:
+def tradeoff(name: str, found: Tradeoff) -> dict[str, Any]:
     """The curve, point by point, and the bounds no policy meets."""
     return {
         "env": name,
         "constraint": found.name,
-        "points": tradeoff_table(cmdp, found).data(),
+        "points": tradeoff_table(found).data(),
         "infeasible": found.infeasible.tolist(),
     }
 

@@ -11,7 +11,6 @@ from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.learners import Facts
-from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import Cell, Column, Table, each, in_line, odds, whole
@@ -148,9 +147,9 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
 # -- trade-offs --------------------------------------------------------------------------------------------------------
 
 
-def tradeoff_table(cmdp: CMDP, found: Tradeoff) -> Table[dict[str, Any]]:
+def tradeoff_table(found: Tradeoff) -> Table[dict[str, Any]]:
     """One row per bound that was tried and can be met: the best value and the price there."""
-    c = cmdp.constraints[cmdp.constraint_index(found.name)]
+    c = found.constraint
     columns: list[Column[dict[str, Any]]] = [
         Column("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
                lambda p: p["bound"], in_line, "right"),

@@ -9,10 +9,11 @@ from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, Po
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
-from cmdpkit.results.tables import Column, Table, each, in_line, odds, whole
-from cmdpkit.results.wording import bounded, label, percent
+from cmdpkit.results.tables import Column, Table, each, in_line, odds
+from cmdpkit.results.wording import bounded, label, percent, ranges, short
 from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
 
+MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
 
 
@@ -44,15 +45,22 @@ def difference_table(rows: Sequence[Difference]) -> Table[Difference]:
     """Where policies decide otherwise than the optimum, and what that costs."""
     columns: list[Column[Difference]] = [
         Column("name", "policy", "The policy.", lambda x: x.name),
-        Column("step", "step", "The step, from 1.", lambda x: x.step, whole, "right"),
         Column("state", "state", "The state.", lambda x: written_name(x.state)),
+        Column("steps", "steps", "The steps, from 1.", lambda x: list(x.steps), each(_steps)),
         Column("does", "does", "What the policy does there.", lambda x: _texts(x.does), each(_written)),
         Column("optimum", "optimum", "What the optimum does there.", lambda x: _texts(x.optimum), each(_written)),
-        Column("reach", "reached", "How often the policy gets there.", lambda x: x.reach, odds, "right"),
+        Column("visits", "visits", "How often the policy gets there, per episode.", lambda x: x.visits, each(short),
+               "right"),
         Column("cost", "costs", "What it costs per episode, at the prices of the bounds.", lambda x: x.cost, in_line,
                "right"),
     ]  # fmt: skip
     return Table("what the differences cost", tuple(columns), tuple(rows))
+
+
+def _steps(steps: Sequence[int]) -> str:
+    """The steps of a difference, or their ends and number where they are scattered."""
+    text = ranges(steps)
+    return text if len(text) <= MOST_STEP_LETTERS else f"{len(steps)} of {steps[0]}–{steps[-1]}"
 
 
 def _texts(probabilities: Mapping[Name, float]) -> dict[str | int, float]:

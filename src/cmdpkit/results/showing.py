@@ -12,13 +12,17 @@ from rich.text import Text
 from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
 from cmdpkit.estimate.promise import Promise
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
+from cmdpkit.exact.diagnosis import Diagnosis
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import table_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.study import Study
+from cmdpkit.results.tables import Table
+from cmdpkit.results.text.diagnosis import diagnosis, separation, tradeoff
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table
 from cmdpkit.results.text.learning import learned
 from cmdpkit.results.text.logs import coverage, evaluation, promise
@@ -113,6 +117,18 @@ def _(study: Study) -> RenderableType:
     return Group(*parts)
 
 
+@renderable.register
+def _(found: Diagnosis) -> RenderableType:
+    parts: list[RenderableType] = [diagnosis("Model", found.cmdp, found)]
+    if found.infeasible is not None:
+        parts += [EMPTY_LINE, Text(str(found.infeasible), style="red")]
+    elif found.solution is not None and found.solution.used:
+        parts.append(separation(found.solution, found.separation or None))
+    return Group(*parts)
+
+
+renderable.register(Tradeoff, lambda found: tradeoff("Trade-off", found))
+renderable.register(Table, TerminalTable)
 renderable.register(Solution, lambda found: solution("Solution", found, WIDTH))
 renderable.register(Simplified, lambda found: simplified("Simple policy", found, WIDTH))
 renderable.register(Estimate, lambda estimate: coverage("Log", estimate))

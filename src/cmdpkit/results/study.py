@@ -30,6 +30,7 @@ from cmdpkit.results.groups import remarks
 from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
 from cmdpkit.results.tables import Table, joined
+from cmdpkit.results.wording import counted, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,6 +125,12 @@ class Comparison(NamedTuple):
     seeds: tuple[int, ...]  # those both have
     difference: SeedMean  # mean difference with its interval
     p: float | None  # of "no difference"; absent with one seed
+
+    def __str__(self) -> str:
+        low, high = self.difference.low, self.difference.high
+        interval = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
+        p = "" if self.p is None else f", p = {self.p:.2g}"
+        return f"mean difference {number(self.difference.mean)}{interval}, {counted(len(self.seeds), 'seed')}{p}"
 
 
 def compare(

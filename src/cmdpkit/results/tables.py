@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.formats import markdown
+from cmdpkit.model.showing import Shown
 from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
 
@@ -156,7 +157,7 @@ class Column(Generic[R]):
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Generic[R]):
+class Table(Shown, Generic[R]):
     """Rows of any kind, and the columns that say how to read them."""
 
     title: str  # what the table is about

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range
@@ -138,7 +139,8 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     """
     if rows is None:
         used = found.used
-        skipped = f"The optimum uses {used:,} actions; what each is worth takes long to find out (--separation)."
+        how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")
+        skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how}."
         return Group(EMPTY_LINE, Text(skipped, style=QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))
     if not choices:
@@ -149,8 +151,9 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     notes = ["sigma: the least by which the value or some bound is missed without the action."]
     if len(rows) < found.used:
         notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
-                  "(--separation looks at all)."]  # fmt: skip
-    notes += [f"Not shown: {hidden:,} that are needed more (--json lists all)."] * (hidden > 0)
+                  f"({remedy('separation=True', '--separation')} looks at all)."]  # fmt: skip
+    everything = remedy("diagnosis.separation", "--json")
+    notes += [f"Not shown: {hidden:,} that are needed more ({everything} lists all)."] * (hidden > 0)
     notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
     title = Text("What dropping an action of the optimum costs, the least needed first:")
     table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
@@ -160,13 +163,13 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
 # -- trade-offs --------------------------------------------------------------------------------------------------------
 
 
-def tradeoff(name: str, cmdp: CMDP, found: Tradeoff) -> RenderableType:
+def tradeoff(name: str, found: Tradeoff) -> RenderableType:
     """The best value for every bound, as numbers and as bars from the least value to the greatest."""
-    c = cmdp.constraints[cmdp.constraint_index(found.name)]
+    c = found.constraint
     title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
     parts: list[RenderableType] = [title, Text(f"The model itself asks for {bounded(c)}.", style=QUIET)]
     if len(found.values):
-        parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(cmdp, found)))]
+        parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(found)))]
     if len(found.infeasible):
         unmet = ", ".join(f"{c.symbol} {number(bound)}" for bound in found.infeasible.tolist())
         parts += [EMPTY_LINE, Text(f"No policy meets {unmet}{c.unit}.", style="red")]

@@ -23,7 +23,7 @@ def comparison(found: PolicyComparison) -> RenderableType:
     rows = found.differences
     if rows:
         total = sum(x.cost for x in rows)
-        text = f"{counted(len(rows), 'decision')} cost {number(total)} in all, at the prices of the bounds:"
+        text = f"{counted(len(rows), 'difference')} cost {number(total)} per episode, at the prices of the bounds:"
         parts += [EMPTY_LINE, Text(text), EMPTY_LINE, TerminalTable(difference_table(rows[:MOST_DIFFERENCES]))]
         if len(rows) > MOST_DIFFERENCES:
             parts.append(Text(f"… and {len(rows) - MOST_DIFFERENCES:,} more", style=QUIET))

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from cmdpkit.errors import remedy
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.evaluate import action_uses
@@ -44,6 +45,11 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
     if _width(table) > width:
         table, notes = _by_state(solution, reached)
     return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
+
+
+def save_hint() -> str:
+    """How to write a policy to a file."""
+    return remedy("cmdpkit.write_policy(solution, file)", "--save-policy FILE")
 
 
 def draws(found: Solution) -> RenderableType:
@@ -169,5 +175,5 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
         table.add_row(Text(label(cmdp.action_names[int(a)])), f"{uses[a]:.4f}", f"{100 * uses[a] / cmdp.H:.1f} %")
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
-    hint = "too large to print; --save-policy FILE writes it (.csv .json .npz .md .py)."
+    hint = f"too large to print; {save_hint()} writes it (.csv .json .npz .md .py)."
     return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)

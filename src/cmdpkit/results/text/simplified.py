@@ -9,7 +9,7 @@ from cmdpkit.exact.simple.simplified import Phase, Simplified
 from cmdpkit.results.model_tables import constraint_table
 from cmdpkit.results.simple_tables import shape_table, states_of, steps_of
 from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TAKEN, TerminalTable
-from cmdpkit.results.text.policy import draws, view
+from cmdpkit.results.text.policy import draws, save_hint, view
 from cmdpkit.results.wording import counted, duration, label, number, percent
 
 MOST_LINES = 60  # about the policy
@@ -57,7 +57,7 @@ def _plan(found: Simplified) -> list[RenderableType]:
         for states, rule in zip(named, phase.rules, strict=True):
             lines.append(Text.assemble(f"  {states:<{space}}  ", (label(rule.action), TAKEN)))
     if len(lines) > MOST_LINES:
-        left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; --save-policy FILE writes the whole policy"
+        left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; {save_hint()} writes the whole policy"
         lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
     return list(lines)
 

@@ -15,7 +15,7 @@ from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.results import wording
 from cmdpkit.results.model_tables import constraint_table, price_note
 from cmdpkit.results.text.layout import DRAWN, EMPTY_LINE, QUIET, TerminalTable, plain_table, right
-from cmdpkit.results.text.policy import MOST_ROWS, draws
+from cmdpkit.results.text.policy import MOST_ROWS, draws, save_hint
 from cmdpkit.results.wording import counted, duration, label, number, percent, ranges, titled
 
 VALUES = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
@@ -65,7 +65,7 @@ def policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
         table = plain_table("action", right(time))
         for a in np.argsort(-q.sum(axis=0), kind="stable")[:MOST_ROWS]:
             table.add_row(Text(label(cmdp.action_names[int(a)])), _share(cmdp, float(q[:, a].sum())))
-        hint = "too many to print; --save-policy FILE writes it (.csv .json .npz .md .py)."
+        hint = f"too many to print; {save_hint()} writes it (.csv .json .npz .md .py)."
         return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
     table = plain_table("state", "action", right(time))
     for s in range(cmdp.S):
