@@ -25,7 +25,7 @@ from cmdpkit.results.json import text as json_text
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "command-line.md"
 VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos", "learn",
-         "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
+         "compile", "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,27 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
         say(catalogue.algorithms(listed))
 
 
+@app.command("compile", epilog=examples("compile", "compile --algo cl-pri --algo triple-q"))
+def compile_(
+    algo: Annotated[
+        list[str] | None, typer.Option(help="Only this algorithm; may be repeated. By default all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile everything now, so that no later command has to.
+
+    For images of containers and for clusters: it takes some minutes once. What is compiled is kept in the package, or
+    where NUMBA_CACHE_DIR says.
+    """
+    from cmdpkit.running.compile_all import compile_all
+
+    done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
+    if as_json:
+        say_json({"compiled": done})
+    else:
+        typer.echo(f"{len(done)} small problems were run; what they needed is compiled and kept.")
+
+
 @app.command(
     epilog=examples(
         "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from cmdpkit.model.compiling import told_of_compiling
 from cmdpkit.records.record import Run
 from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.active import Progress
 
 SECONDS_BETWEEN_LINES = 10.0  # of one run, where there is no terminal
+COMPILING = "compiling, first time only"  # shown in place of a phase
 MIN_MEASURED = 0.05  # seconds of learning before a rate is shown
 
 
@@ -27,9 +30,13 @@ class _ProgressBars:
         self.quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self.lock = threading.Lock()
+        self.compiling = ExitStack()
+        self.began_compiling, self.said_compiling = 0.0, False
         self.bars = Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
+        if not self.quiet:
+            self.compiling.enter_context(told_of_compiling(self._tell_compiling))
         if self.live:
             self.bars.start()
         return self
@@ -37,8 +44,21 @@ class _ProgressBars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.compiling.close()
         if self.live:
             self.bars.stop()
+
+    def _tell_compiling(self, begins: bool) -> None:
+        """Say that what takes so long is compiled once: on a terminal at once, elsewhere if it goes on for a while."""
+        now = time.monotonic()
+        self.began_compiling = self.began_compiling or now
+        if begins and self.live:
+            for task in self.bars.task_ids:
+                self.bars.update(task, phase=COMPILING, rate="…", figures=COMPILING)
+        if begins and not self.said_compiling:
+            self.said_compiling = self.live or now - self.began_compiling > SECONDS_BETWEEN_LINES
+            if self.said_compiling:
+                self.bars.console.print(f"{COMPILING}: later commands load it from disk", markup=False, highlight=False)
 
 
 class Watch(_ProgressBars):
