@@ -24,8 +24,8 @@ from cmdpkit.io import policies as policy_files
 from cmdpkit.results.json import text as json_text
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "command-line.md"
-VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos", "learn",
-         "compile", "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
+VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos",
+         "compile", "learn", "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
