@@ -1,7 +1,8 @@
 """4,000 problems without a horizon made to break the exact solver, each compared with an exact rational answer.
 
-Every fifth is also diagnosed and traded off. An instance that takes more than 10 s of CPU is a fault. Prints every kind of fault by family of problems, and how problems within
-the documented tolerance of infeasibility were reported. `python -m bench adversarial` does the same with a horizon.
+Every fifth is also diagnosed and traded off, and an instance that takes more than 10 s of CPU is a fault. Prints every
+kind of fault by family of problems, and how problems within the documented tolerance of infeasibility were reported.
+`python -m bench adversarial` does the same with a horizon.
 """
 
 from __future__ import annotations
