@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Columns, PolicySource
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.ranges import Range, ranges_of, stacked
@@ -122,7 +123,10 @@ def feasible_starts(cmdp: CMDP, pool: Columns[PolicySource]) -> BoolArray:
     """[S]: single start states from which every bound can be met by itself; exact for one bound."""
     met = np.ones(cmdp.S, dtype=bool)
     for n in range(cmdp.N):
-        best = best_from_everywhere(cmdp, cmdp.compact.g[n, 0])
+        try:
+            best = best_from_everywhere(cmdp, cmdp.compact.g[n, 0])
+        except CmdpkitError:  # totals need not be finite from everywhere; no state is excluded then
+            continue
         met &= best >= cmdp.rho[n] - 10 * pool.source.ranges.tolerance[1 + n]
     return met
 

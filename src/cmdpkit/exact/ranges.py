@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import Solution, solve_fully, solve_in
@@ -51,12 +52,15 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> Range:
     worst, best = (c.sign * float(x) + 0.0 for x in (alone.worst[1 + n], alone.best[1 + n]))
     if cmdp.criterion.stationary:  # there the range is known approximately
         g = cmdp.compact.g[n]
-        worst = -c.sign * solve_fully(_objective(cmdp, -g, ())).value + 0.0
-        best = c.sign * solve_fully(_objective(cmdp, g, ())).value + 0.0
+        try:
+            worst = -c.sign * solve_fully(_objective(cmdp, -g, ())).value + 0.0
+            best = c.sign * solve_fully(_objective(cmdp, g, ())).value + 0.0
+        except CmdpkitError:  # a total that policies can collect for ever has no worst
+            worst = -c.sign * np.inf
     try:
         free = indifferent(cmdp, n, threads)
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
-    except Infeasible:  # the other bounds already exclude each other
+    except CmdpkitError:  # the other bounds already exclude each other, or totals need not be finite
         free, last = worst, best
     return Range.of(c, worst, free, last, best)
 

@@ -52,12 +52,21 @@ RARE = 4  # a pivot is visited seldom if it takes this many times the number of 
 SWEEPS = 200_000  # of one policy, at most
 IMPROVEMENTS = 1_000  # of the policy in one pricing, at most
 COARSE = 1e-13  # a profile by which rounding counts for more is made again
+LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound would say nothing
+STUBBORN = 50  # improvements beyond the number of states after which policies only follow each other in a circle
+WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
 FAINT = 1e-12  # a profile is at least this share of the total of it that may follow
-TOO_LONG = (
-    "not solved: some policy takes so long until absorption that double precision cannot tell how long; use a discount "
-    "or make absorption more likely where a run may stay for very long"
-)
 UNIFORM = 1e-12  # exits whose relative spread is below this are the same
+
+
+class TooLong(CmdpkitError):
+    """The longest time until absorption cannot be bounded."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "not solved: some policy takes so long until absorption that double precision cannot tell how long; use a "
+            "discount or make absorption more likely where a run may stay for very long"
+        )
 
 
 class Engine:
@@ -108,8 +117,8 @@ class Engine:
             self._be_absorbed()
         elif not self.uniform and not self.careful:
             self.u, self.omega = self._longest(np.ones(self.S))
-            if not np.isfinite(self.omega):
-                raise CmdpkitError(TOO_LONG)
+            if not self.omega < LONGEST:
+                raise TooLong
             self._e = np.maximum(self.u[self.rows.owner] - self._products(self.u), 0.0)
 
     def _products(self, h: FloatArray) -> FloatArray:
@@ -333,7 +342,7 @@ class Engine:
             profile = np.maximum(profile, self.profile)
         self.omega = self._longest(profile)[1]
         if not np.isfinite(self.omega):
-            raise CmdpkitError(TOO_LONG)
+            raise TooLong
         self.profile = profile
 
     def _changes(self, o: FloatArray, h: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -366,7 +375,7 @@ class Engine:
         """
         x = d[self.rows.owner][None]
         other = self.other(x)
-        for _ in range(IMPROVEMENTS):
+        for rounds in range(IMPROVEMENTS):
             other.take(other.choice)
             if other.direct or not other._krylov(0.1):
                 other._solve()
@@ -380,6 +389,8 @@ class Engine:
             else:  # if W lacks at most a share theta of d anywhere, W / (1 - theta) lacks nothing
                 theta = float(((delta + noise) / x[0]).max())
                 found = float(self._from_start(W)) / (1 - theta) if theta < 1 else np.inf
+            if rounds > STUBBORN + self.S:
+                break
             more = over > np.maximum(4 * noise, 0.0 if self.uniform else 0.1 * x[0])
             if not more.any():
                 break
@@ -426,7 +437,12 @@ class Engine:
         omega = self._time(weights, o) if self.endless else self.omega
         scale = self.alpha * float(self._from_start(np.abs(h))) + self.beta * abs(b)
         self.pad = float((noise / d[self.rows.owner]).max()) * omega + self.starts * EPS * scale
-        better = np.where(delta - delta[self.choice][self.rows.owner] > 2 * noise, delta, -np.inf)
+        here = delta[self.choice]
+        off = np.abs(here - b)  # where the values at hand are not exact, only what is clearly better is taken
+        error = float(np.abs(weights) @ self.half)
+        if np.isfinite(error) and error > WILD:
+            off += min(10 * error, 1e-3 * float((delta - here[self.rows.owner]).max()))
+        better = np.where(delta > (np.maximum(here, b) + off)[self.rows.owner] + 2 * noise, delta, -np.inf)
         better[self.choice] = delta[self.choice]
         choice = _best_rows(better, self.rows)
         bound = start + self.beta * b + kappa * omega + self.starts * EPS * scale
@@ -444,7 +460,9 @@ class Engine:
         if not np.isfinite(self.half).all():
             self.evaluate(0.05)
         last = np.inf
-        for _ in range(IMPROVEMENTS):
+        for rounds in range(IMPROVEMENTS):
+            if self.careful and rounds > STUBBORN + self.S:
+                break
             error = float(np.abs(weights) @ self.half)
             bound, choice, moved = self.greedy(weights, o)
             upper = min(upper, bound)

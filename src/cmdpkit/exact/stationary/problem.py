@@ -94,7 +94,7 @@ def _checked_endless(arrays: Arrays, rows: Rows, X: FloatArray, states: IntArray
     endless = end_components(rows)
     if not endless:
         return False
-    if (X[0] < 0).all() and (X[1:] <= 0).all() and _absorbed_somehow(rows):
+    if every_step_costs(X) and _absorbed_somehow(rows):
         return True
     inside_states, inside = min(endless, key=lambda component: len(component[0]))
     S, A = arrays.allowed.shape
@@ -108,6 +108,11 @@ def _checked_endless(arrays: Arrays, rows: Rows, X: FloatArray, states: IntArray
         "reward, and no step adds to a utility (costs are 0 or more). Make a state absorbing (self-loops without "
         "reward and signals) or use a discount"
     )
+
+
+def every_step_costs(X: FloatArray) -> bool:
+    """Whether all rewards X[0] are negative, and no step adds to a utility."""
+    return bool((X[0] < 0).all() and (X[1:] <= 0).all())
 
 
 def _absorbed_somehow(rows: Rows) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 
 from cmdpkit.exact.columns import Column, Columns, Found
 from cmdpkit.exact.stationary.components import Rows, end_components, walk_to
-from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine
+from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
-from cmdpkit.exact.stationary.problem import Arrays, Problem, problem_of
+from cmdpkit.exact.stationary.problem import Arrays, Problem, every_step_costs, problem_of
 from cmdpkit.exact.stationary.vertex import Flows, by_values, vertex
 from cmdpkit.exact.units import FEASIBLE, ROUNDOFF, Units
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
@@ -26,9 +26,15 @@ APART = 1e-9  # share of an occupancy that may get lost when its columns become 
 PRECISE = 1e-12  # rounding beyond this share of a signal's range asks for careful evaluation
 KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
-LEAN = 1e-8  # weight of the reward where only utilities are asked for, if a policy need not be absorbed
+LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
 FLOOR = 1e-15  # accuracy of values that counts as exact
+
+
+DRAWN = (
+    "No stationary policy was found that attains the optimum within the bounds: one of several policies is drawn at "
+    "the start. The bounds hold on average over that draw, not along each run."
+)
 
 
 class Plans(NamedTuple):
@@ -61,6 +67,20 @@ class Stationary:
             X, mu = X[:, self.component], np.zeros(rows.S)
         self.rows, self._raw = rows, X
         self.factor = 1 / (1 - problem.discount) if self.kind == "discounted" else 1.0
+        try:
+            self._prepare(mu, components)
+        except TooLong:
+            if self.kind != "total" or not every_step_costs(X):
+                raise
+            self.problem = problem._replace(endless=True)  # then no longest time is needed
+            self._prepare(mu, [])
+        self.units, self.offsets = self.ranges.unit, self.ranges.worst
+        self.noise = 2 * self.ranges.rounding / self.units
+        self.best = np.full(self.N, np.inf)
+
+    def _prepare(self, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]) -> None:
+        """The engine, and what it finds about the ranges of values."""
+        rows, X, problem = self.rows, self._raw, self.problem
         self._scale(*_coarse(X, self.kind))
         self.engine: Any = (
             Several(rows, self._signals(X), mu, components)
@@ -68,9 +88,6 @@ class Stationary:
             else Engine(rows, self._signals(X), self.kind, problem.discount, mu, problem.endless)
         )
         self.ranges, self.first = self._survey()
-        self.units, self.offsets = self.ranges.unit, self.ranges.worst
-        self.noise = 2 * self.ranges.rounding / self.units
-        self.best = np.full(self.N, np.inf)
 
     @cached_property
     def components(self) -> list[tuple[IntArray, BoolArray]]:
@@ -185,11 +202,13 @@ class Stationary:
 
     def _upper(self, weights: FloatArray, slack: float, accuracy: float) -> float:
         """The engine's bound on weights . values."""
-        if not self.problem.endless or weights[0] >= LEAN * float(np.abs(weights).sum()):
+        size = float(np.abs(weights).sum())
+        if not self.problem.endless or weights[0] >= LEAN[0] * size:
             return float(self.engine.price(weights, slack, accuracy))
-        lean = weights.copy()
-        lean[0] = LEAN * float(np.abs(weights).sum())
-        upper = float(self.engine.price(lean, slack, accuracy))
+        upper, lean = np.inf, weights.copy()
+        for share in LEAN:  # the first keeps policies that are absorbed apart from others, the second hardly counts
+            lean[0] = share * size
+            upper = float(self.engine.price(lean, slack, accuracy))
         return upper + float(lean[0]) * BEYOND * abs(float(self.engine.values[0]))
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
@@ -224,9 +243,30 @@ class Stationary:
     # -- from mixtures to policies
 
     def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
-        """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it."""
+        """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it.
+
+        A policy that is not as good as the mixture is not what was looked for. Then a slower way is tried, and at last
+        the mixture itself, of which one policy is drawn at the start.
+        """
+        best = self._found(self.plans(parts, proof, rho))
+        if len(parts) > 1 and best.attained:
+            for at_last in (False, True):
+                if self._lacks(best, parts, rho) <= 0:
+                    break
+                plans = self._drawn(parts, DRAWN) if at_last else self.plans(parts, proof, rho, fast=False)
+                other = self._found(plans)
+                best = other if self._lacks(other, parts, rho) < self._lacks(best, parts, rho) else best
+        return best
+
+    def _lacks(self, found: Found, parts: list[tuple[float, Column]], rho: FloatArray) -> float:
+        """By how much a policy is worse than the mixture, or misses rho, beyond what rounding explains."""
+        mixed = np.append(sum(x * c.v for x, c in parts), rho)
+        short = mixed - (found.totals - self.offsets) / self.units - AGREES - self.noise
+        return float(short.max())
+
+    def _found(self, plans: Plans) -> Found:
+        """Plans as a policy of the model, evaluated."""
         assert self.cmdp is not None
-        plans = self.plans(parts, proof, rho)
         each = [valued(self.problem, self.shift, self.unit, p, self.engine) for p in plans.policies]
         values = plans.weights @ np.array([x for x, _ in each])
         error = plans.weights @ np.array([x for _, x in each])
@@ -237,26 +277,24 @@ class Stationary:
             least[1:] = np.maximum(least[1:], totals[1:] - self.ranges.rounding[1:])
         return Found(policy, totals, least, plans.attained, plans.notes)
 
-    def plans(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Plans:
+    def plans(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray, fast: bool = True) -> Plans:
         """One policy of an extreme point, or what comes near it where no stationary policy attains the optimum."""
         if isinstance(self.engine, Several):
             return self._settled(parts, rho)
-        p = self.spread(parts, proof, rho)
+        p = self.spread(parts, proof, rho, fast)
         if p is not None:
             return Plans([p], np.ones(1))
-        return self._bridged(rho) or self._drawn(
-            parts,
-            "No stationary policy attains the optimum, and the bounds leave no room for moving between the classes of "
-            "states that it keeps apart: one of several policies is drawn at the start. The bounds hold on average "
-            "over that draw, not along each run.",
-        )
+        return self._bridged(rho) or self._drawn(parts, DRAWN)
 
-    def spread(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> FloatArray | None:
+    def spread(
+        self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray, fast: bool
+    ) -> FloatArray | None:
         """The same as probabilities p of the problem's rows; None if the optimum keeps several classes apart."""
         target = rho + self.base[1:]
-        fast = by_values(self.engine, [(x, c.choice) for x, c in parts], target, proof.weights[1:])
-        if fast is not None:
-            return self._everywhere(fast)
+        if fast:
+            p = by_values(self.engine, [(x, c.choice) for x, c in parts], target, proof.weights[1:])
+            if p is not None:
+                return self._everywhere(p)
         flows = self._flows()
         with_flows = [(x, *flows.column(c.choice)) for x, c in parts]
         found = vertex(flows, with_flows, self.engine.X[1:], target, proof.weights[1:])
