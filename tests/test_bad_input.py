@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+import cmdpkit as ck
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, at_least, at_most
 from cmdpkit.model.transitions import Kernel
@@ -175,3 +176,49 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
 def test_broken_constraints_drawings_and_functions_are_refused(attempt, message):
     with pytest.raises(ValueError, match=message):
         attempt()
+
+
+CRITERIA = [{"horizon": 4}, {"discount": 0.9}, {"criterion": "average"}]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=["horizon", "discount", "average"])
+def test_numbers_near_the_largest_are_refused_with_their_place_or_solved_without_overflow(criterion):
+    P, signal = np.full((2, 2, 2), 0.5), [[1.0, 0.0], [0.0, 1.0]]
+
+    def made(r=1.0, g=1.0, bound=1.0, per_step=False):
+        cost = ck.at_most("cost", bound, [[g, 0.0], [0.0, 1.0]], per_step=per_step)
+        return ck.CMDP(P, [[r, 0.0], [0.0, 0.0]], constraints=[cost], **criterion)
+
+    for x in (1e308, -1e308):
+        with pytest.raises(ck.CmdpkitError, match=r"r\[s=0, a=0\] is -?1e\+308, expected at most .*, so that totals"):
+            made(r=x)
+        with pytest.raises(ck.CmdpkitError, match=r"signal of 'cost' \[s=0, a=0\] is -?1e\+308, expected at most"):
+            made(g=x)
+        for per_step in (False, True):
+            with pytest.raises(ck.CmdpkitError, match=r"'cost': bound is -?1e\+308.*, expected at most .* in size"):
+                made(bound=x, per_step=per_step)
+    with pytest.raises(ck.CmdpkitError, match=r"bound is 1e\+300, expected at most"):
+        made().with_bounds(cost=1e300)
+    for x in (1e150, 1e300):  # warnings are errors: nothing overflows on the way
+        assert ck.solve(made(r=x)).value == pytest.approx(x * ck.solve(made()).value, rel=1e-9)
+    assert ck.solve(made(g=1e300, bound=1e300)).value > 0
+    clash = [ck.at_least("a", 90.0, signal), ck.at_most("b", -1.0, signal), ck.at_most("c", 2.0, signal)]
+    model = ck.CMDP(P, [[1.0, 0.0], [0.0, 0.0]], constraints=clash, **criterion)
+    for ends in ({}, {"low": 0.0}, {"high": 3.0}):
+        with pytest.raises(ck.Infeasible, match="a ≥ 90"):
+            ck.tradeoff(model, "c", 3, **ends)
+    assert ck.tradeoff(model, "c", 3, low=0.0, high=2.0).infeasible.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"n": 10**12}, "n is 1000000000000, expected a whole number of points, at least 1 and at most 1,000,000"),
+        ({"low": 10**400}, "low is 1000.*, expected a finite number"),
+        ({"high": "much"}, "high is 'much', expected a finite number"),
+        ({"high": float("nan")}, "high is nan, expected a finite number"),
+    ],
+)
+def test_points_and_ends_of_a_curve_are_checked(given, message):
+    with pytest.raises(ck.CmdpkitError, match=message):
+        ck.tradeoff(ck.load("paper/synthetic"), "utility", **given)

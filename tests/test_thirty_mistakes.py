@@ -84,7 +84,7 @@ MISTAKES = {
     "the policy of another model": (lambda: ck.evaluate(MODEL, ck.Policy.uniform(ck.load("paper/synthetic"))), ["the policy has shape (3, 3, 3)", "(H, S, A) = (10, 2, 2)", "made for this model"]),
     "a stationary policy for a horizon": (lambda: ck.evaluate(MODEL, ck.Policy.stationary([[1.0, 0.0], [0.0, 1.0]])), ["the policy is stationary", "totals over 10 steps", "one for every step", "policy.repeated(H)"]),
     "policies to compare without names": (lambda: ck.compare_policies(MODEL, [ck.Policy.uniform(MODEL)]), ["policies is a list", "expected a mapping", "{'my rule': policy}"]),
-    "a bare function to compare": (lambda: ck.compare_policies(MODEL, {"mine": lambda s: "run"}), ["policies['mine']", "is a function", "expected a Policy", "Policy.of(cmdp, rule)"]),
+    "a state missing in a rule to compare": (lambda: ck.compare_policies(MODEL, {"mine": {"cold": "run"}}), ["policies['mine']", "no action for state", "name one for every state"]),
     "a percentage without its sign": (lambda: csv("on,run,on,100,1"), ["model.csv:4", "sum to 100", "expected 1 within", "renormalise=True"]),
     "thousands separators": (lambda: csv("on;run;on;1;1.000,5", ";"), ["model.csv:4", "'reward' is '1.000,5'", "expected a finite number", "without separators between thousands"]),
     "a file that exists": (over_a_file, ["plan.json", "exists already", "overwrite=True"]),

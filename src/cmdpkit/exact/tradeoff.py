@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # The ends of the curve are totals of solutions, found with `ranges.REACHED_BOUND_BAND`. A slightly wider band makes
 # them count as feasible here too.
+MOST_POINTS = 1_000_000  # of a curve; more are taken for a mistake
 CURVE_END_BAND = 0.6 * FEASIBLE
 
 
@@ -75,6 +77,13 @@ class Tradeoff(Shown):
         ]
 
 
+def _is_finite(x: object) -> bool:
+    try:
+        return not isinstance(x, (str, bytes, bool)) and math.isfinite(x)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return False
+
+
 def tradeoff(
     cmdp: CMDP,
     name: str,
@@ -106,11 +115,13 @@ def tradeoff(
     """
     check_model(cmdp)
     k = cmdp.constraint_index(name)
-    if not is_int(n) or n < 1:
-        raise CmdpkitError(f"n is {quoted(n)}, expected a whole number of points, at least 1")
+    if not is_int(n) or not 1 <= n <= MOST_POINTS:
+        raise CmdpkitError(
+            f"n is {quoted(n)}, expected a whole number of points, at least 1 and at most {MOST_POINTS:,}"
+        )
     for what, end in (("low", low), ("high", high)):
-        if end is not None and not np.isfinite(end):
-            raise CmdpkitError(f"{what} is {end}, expected a finite number")
+        if end is not None and not _is_finite(end):
+            raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
     need_horizon(cmdp, threads=threads)
     if low is None or high is None:
         scale = cmdp.constraints[k].scale

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cmdpkit.model.exploring import Explored
     from cmdpkit.running.gym import CMDPEnv
 
+LARGEST_BOUND = 1e200  # a larger one is taken for a mistake, unless the signal is as large
+
 
 class CMDP(Shown):
     """A constrained MDP over H steps, discounted, on long-run average, or until absorption.
@@ -152,9 +154,22 @@ class CMDP(Shown):
 
     def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
         kernel = self.kernel
+        for c, x in zip(self.constraints, g, strict=True):
+            self._check_bound(c, x)
         rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
         vars(self).update(rho=frozen(rho), compact=compact)
+
+    def _check_bound(self, c: Constraint, signal: FloatArray) -> None:
+        """Refuse a bound that is so far from every total of its signal [T, S, A] that differences overflow."""
+        if abs(c.total) <= LARGEST_BOUND:
+            return
+        largest = max(LARGEST_BOUND, 4 * (self.criterion.steps or self.S) * float(np.abs(signal).max()))
+        if not abs(c.total) <= largest:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)}: bound is {c.bound:g}{c.unit}, expected at most {largest / c.scale:.3g} "
+                "in size; leave a constraint out that is not to bind"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a CMDP cannot be changed; {quoted(name)} stays as it is (see with_bounds and restrict)")
