@@ -14,7 +14,6 @@ from cmdpkit.estimate.quantiles import different_columns, error_quantile
 from cmdpkit.learners import Spec
 from cmdpkit.learners.mf_pri.master import MIN_PROBABILITY, Answer, linear, solve_master
 from cmdpkit.learners.mf_pri.moments import (
-    Evidence,
     covariance,
     evidence,
     means,
@@ -75,15 +74,14 @@ def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[Floa
     low = np.maximum(progress.lam / p.trust - p.price_step, 0.0)
     high = np.minimum(progress.lam * p.trust + p.price_step, p.lam_max)
     error = progress.sd / np.sqrt(samples.start[0])
-    answer, found = _best(task, progress, samples, (spec.rho - p.tolerance * error, low, high), frozen=frozen)
+    answer = _best(task, progress, samples, (spec.rho - p.tolerance * error, low, high), frozen=frozen)
     repay = _repayment(task, progress, samples)
     more = spec.rho + repay, low, _ceiling(task, progress, answer.lam)
-    repaying, _ = _best(task, progress, samples, more, frozen=frozen, any_action=True)
+    repaying = _best(task, progress, samples, more, frozen=frozen, any_action=True)
     if frozen:
         return repaying.p, answer
-    policy = _repaired(task, progress, repaying.p, found)
-    progress.core[...] = (policy > 0) | (answer.p > 0)
-    return policy, answer
+    progress.core[...] = (repaying.p > 0) | (answer.p > 0)
+    return repaying.p, answer
 
 
 def _repayment(task: Task, progress: Progress, samples: Samples) -> FloatArray:
@@ -115,7 +113,7 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
     part, high = np.ones(spec.N), _ceiling(task, progress, progress.lam)
     while True:
         target = spec.rho + np.where(part >= 0, part * margin, -error)
-        answer, _ = _best(task, progress, samples, (target, np.zeros(spec.N), high), frozen=True)
+        answer = _best(task, progress, samples, (target, np.zeros(spec.N), high), frozen=True)
         missed = (answer.short > MIN_PROBABILITY) & (part >= 0)
         if not missed.any():
             break
@@ -168,7 +166,7 @@ def _measure(progress: Progress, samples: Samples) -> None:
 
 def _best(
     task: Task, progress: Progress, samples: Samples, goal: Goal, *, frozen: bool, any_action: bool = False
-) -> tuple[Answer, Evidence]:
+) -> Answer:
     """Solve the master problem on few actions at first, and on more if the target cannot be met with them.
 
     When frozen, newcomers come second. With `any_action`, actions that are ruled out come last: they were ruled out at
@@ -187,7 +185,7 @@ def _best(
         answer = solve_master(posed, usable, used, task.params.enter * found.own)
         if not (answer.short > MIN_PROBABILITY).any():
             break
-    return answer, found
+    return answer
 
 
 def _certificate_width(task: Task, progress: Progress) -> FloatArray:
@@ -197,13 +195,6 @@ def _certificate_width(task: Task, progress: Progress) -> FloatArray:
         return np.zeros(spec.N)
     planned = (table.K - table.hand) // 2  # episodes the certificate will have
     return margin_for_certificate(progress.sd, spec.H, task.params.delta, planned)
-
-
-def _repaired(task: Task, progress: Progress, p: FloatArray, found: Evidence) -> FloatArray:
-    """Where the policy never gets, a significantly better action is taken at once: that costs nothing."""
-    gain = np.where(found.ok & task.spec.allowed, found.advantage - task.params.enter * found.se, -np.inf)
-    better = (progress.reach <= 0) & (gain.max(axis=-1) > 0)
-    return np.where(better[..., None], np.eye(p.shape[-1])[gain.argmax(axis=-1)], p)
 
 
 def _forget(task: Task, progress: Progress, samples: Samples, moved: FloatArray) -> None:

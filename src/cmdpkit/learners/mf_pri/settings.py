@@ -45,7 +45,6 @@ class ModelFreeParams(Params):
     repayment: float = 0.02  # largest utility asked for beyond the bound to repay a debt, as a share of H
     wander: float = 2.0  # reserve against a wandering debt, in standard deviations over the blocks that repay it
     reserve: float = 8.0  # reserve against the last block, in standard deviations of an episode times its square root
-    bad_luck: float = 3.0  # reserve against luck beyond control, in standard deviations over the episodes left
     least_episodes: int = 50  # episodes of the policy itself without which nothing is concluded
     price_step: float = 0.05  # by which a price may change besides the factor `trust`
     ceiling: float = 3.0  # largest price for more than the bounds, as a multiple of the recent prices of the bounds
@@ -68,7 +67,7 @@ class ModelFreeParams(Params):
             self._expect(name, getattr(self, name) > 0, "more than 0")
         for name in (
             *("enter", "explore", "keep_values", "keep_rows", "least_loss", "repayment", "wander", "reserve"),
-            *("bad_luck", "price_step", "ceiling", "ceiling_step", "recent", "proven", "tolerance", "rule_out"),
+            *("price_step", "ceiling", "ceiling_step", "recent", "proven", "tolerance", "rule_out"),
             *("precise", "least_samples", "pooled_range", "hope"),
         ):
             self._expect(name, getattr(self, name) >= 0, "at least 0")

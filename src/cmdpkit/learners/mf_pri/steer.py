@@ -23,31 +23,13 @@ SURPLUS_WEIGHT = 0.01  # breaks ties: a unit of surplus against a unit of shortf
 def debt(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
     """[N]: realised violation after k episodes, plus the margin that keeps it negative to the end.
 
-    The margin covers how far the loop lets the debt wander while it is repaid; what the last blocks may bring; and
-    where controls are weak, what they could not make up for in the episodes that are left.
+    The margin covers how far the loop lets the debt wander while it is repaid, and what the last blocks may bring.
     """
     spec, table, p = task.spec, task.table, task.params
     late = min(1.0, 4 * k / table.K)
-    wander = late * np.maximum(
-        p.wander * progress.sd * np.sqrt(p.repay_blocks * table.block(k)),
-        _beyond_control(progress, table.K - k, p.bad_luck),
-    )
+    wander = late * p.wander * progress.sd * np.sqrt(p.repay_blocks * table.block(k))
     owed: FloatArray = k * spec.rho - samples.totals[1:] + wander + p.reserve * progress.sd * np.sqrt(table.block(k))
     return owed
-
-
-def _beyond_control(progress: Progress, left: int, z: float) -> FloatArray:
-    """[N]: the most that noise of z sd exceeds what full control gains, over any number of episodes up to `left`.
-
-    Full control raises utility n by x_n an episode; max over r of z sd sqrt(r) - x_n r is at r = (z sd / (2 x_n))^2.
-    """
-    at_base = np.take_along_axis(progress.pi, progress.base[..., None], -1)
-    gain = np.maximum(progress.effect * at_base[..., None], -progress.effect * progress.pi[..., None]).sum(
-        axis=(0, 1, 2)
-    )
-    worst = np.minimum((z / 2 * progress.sd / np.maximum(gain, 1e-12)) ** 2, max(left, 0))
-    most: FloatArray = np.maximum(z * progress.sd * np.sqrt(worst) - gain * worst, 0.0)
-    return most
 
 
 def steered(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
