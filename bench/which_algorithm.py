@@ -94,7 +94,7 @@ def main(*algos: str) -> None:
     runs = [run for run in all_runs(experiment.runs()) if not algos or run.algo in algos]
     done = execute(runs, experiment.worlds, experiment.output, title=experiment.name)
     groups = done.study().groups()
-    models = {problem.env: problem.world for problem in experiment.problems}
+    models = {problem.name: problem.world for problem in experiment.problems}
     practical = [group for group in groups if shown_as(group.run) == "practical"]
     FOLDER.mkdir(exist_ok=True)
     write("summary", summary(practical, models), algos)

@@ -57,6 +57,9 @@ class WatchedByStep:
     def episodic(self):
         return None
 
+    def begin(self, rng):
+        """Nothing to prepare."""
+
     def first(self, s, rng):
         self.states, self.signals = [s], []
         return 1

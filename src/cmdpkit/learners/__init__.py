@@ -19,6 +19,7 @@ from cmdpkit.learners.registry import Facts, current_name, facts, installed, loa
 from cmdpkit.learners.spec import Returns, Source, Spec
 from cmdpkit.learners.state import State
 from cmdpkit.simulate.random import Stream, stream, uniform
+from cmdpkit.simulate.random import generator as numpy_generator
 
 __all__ = [
     "Episodic",
@@ -37,6 +38,7 @@ __all__ = [
     "name_of",
     "names",
     "names_for",
+    "numpy_generator",
     "resolve",
     "stream",
     "uniform",

@@ -117,6 +117,12 @@ class Learner(Saved, ABC):
 
     # -- what has a default --------------------------------------------------------------------------------------------
 
+    def begin(self, rng: Stream) -> None:
+        """Prepare an episode, before `behaviour` is asked for its policy and before `first`; by default nothing.
+
+        This is the place to draw the policy of an episode, as posterior sampling does; see `numpy_generator`.
+        """
+
     def behaviour(self) -> FloatArray:
         """The policy pi [H, S, A] that the next episode plays, random actions included; by default `recommend()`.
 
@@ -129,6 +135,7 @@ class Learner(Saved, ABC):
         source.check(self.spec)
         out = np.empty((1 + self.spec.N, n))
         for k in range(n):
+            self.begin(rng)
             self._show(source.meter)
             totals = self._episode(source.simulator, rng)
             collect(source.meter, totals)
@@ -144,6 +151,7 @@ class Learner(Saved, ABC):
         check_walk(walk, self.spec)
         out = np.empty((1 + self.spec.N, n))
         if walk.place[0] < 0:
+            self.begin(rng)
             s = int(reset(walk.simulator, rng))
             walk.place[:] = s, self.first(s, rng)
         for t in range(n):
@@ -155,6 +163,7 @@ class Learner(Saved, ABC):
             out[:, t] = signals
             if restarted:
                 self.last(signals)
+                self.begin(rng)
             s = int(s_next)
             walk.place[:] = s, self.first(s, rng) if restarted else self.next(signals, s, rng)
         return Returns(out[0], out[1:])

@@ -175,6 +175,7 @@ def behaviour_is_what_it_plays(case: Case) -> None:
     """Every action it takes is allowed, and has a probability in what `behaviour` said before the episode."""
     learner, sim, rng = case.learner(), case.source().simulator, case.rng()
     for _ in range(case.episodes):
+        learner.begin(rng)
         pi = learner.behaviour()
         for h, s, a in _episode(learner, sim, rng):
             where = f"at step {h} in state {s} (counting from 0)"
@@ -184,7 +185,7 @@ def behaviour_is_what_it_plays(case: Case) -> None:
 
 
 def _episode(learner: Learner, sim: Any, rng: Stream) -> list[tuple[int, int, int]]:
-    """Play one episode step by step, and return its (h, s, a); an action that is not allowed ends it."""
+    """Play an episode that was begun, step by step, and return its (h, s, a); a forbidden action ends it."""
     s = int(reset(sim, rng))
     a, path = learner.first(s, rng), []
     for h in range(learner.spec.H):
@@ -324,6 +325,7 @@ def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
     short = Case(case.kind, truth, n, case.seed, case.preset, case.params)
     walker, rng, seen = short.learner(), short.rng(), set()
     for _ in range(n):
+        walker.begin(rng)
         seen.update(_episode(walker, short.source().simulator, rng))
     unseen = np.ones((H, S, A), dtype=bool)  # 75 steps cannot have been to all of these 108 cells
     unseen[tuple(np.transpose(sorted(seen)))] = False

@@ -85,6 +85,11 @@ class PRI(Learner):
             done += played
         return Returns(out[0], out[1:])
 
+    def begin(self, rng: Stream) -> None:
+        """Let the base learner prepare the episode, while there is one."""
+        if self.refinement is None:
+            self.pruning.current.begin(rng)
+
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._signals.clear()

@@ -196,6 +196,7 @@ class ByStep:
     def begin(self, rng: Stream) -> None:
         """Begin an episode."""
         self.rng, self.k = rng, self.k + 1
+        self.learner.begin(rng)
 
     def act(self, h: int, s: int) -> int:
         """Let the learner learn from the last step and choose an action."""
