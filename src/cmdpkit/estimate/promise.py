@@ -122,12 +122,12 @@ class NoPromise(CmdpkitError):
         if self.unseen:
             text += (
                 f"too little of what a policy would do was ever recorded: with the worst assumed there, the log makes "
-                f"sure only {sure:.6g}; record more episodes"
+                f"sure only {sure / c.scale:.6g}{c.unit}; record more episodes"
             )
         else:
             text += (
-                f"the policy that comes nearest has an estimated total of {total.estimate:.6g}, of which the log makes "
-                f"sure only {sure:.6g}; "
+                f"the policy that comes nearest has an estimated total of {total.estimate / c.scale:.6g}{c.unit}, of "
+                f"which the log makes sure only {sure / c.scale:.6g}{c.unit}; "
             )
             text += (
                 "the estimate itself misses the bound, so the bound has to be relaxed or other actions tried"
