@@ -161,7 +161,7 @@ def test_check_skips_the_separation_where_it_takes_long_unless_asked(monkeypatch
     assert "Looked at: 20 of 165 actions in use, those drawn or taken most often (--separation looks at all)." in told
     monkeypatch.setattr("cmdpkit.exact.diagnosis.MOST_WORK", 9)
     assert answer("check", "paper/synthetic")["separation"] is None
-    assert "takes long to find out (--separation)" in run("check", "paper/synthetic").stdout
+    assert "computing what each is worth is slow: --separation" in run("check", "paper/synthetic").stdout
     assert len(answer("check", "paper/synthetic", "--separation")["separation"]) == 10
 
 
