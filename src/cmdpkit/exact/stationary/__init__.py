@@ -1,7 +1,7 @@
-"""Exact solutions of discounted, long-run average and total problems by one stationary policy.
+"""Discounted, long-run average and total problems: sources of columns for which one stationary policy is the answer.
 
-`solving.Stationary` takes the arrays of a problem (`problem.Arrays`) and answers for any bounds. `components` finds the
-states that can be reached and the parts that are never left, `pricing` the best policy for one objective with a bound
-that holds whatever the rounding, `sources` and `multichain` turn such policies into columns, `pool` mixes them,
-`vertex` makes one policy of the mixture, and `values` proves what it is worth.
+`problem` cuts a model to the states that matter, as rows of `components`. `engine` finds the best policy for one
+objective and evaluates policies, with bounds that hold whatever the rounding; `kernels` has its compiled passes, and
+`multichain` does the same for several end components. `sources` turns policies into columns and mixtures of columns
+into policies, with the help of `vertex`. `actions` and `gaps` say what single actions are worth.
 """

@@ -25,7 +25,7 @@ def search(first, indptr, columns, data, found, queue):
             queue[n] = s
             n += ONE
     k = ZERO
-    while k < n:
+    while k < n and n < np.uint64(len(found)):
         s = queue[k]
         k += ONE
         for e in range(indptr[first[s]], indptr[first[s + ONE]]):

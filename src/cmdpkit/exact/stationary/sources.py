@@ -28,6 +28,7 @@ KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
+FEW = 100  # states whose next states are looked at one by one
 FLOOR = 1e-15  # accuracy of values that counts as exact
 
 
@@ -447,8 +448,13 @@ def walking(rows: Rows, p: FloatArray) -> FloatArray:
     known[rows.owner[p > 0]] = True
     if known.all():
         return p
-    walk = np.where(known, -1, walk_to(rows, known))
-    walk = np.where(~known & (walk < 0), rows.first[:-1].astype(np.int64), walk)
+    first = rows.first.astype(np.int64)
+    ends = rows.indptr.astype(np.int64)[first]
+    beyond = [rows.columns[ends[s] : ends[s + 1]] for s in np.flatnonzero(~known)[:FEW]]
+    walk = np.full(rows.S, -1)
+    if len(beyond) == FEW or known[np.concatenate(beyond)].any():  # otherwise no path leads back, as from absorption
+        walk = np.where(known, -1, walk_to(rows, known))
+    walk = np.where(~known & (walk < 0), first[:-1], walk)
     completed = p.copy()
     completed[walk[walk >= 0]] = 1.0
     return completed
