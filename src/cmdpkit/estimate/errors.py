@@ -14,8 +14,6 @@ next states apart, and add up the two variances.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy import sparse
 
@@ -28,53 +26,17 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-PSEUDO_VISITS = 2.0  # visits that the average variance of a step counts as, in the error of an action's value
 NO_FLOW = 1e-12  # a smaller flow is rounding
 
 
-class Evidence(NamedTuple):
-    """What the counts says of every action at given prices, beside a policy."""
-
-    advantage: FloatArray  # [H, S, A]: over the policy
-    error: FloatArray  # [H, S, A]: its standard error
-    reach: FloatArray  # [H, S]: of the policy, in the estimated model
-    effect: FloatArray  # [N, H, S, A]: what one episode's utility gains per unit of flow moved to the action
-    surprise: FloatArray  # [H, 1, 1]: how far the values of next states are apart, of which few tries show only some
-
-
-def evidence(model: Model, pi: FloatArray, prices: FloatArray, caution: float = 1.0) -> Evidence:
-    """Advantages over pi at prices [N], with their standard errors.
-
-    A few visits that were alike by chance make an error look small. Caution is by how much more than usual the average
-    variance of a step is believed instead.
-    """
-    cmdp, c = model.cmdp, np.append(1.0, prices)
-    found = [action_values(cmdp, x, pi) for x in (cmdp.compact.r, *cmdp.compact.g)]
-    Q = sum(weight * q for weight, (q, _) in zip(c, found, strict=True))
-    V = sum(weight * v for weight, (_, v) in zip(c, found, strict=True))
-    reach = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1)
-    gains = np.array([q - v[:-1, :, None] for q, v in found[1:]]).reshape(len(prices), *pi.shape)
-    errors = np.sqrt(_squared_errors(model, V, c, caution * PSEUDO_VISITS))
-    return Evidence(Q - V[:-1, :, None], errors, reach, gains, _surprise(model, V))
-
-
-def _surprise(model: Model, V: FloatArray) -> FloatArray:
-    """[H, 1, 1]: the largest minus the smallest value of a known state at the next step."""
-    after = V[1:-1]
-    highest = np.where(model.known[1:], after, -np.inf).max(axis=1)
-    lowest = np.where(model.known[1:], after, np.inf).min(axis=1)
-    spread: FloatArray = np.append(np.maximum(highest - lowest, 0.0), 0.0)
-    return spread[:, None, None]
-
-
-def _squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
+def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
     """[H, S, A]: squared standard error of an action's value, from where it leads and from what it earns."""
     cmdp, counts = model.cmdp, model.counts
     H, S, A = cmdp.H, cmdp.S, cmdp.A
     T = cmdp.kernel.T
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     ahead = np.zeros((H, S, A))
-    _variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
+    variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
     ahead = _with_average(ahead, moves, pseudo)
     ahead[-1] = 0.0
     earned = np.broadcast_to(signal_variances(counts, c).reshape(T, S, A), (H, S, A))
@@ -180,7 +142,7 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
 
 
 @compiled
-def _variance_ahead(indptr, successors, prob, V, out):
+def variance_ahead(indptr, successors, prob, V, out):
     """Fill out [H, S, A] with the variance of V[h+1] at the next state; the last step stays 0."""
     H, S, A = out.shape
     T = (len(indptr) - 1) // (S * A)

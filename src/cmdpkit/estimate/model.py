@@ -73,22 +73,3 @@ def best_plan(model: Model, target: FloatArray) -> Plan:
     except Infeasible as error:
         return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
     return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
-
-
-def surplus_at(model: Model, rho: FloatArray, prices: FloatArray) -> FloatArray:
-    """[N]: by how much the bounds can be exceeded while a unit of each utility costs at most its price [N] of reward.
-
-    It is that of the best policy within the bounds when utilities are paid for at these prices.
-    """
-    signals = model.cmdp.compact
-    paid = signals.r + np.tensordot(prices, signals.g, 1)
-    cmdp = model.cmdp.reformulated(r=paid, g=signals.g, constraints=model.cmdp.constraints)
-    surplus: FloatArray = best_plan(model._replace(cmdp=cmdp), rho).utilities - rho
-    return surplus
-
-
-def value_range(model: Model) -> float:
-    """How far the best and the worst policy of the estimated model are apart if no bound is asked for."""
-    nothing = np.zeros(model.cmdp.N)
-    worst = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
-    return best_plan(model, nothing).value + best_plan(worst, nothing).value

@@ -21,7 +21,6 @@ Symbols: t `steps`, T `last_step`, rho `spec.rho` (per step, unit scale), w the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,57 +28,23 @@ import numpy as np
 from cmdpkit.estimate.continuing import cautious_model, hopeful_model, with_patience
 from cmdpkit.estimate.errors import stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
-from cmdpkit.learners import Params, Spec
+from cmdpkit.learners import Spec
 from cmdpkit.learners._continuing.planning import Planner, planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
 
 MOST_COMBINED = 3  # constraints whose tighter and looser bounds are combined; with more, all are steered together
 SHORTEST_BLOCK = 10  # steps
-USABLE_ROOM = 0.8  # share of the room above the bounds that tighter bounds may take
-REPAY_BLOCKS = 10  # blocks in which a margin can be won
-REPAY_HASTE = 3.0  # what is missing can be repaid in the rest of the run divided by this
-FORGETTING = 0.05  # weight of a new block in the estimated spread of blocks
-LEAST_PATIENCE = 100.0  # steps for which plans wait for what may come; in long runs the square root of their length
 BATCHES = 40  # blocks in which the policy handed over is tested, with as many blocks of steering between them
 LEAST_BATCH = 50  # steps of such a block
 
 
-@dataclass(frozen=True)
-class EndlessParams(Params):
-    """Numbers that do not change during a run; one setting for all problems."""
-
-    prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
-    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
-    seldom: int = 100  # tries up to which an action may lead where others of its state have led, in the cautious model
-    freeze: float = 0.8  # share of the run after which plans are made in the cautious mean model
-    blocks: int = 1000  # of the whole run; after each of them it is decided how to steer
-    margin: float = 4.0  # standard deviations of a block by which the realised utilities shall exceed the bounds
-    steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), unit scale, or by more if needed
-    caution: float = 1.0  # standard errors by which the policy handed over shall exceed its bounds
-    hand_over: float = 0.9  # share of the run after which the policy is fixed and tested
-    delta: float = 0.05  # error budget of the certificate
-
-    def __post_init__(self) -> None:
-        for name in ("prior", "steering"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in ("margin", "caution"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        self._expect("blocks", self.blocks >= 1, "at least 1")
-        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
-        self._expect("hand_over", self.hand_over < 1, "less than 1")
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-
-
-class Endless(Player, ClosedLoopPRI):
+class Continuing(Player, ClosedLoopPRI):
     """CL-PRI at work in a world without episodes; `ClosedLoopPRI` makes one where the spec asks for it."""
 
-    presets = {"practical": EndlessParams()}
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
-    params: EndlessParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -135,8 +100,8 @@ class Endless(Player, ClosedLoopPRI):
             return
         gained = self.totals[1:] - self.block_totals
         if 2 * n >= self._block:
-            self.variance += FORGETTING * ((gained - n * self.mean) ** 2 / n - self.variance)
-            self.mean += FORGETTING * (gained / n - self.mean)
+            self.variance += self.params.forgetting * ((gained - n * self.mean) ** 2 / n - self.variance)
+            self.mean += self.params.forgetting * (gained / n - self.mean)
         self.block_start = self.steps
         self.block_totals[...] = self.totals[1:]
 
@@ -153,8 +118,8 @@ class Endless(Player, ClosedLoopPRI):
     def _steering(self) -> float:
         """By how much bounds are tightened or loosened: for errors of the model, to win a margin, and to repay."""
         t, left = self.steps, max(self.last_step - self.steps, 1)
-        wins = float(self._margin().max(initial=0.0)) / (REPAY_BLOCKS * self._block)
-        repays = REPAY_HASTE * max(0.0, float(self._short().max(initial=0.0))) / left
+        wins = float(self._margin().max(initial=0.0)) / (self.params.winning * self._block)
+        repays = self.params.haste * max(0.0, float(self._short().max(initial=0.0))) / left
         return max(self.params.steering / math.sqrt(t + 1), wins, repays)
 
     def _combination(self) -> int:
@@ -171,7 +136,7 @@ class Endless(Player, ClosedLoopPRI):
         model = cautious_model(self.seen(), p.seldom) if t >= p.freeze * T else None
         if model is None:
             model = hopeful_model(self.seen(), rng, unsure=p.unsure, prior=p.prior)
-        planner = Planner(with_patience(model, self.seen(), max(LEAST_PATIENCE, math.sqrt(T))))
+        planner = Planner(with_patience(model, self.seen(), max(p.patience, math.sqrt(T))))
         rho, N = self.spec.rho, self.spec.N
         by = self._steering()
         room = planner.reach(rho) if N else 0.0
@@ -179,7 +144,7 @@ class Endless(Player, ClosedLoopPRI):
         self.impossible += room < 0
         for i in range(len(self.table)):
             tight = (i >> np.arange(N)) & 1 if N <= MOST_COMBINED else np.full(N, i)
-            bounds = rho + np.where(tight == 1, min(by, max(0.0, USABLE_ROOM * room)), -by)
+            bounds = rho + np.where(tight == 1, min(by, max(0.0, self.params.room * room)), -by)
             self.table[i] = planner.policy(bounds).pi
         self.next_plan = t + max(1, min(T // 20, (T - t) // 2))
 
@@ -246,7 +211,7 @@ class Endless(Player, ClosedLoopPRI):
         planner, rho = Planner(model), self.spec.rho
         errors = stationary_errors(model, self.seen(), planner.policy(rho).pi)
         room = planner.reach(rho) if self.spec.N else 0.0
-        tighter = rho + np.minimum(self.params.caution * errors, max(0.0, USABLE_ROOM * room))
+        tighter = rho + np.minimum(self.params.caution * errors, max(0.0, self.params.room * room))
         pi: FloatArray = planned(model, tighter).pi
         return pi
 

@@ -1,0 +1,342 @@
+"""The compiled part of CL-PRI: exploration with optimistic values, and blocks of a plan with tries.
+
+Exploration plays what looks best when everything that is badly known is taken to be good. Every (step, state) keeps a
+value per signal, and every action a value at the present prices. After each episode its own path is backed up from the
+last step to the first, so that news travels to the start at once.
+
+A block plays a plan. Where an action of a state is still worth some tries, it is played there instead of the plan until
+it has had them. What an episode plays is decided before it begins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.estimate.counts import count_episode
+from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.meter import collect, watch, watch_policy
+from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.simulator import reset, step
+
+
+class Optimism(NamedTuple):
+    """Optimistic values for exploration; compiled code changes the arrays in place."""
+
+    values: FloatArray  # [(H+1)*S, M]: of the greedy policy, the reward's with its bonus; the last S rows stay 0
+    best: NDArray[np.uint64]  # [H*S]: the action that is worth most at the present prices
+    peak: FloatArray  # [H+1]: the largest priced value among the states known at a step
+    noise: FloatArray  # [H+1]: average variance of what an action brings, at the last sweep
+    prices: FloatArray  # [M]: 1 for the reward, then the price of each utility
+    usable: BoolArray  # [H*S, A]: the actions that are allowed
+    scratch: FloatArray  # [M]: values of one action, while they are computed
+    bonus: FloatArray  # [3]: the parameters optimism, curiosity and pseudo
+
+
+class Block(NamedTuple):
+    """What a block of episodes plays; compiled code changes the arrays in place as tries are used up."""
+
+    plan: FloatArray  # [H*S, A]: the policy of the plan
+    quota: IntArray  # [H*S, A]: visits up to which an action is tried instead; 0 where it is not tried
+    trying: IntArray  # [H*S]: the action that is tried now, -1 where the plan is played
+    pi: FloatArray  # [H*S, A]: what is played: the plan, and the tries
+    cdf: FloatArray  # [H*S, A]: its cumulative probabilities
+    sure: IntArray  # [H*S]: its action where it has only one, else -1
+    fresh: BoolArray  # [1]: whether the meter has not been told of it yet
+
+
+class Ledger(NamedTuple):
+    """What episodes earned; compiled code changes the arrays in place."""
+
+    totals: FloatArray  # [M]: of all episodes, exploration included
+    sample: FloatArray  # [capacity, M]: totals of the policy handed over, for its certificate
+    size: IntArray  # [1]: episodes in that sample
+
+
+def new_optimism(allowed: BoolArray, M: int, bonus: tuple[float, float, float]) -> Optimism:
+    """Everything is worth the most there is."""
+    H, S, A = allowed.shape
+    left = np.arange(H, -1, -1.0)  # steps that can still earn
+    usable = np.ascontiguousarray(allowed.reshape(-1, A))
+    return Optimism(
+        values=np.repeat(np.repeat(left, S)[:, None], M, axis=1),
+        best=usable.argmax(axis=-1).astype(np.uint64),
+        peak=np.zeros(H + 1),
+        noise=(left / 4) ** 2,
+        prices=np.eye(1, M)[0],
+        usable=usable,
+        scratch=np.zeros(M),
+        bonus=np.array(bonus),
+    )
+
+
+def new_block(pi: FloatArray, quota: IntArray, visits: IntArray) -> Block:
+    """A block of pi [H, S, A] with tries up to quota [H, S, A]; visits [T*S*A] are those so far."""
+    A = pi.shape[-1]
+    plan = pi.reshape(-1, A).copy()
+    block = Block(
+        plan=plan,
+        quota=quota.reshape(-1, A).copy(),
+        trying=np.full(len(plan), -1),
+        pi=plan.copy(),
+        cdf=np.cumsum(plan, axis=-1) / plan.sum(axis=-1, keepdims=True),
+        sure=np.where(plan.max(axis=-1) == 1.0, plan.argmax(axis=-1), -1),
+        fresh=np.ones(1, dtype=bool),
+    )
+    _begin_tries(block, visits)
+    return block
+
+
+@compiled
+def explore_episodes(sim, meter, counts, optimism, ledger, episode, rng, out, done, n, room):
+    """Play up to n episodes into the columns of out from `done` on, while the counts have room for one more.
+
+    Returns how many were played and how many cells were new.
+    """
+    H = len(episode.states)
+    new = 0
+    for k in range(n):
+        if room - counts.used[0] < H:
+            return k, new
+        watch(meter, True, optimism.best, 0.0, optimism.usable)
+        s = reset(sim, rng)
+        for h in range(H):
+            a = np.int64(optimism.best[h * len(counts.starts) + np.int64(s)])
+            s = _take(sim, episode, h, s, a, rng)
+        new += learn_path(counts, optimism, ledger, episode)
+        for m in range(len(episode.totals)):
+            out[m, done + k] = episode.totals[m]
+        collect(meter, episode.totals)
+    return n, new
+
+
+@compiled
+def play_episodes(sim, meter, counts, block, ledger, episode, rng, out, done, n, room, certify):
+    """Play up to n episodes of a block, while the counts have room for one more; returns how many were played.
+
+    `certify` says that its episodes are the sample of the certificate.
+    """
+    H, M = episode.signals.shape
+    for k in range(n):
+        if room - counts.used[0] < H:
+            return k
+        watch_policy(meter, block.fresh[0], block.pi)
+        s = reset(sim, rng)
+        for h in range(H):
+            a = draw(block, h * len(counts.starts) + np.int64(s), rng)
+            s = _take(sim, episode, h, s, a, rng)
+        finish(counts, block, ledger, episode, certify)
+        for m in range(M):
+            out[m, done + k] = episode.totals[m]
+        collect(meter, episode.totals)
+    return n
+
+
+@inlined
+def _take(sim, episode, h, s, a, rng):
+    """Take an action, and note the step; returns the next state."""
+    s_next, x = step(sim, h, s, a, rng)
+    episode.states[h], episode.actions[h] = s, a
+    for m in range(len(episode.totals)):
+        episode.signals[h, m] = sim.outcomes[x, m]
+    return s_next
+
+
+@inlined
+def draw(block, i, rng):
+    """The action to take at row i = h*S + s; where there is only one, no random number is used."""
+    if block.sure[i] >= 0:
+        return block.sure[i]
+    u = uniform(rng)
+    a = 0
+    while u >= block.cdf[i, a]:
+        a += 1
+    return a
+
+
+@inlined
+def _add_up(ledger, episode):
+    """Add up what an episode earned."""
+    H, M = episode.signals.shape
+    for m in range(M):
+        total = 0.0
+        for h in range(H):
+            total += episode.signals[h, m]
+        episode.totals[m] = total
+        ledger.totals[m] += total
+
+
+@inlined
+def finish(counts, block, ledger, episode, certify):
+    """Learn from an episode of a block that has ended, and see which tries are used up."""
+    block.fresh[0] = False
+    _add_up(ledger, episode)
+    if certify:
+        for m in range(len(episode.totals)):
+            ledger.sample[ledger.size[0], m] = episode.totals[m]
+        ledger.size[0] += 1
+    S, A = len(counts.starts), block.plan.shape[1]
+    count_episode(counts, episode, A)
+    for h in range(len(episode.states)):
+        i = h * S + episode.states[h]
+        if block.trying[i] >= 0:
+            _next_try(block, counts.visits, i)
+
+
+@compiled
+def _begin_tries(block, visits):
+    """Choose what is tried first everywhere."""
+    for i in range(len(block.plan)):
+        for a in range(block.plan.shape[1]):
+            if block.quota[i, a] > 0:
+                _next_try(block, visits, i)
+                break
+
+
+@compiled
+def _next_try(block, visits, i):
+    """Choose what is tried at row i from now on: an action that has not had all its tries, or nothing."""
+    A = block.plan.shape[1]
+    rows = len(visits) // A  # T*S, and i % rows is the row of the counts
+    now = -1
+    for a in range(A):
+        if visits[(i % rows) * A + a] < block.quota[i, a]:
+            now = a
+            break
+    if now == block.trying[i]:
+        return
+    block.trying[i] = now
+    block.fresh[0] = True
+    total, top, best = 0.0, 0.0, 0
+    for a in range(A):
+        block.pi[i, a] = block.plan[i, a] if now < 0 else np.float64(a == now)
+        total += block.pi[i, a]
+        block.cdf[i, a] = total
+        if block.pi[i, a] > top:
+            top, best = block.pi[i, a], a
+    for a in range(A):
+        block.cdf[i, a] /= total
+    block.sure[i] = best if top == 1.0 else -1
+
+
+@compiled
+def learn_path(counts, optimism, ledger, episode):
+    """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
+    _add_up(ledger, episode)
+    new = count_episode(counts, episode, optimism.usable.shape[1])
+    for h in range(len(episode.states) - 1, -1, -1):
+        _back_up(counts, optimism, h, episode.states[h])
+    return new
+
+
+@compiled
+def sweep(counts, optimism):
+    """Back up every state that was ever visited, at the present prices, and measure the noise of every step."""
+    S = len(counts.starts)
+    H, A = len(optimism.usable) // S, optimism.usable.shape[1]
+    T = len(counts.head) // (S * A)
+    for h in range(H - 1, -1, -1):
+        optimism.peak[h] = 0.0
+        total, weight = 0.0, 0.0
+        for s in range(S):
+            for a in range(A):
+                cell = ((h % T) * S + s) * A + a
+                n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
+                if n > 1:
+                    total += n * _ahead(counts, optimism, h, cell)[1]
+                    weight += n
+        if weight > 0.0:
+            optimism.noise[h] = total / weight
+        for s in range(S):
+            _back_up(counts, optimism, h, s)
+
+
+@compiled
+def _ahead(counts, optimism, h, cell):
+    """The mean priced value one step ahead of a cell, and the variance of that value and of the priced signals."""
+    S, M = len(counts.starts), len(optimism.prices)
+    n = counts.visits[cell]
+    first, second, i = 0.0, 0.0, M
+    for m in range(M):
+        first += optimism.prices[m] * counts.moments[cell, m] / n
+        for l in range(m + 1):
+            twice = 1.0 if l == m else 2.0
+            second += twice * optimism.prices[m] * optimism.prices[l] * counts.moments[cell, i] / n
+            i += 1
+    variance = max(second - first * first, 0.0)
+    mean, square = 0.0, 0.0
+    if (h + 1) * S < len(optimism.usable):
+        j = counts.head[cell]
+        while j >= 0:
+            y = 0.0
+            for m in range(M):
+                y += optimism.prices[m] * optimism.values[(h + 1) * S + counts.state[j], m]
+            p = counts.times[j] / counts.moves[cell]
+            mean += p * y
+            square += p * y * y
+            j = counts.link[j]
+    return mean, variance + max(square - mean * mean, 0.0)
+
+
+@compiled
+def _back_up(counts, optimism, h, s):
+    """New values of all tried actions at (h, s), the greedy action, and the state's own values."""
+    S, M = len(counts.starts), len(optimism.prices)
+    H, A = len(optimism.usable) // S, optimism.usable.shape[1]
+    T = len(counts.head) // (S * A)
+    i = h * S + s
+    left = np.float64(H - h)
+    most = 0.0
+    for m in range(M):
+        most += optimism.prices[m] * left
+    best, best_value, tried = -1, -np.inf, False
+    for a in range(A):
+        if not optimism.usable[i, a]:
+            continue
+        cell = ((h % T) * S + s) * A + a
+        n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
+        value = most
+        if n > 0:
+            tried = True
+            value = _action_value(counts, optimism, h, cell, n)
+        if value > best_value:
+            best, best_value = a, value
+    optimism.best[i] = best
+    cell = ((h % T) * S + s) * A + best
+    n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
+    if n > 0:
+        _action_value(counts, optimism, h, cell, n)
+    for m in range(M):
+        optimism.values[i, m] = optimism.scratch[m] if n > 0 else left
+    if tried:
+        optimism.peak[h] = max(optimism.peak[h], best_value)
+
+
+@inlined
+def _action_value(counts, optimism, h, cell, n):
+    """The priced value of a tried action; leaves its value per signal in `scratch`."""
+    S, M = len(counts.starts), len(optimism.prices)
+    H = len(optimism.usable) // S
+    left = np.float64(H - h)
+    weight, curiosity, pseudo = optimism.bonus[0], optimism.bonus[1], optimism.bonus[2]
+    for m in range(M):
+        optimism.scratch[m] = counts.moments[cell, m] / counts.visits[cell]
+    mean, variance = _ahead(counts, optimism, h, cell)
+    variance = (n * variance + pseudo * optimism.noise[h]) / (n + pseudo)
+    bonus = curiosity * left / n + weight * np.sqrt(variance / n)
+    if h + 1 < H:
+        j = counts.head[cell]
+        while j >= 0:
+            p = counts.times[j] / counts.moves[cell]
+            for m in range(M):
+                optimism.scratch[m] += p * optimism.values[(h + 1) * S + counts.state[j], m]
+            j = counts.link[j]
+        bonus += weight * max(optimism.peak[h + 1] - mean, 0.0) / n
+    optimism.scratch[0] = min(optimism.scratch[0] + bonus, left)
+    value = 0.0
+    for m in range(M):
+        value += optimism.prices[m] * optimism.scratch[m]
+    return value
