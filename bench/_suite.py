@@ -1,7 +1,8 @@
-"""Problems of fifteen families for judging learners: a development half, a reserved half, and a fresh half.
+"""Problems of fifteen families for judging learners: development, reserved and fresh halves, and unseen problems.
 
-Settings were chosen on the development problems. Some reserved problems had a say in later changes (the page of CL-PRI
-says in which), so that a third half was drawn, with other seeds, to judge what came of it.
+Settings are chosen on the first three halves: each of them was used to judge a version of CL-PRI once, and has had a
+say in what came after it. `unseen` problems were drawn when the present form was frozen, and judge it. Whoever changes
+a setting because of them has to draw others.
 
 Every family is a function of a random generator, so that each seed is another problem. Four fifths of the problems do
 not depend on the step, as in life. No two halves share a seed.
@@ -13,7 +14,7 @@ import numpy as np
 
 import cmdpkit as ck
 
-SEEDS = {"development": 1000, "reserved": 9000, "fresh": 31000}
+SEEDS = {"development": 1000, "reserved": 9000, "fresh": 31000, "unseen": 77000}
 
 
 def bounded(P, r, g, H, rng, share=(0.3, 0.8), names=None, mu=0, actions=None, senses=None):
@@ -217,3 +218,27 @@ def problems(half: str, copies: int = 3):
             rng = np.random.default_rng([SEEDS[half], copy, i])
             found.append((f"{family.__name__} {copy}.{i}", family(rng)))
     return found
+
+
+def wide(rng):
+    """A sparse world that depends on the step, with 500 to 6,000 (step, state, action) triples."""
+    S, A, H = int(rng.integers(20, 61)), int(rng.integers(3, 6)), int(rng.integers(8, 21))
+    P = np.zeros((H, S, A, S))
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                P[h, s, a, rng.choice(S, 3, replace=False)] = rng.dirichlet(np.ones(3))
+    r = rng.random((H, S, A)) * (rng.random((H, S, A)) < 0.5)
+    return bounded(P, r, rng.random((1, H, S, A)), H, rng, share=(0.2, 0.6))
+
+
+DRAWN = (dense, sparse, lock, chain, grid, queue, inventory, maintenance, several, ties, *[step_dependent] * 4)
+
+
+def unseen():
+    """(name, group, CMDP, noise): 30 stationary problems, 8 small and 8 wide ones by step, 14 with drawn signals."""
+    families = [("stationary", x, "none") for x in (*STATIONARY, *STATIONARY)]
+    families += [("by step", step_dependent, "none")] * 8 + [("wide", wide, "none")] * 8
+    families += [("Bernoulli", x, "bernoulli") for x in DRAWN]
+    for i, (group, family, noise) in enumerate(families):
+        yield f"{family.__name__} {i}", group, family(np.random.default_rng([SEEDS["unseen"], 0, i])), noise

@@ -253,7 +253,9 @@ def test_exploration_is_taken_up_again_where_it_had_to_end_and_not_where_it_had_
     large = envs.build("random", S=60, A=6, H=4, N=1, stationary=True, successors=5, concentration=1.0, seed=1)
     for cmdp, again in ((large, True), (envs.build("paper/synthetic"), False)):
         spec = Spec.of(cmdp, 200)
-        learner = ClosedLoopPRI(Spec(spec.H, spec.S, spec.A, 200, spec.rho, spec.allowed, spec.stationary, anytime=True))
+        learner = ClosedLoopPRI(
+            Spec(spec.H, spec.S, spec.A, 200, spec.rho, spec.allowed, spec.stationary, anytime=True)
+        )
         learner.run(Source.of(cmdp), stream(1), 201)
         assert learner.exploring is again
 

@@ -13,10 +13,10 @@ its own data. The whole of it, for K episodes with the bounds rho, of which k we
     HAND OVER at hand_over K: final <- handed_over(model, rho)
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
-The functions of that name are in this module, and what they do is said there. `episodes` is the loop, and
-`continuing` the same idea in worlds without episodes (long-run averages and discounted totals). A run whose length
-nobody knows (*anytime*) goes through all this in stages, each of which doubles the length of the run. Where the world is
-declared stationary, all steps share their counts. What is proved and what is not is in docs/theory/cl-pri.md.
+The functions of that name are in this module. `episodes` is the loop, and `continuing` the same idea in worlds without
+episodes (long-run averages and discounted totals). A run whose length nobody knows (*anytime*) goes through all this in
+stages, each of which doubles the length of the run. Where the world is declared stationary, all steps share their
+counts. What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ClosedLoopParams(Params):
     extra: float = 0.05  # plus this
     repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
     least: int = 3  # observations without which no plan after `freeze` uses an action
-    missed: float = 0.3  # a missed bound counts like this share of the range of values, when the margin is chosen
+    missed: float = 0.2  # a missed bound counts like this share of the range of values, when the margin is chosen
     # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
     unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
@@ -189,7 +189,9 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
     plan = solved(pool, model, rho)
     if not plan.feasible or not len(rho):
         return Repaying(plan, np.full(len(rho), np.inf))
-    allowed = np.full(len(rho), p.repay_price) if settled else np.minimum(p.steep * plan.prices + p.extra, p.repay_price)
+    allowed = (
+        np.full(len(rho), p.repay_price) if settled else np.minimum(p.steep * plan.prices + p.extra, p.repay_price)
+    )
     gain = plan.utilities - rho
     for n, price in enumerate(allowed):
         weights = np.append(1.0, plan.prices)
@@ -257,7 +259,8 @@ def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams)
     Gittins for normal arms, within a third. The mean is shrunk to what actions beside the plan are worth on average, so
     an action that was never tried has one as well: sd^2 / (variance of these worths) tries are added to n for that.
 
-    One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`.
+    One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`, but the first
+    few tries of an action are not held back: what they cost is not known.
     """
     cmdp, pi = model.cmdp, beside.pi
     T, shape = cmdp.kernel.T, pi.shape
@@ -281,9 +284,10 @@ def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams)
     most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p.bonus) - pulls), 2 * n + 1)
     more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(most - n, 0.0), 0.0)
     for effect, spare in zip(effects[1:], np.maximum(beside.spare, 0.0), strict=True):
-        cost = float((more * np.maximum(-effect, 0.0)).sum())
-        if cost > spare:
-            more = np.where(effect < 0, np.floor(more * spare / cost), more)
+        cost = np.where(n < p.least, 0.0, np.maximum(-effect, 0.0))
+        total = float((more * cost).sum())
+        if total > spare:
+            more = np.where(cost > 0, np.floor(more * spare / total), more)
     quota: IntArray = np.where(more > 0, n + more, 0).astype(np.int64)
     return quota
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import new_episode, new_counts, signal_means, with_room
+from cmdpkit.estimate.counts import new_counts, new_episode, signal_means, with_room
 from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.model import Model, best_plan, model_of
@@ -401,7 +401,10 @@ class Episodes(ClosedLoopPRI):
         if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
             planned = Timetable.of(self.spec, self.params, stage).sample_size()
             found = simultaneous(self.ledger.sample[:n], self.spec.H, self._stage_delta(stage), planned=planned)
-            self._proved = (stage, n), found._replace(level=1 - self.params.delta)  # certificates of all stages together
+            self._proved = (
+                (stage, n),
+                found._replace(level=1 - self.params.delta),
+            )  # certificates of all stages together
         return self._proved[1]
 
     def _stage_delta(self, stage: int) -> float:
@@ -409,7 +412,7 @@ class Episodes(ClosedLoopPRI):
         return self.params.delta / ((stage + 1) * (stage + 2)) if self.spec.anytime else self.params.delta
 
     def phases(self) -> tuple[tuple[str, int], ...]:
-        """Names of the phases and their first episodes; an anytime run names its stages, and what it has begun of one."""
+        """Names of the phases and their first episodes; an anytime run names its stages, and what has begun of one."""
         clock, table = self.clock, self.table
         found = [("exploration", clock.explored_from)] if clock.explored != clock.explored_from else []
         found += [("improvement", clock.explored)] if clock.explored >= 0 else []
@@ -432,9 +435,7 @@ class Episodes(ClosedLoopPRI):
             most = self.params.repay_price
             for n, by in _above(rho - self.ledger.totals[1:] / clock.episode, SAME):
                 price = float(self.prices[n])
-                said.append(
-                    BoundWarning(TOO_DEAR if price > most else SHORT, n, by=by, price=price, doubtful=False)
-                )
+                said.append(BoundWarning(TOO_DEAR if price > most else SHORT, n, by=by, price=price, doubtful=False))
             dear = np.where(self.prices <= most, self.prices, 0.0)
             said += [BoundWarning(PAID_DEARLY, n, price=x, doubtful=False) for n, x in _above(dear, DEAR)]
         return (*said, *self._too_little_seen(), *(warning(self.counts.halves) if self.T == 1 else ()))
@@ -453,7 +454,8 @@ class Episodes(ClosedLoopPRI):
             missing = self.cells - int((self.counts.visits > 0).sum())
             said.append(
                 f"exploration had to end after {clock.explored:,} episodes while it still found new actions, and "
-                f"{missing:,} of {self.cells:,} were never tried: more episodes, or a larger exploration_share, would help"
+                f"{missing:,} of {self.cells:,} were never tried: more episodes, or a larger exploration_share, would "
+                "help"
             )
         return said
 
@@ -462,8 +464,8 @@ class Episodes(ClosedLoopPRI):
         enough = math.ceil(FEW_TRIES * self.cells / self.params.exploration_share)
         cells = "(state, action) pairs" if self.T == 1 else "(step, state, action) triples"
         return (
-            f"{episodes:,} episodes are few for {self.cells:,} {cells}: they cannot all be tried, and the policy may be "
-            f"far from the best; at least {enough:,} episodes would help"
+            f"{episodes:,} episodes are few for {self.cells:,} {cells}: they cannot all be tried, and the policy may "
+            f"be far from the best; at least {enough:,} episodes would help"
         )
 
     def explain(self) -> dict[str, Any]:

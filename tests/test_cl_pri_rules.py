@@ -1,0 +1,212 @@
+"""The rules of CL-PRI: what a plan repays, what is worth a try, which margin a policy gets, when exploration ends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from cmdpkit import CMDP, Policy, envs, evaluate, solve
+from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
+from cmdpkit.estimate.errors import plan_errors
+from cmdpkit.estimate.model import best_plan, model_of
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.cl_pri import (
+    Account,
+    Beside,
+    ClosedLoopParams,
+    ClosedLoopPRI,
+    handed_over,
+    owed,
+    repaying_plan,
+    spread,
+    tries,
+)
+from cmdpkit.simulate.random import stream
+
+pytestmark = pytest.mark.compiled
+
+PARAMS = ClosedLoopParams()
+CHEAP_THEN_DEAR = [(1.0, 0.5), (0.9, 0.6), (0.0, 0.61)]  # more utility costs 1 per unit up to 0.6, and 90 beyond
+
+
+def one_decision(actions, bound, times=5, noise=0.0, unknown=0):
+    """The model of a single decision between actions (reward, utility), each seen so often; some were never tried.
+
+    With noise, half of the signals lie above their mean by it and half below, reward and utility together.
+    """
+    A = len(actions) + unknown
+    counts, episode = new_counts(1, 1, A, 2), new_episode(1, 2)
+    for a, signals in enumerate(actions):
+        for i in range(times):
+            episode.actions[0], episode.signals[0] = a, np.array(signals) + noise * (-1) ** i
+            count_episode(counts, episode, A)
+    return model_of(counts, np.array([bound]), np.ones((1, 1, A), dtype=bool), 1)
+
+
+@pytest.mark.parametrize(
+    ("debt", "price", "settled", "utility"),
+    [
+        (0.05, 100.0, False, 0.50),  # with a price of 0 so far, a price of 1 is dear while things are tried
+        (0.05, 100.0, True, 0.55),  # and is paid afterwards
+        (0.20, 100.0, True, 0.61),  # at a price of 100 there is 0.11 in all
+        (0.20, 50.0, True, 0.60),  # at most 50: only 0.1 can be had
+        (0.05, 0.5, True, 0.50),  # a price of 1 is more than is allowed
+        (-0.05, 100.0, True, 0.50),  # a surplus is given back, but nothing is better than the first action
+    ],
+)
+def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(debt, price, settled, utility):
+    model, p = one_decision(CHEAP_THEN_DEAR, 0.5), replace(PARAMS, repay_price=price, reserve=0.0)
+    found = repaying_plan(model, np.array([0.5]), Account(np.array([100 * debt]), 100, None), p, settled=settled)
+    assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-9)
+    if settled and price == 100:  # tries may cost half of the 0.11 that can be had per episode, less the debt
+        assert found.spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-9)
+
+
+def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far_as_possible():
+    """Two utilities that exclude each other: either can be 1, both together 1/2. They owe the same."""
+    counts, episode = new_counts(1, 1, 2, 3), new_episode(1, 3)
+    for a, signals in enumerate([(0.5, 1.0, 0.0), (0.5, 0.0, 1.0)]):
+        episode.actions[0], episode.signals[0] = a, signals
+        for _ in range(5):
+            count_episode(counts, episode, 2)
+    rho = np.array([0.3, 0.3])
+    model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
+    account = Account(np.array([50.0, 50.0]), 100, None)
+    found = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
+    np.testing.assert_allclose(found.plan.utilities, 0.5, atol=0.005)
+
+
+@pytest.mark.parametrize("z", [2.0, 3.0])
+@pytest.mark.parametrize("left", [40, 400, 40_000])
+def test_the_reserve_covers_bad_luck_in_every_stretch_at_the_end(left, z):
+    sd, gain = 0.5, 0.03
+    stretches = np.arange(left + 1)
+    largest = (z * sd * np.sqrt(stretches) - gain * stretches).max()
+    kept = left * owed(Account(np.array([7.0]), left, None), np.array([sd]), np.array([gain]), z)[0] - 7.0
+    assert largest <= kept <= largest + z * sd
+
+
+def test_half_of_the_episodes_repay_once_every_other_block_plays_the_policy_handed_over():
+    """Without luck: the other half brings what that policy exceeds the bounds by."""
+    nothing, left = np.zeros(1), 1000
+    found = owed(Account(np.array([20.0]), left, np.array([0.01])), nothing, np.array([0.1]), 3.0)
+    assert found[0] == pytest.approx((20.0 - 500 * 0.01) / 500)
+
+
+def test_the_spread_of_an_episode_is_that_of_played_episodes():
+    """20,000 episodes of a random policy in a model made of its own counts; a standard deviation is known to 1 %."""
+    cmdp = envs.build("random", S=4, A=3, H=5, N=2, stationary=True, seed=4)
+    learner = ClosedLoopPRI(Spec.of(cmdp, 10**6))
+    learner.run(Source.of(cmdp, noise="bernoulli"), stream(1), 20_000)
+    model = model_of(learner.counts, learner.spec.rho, np.asarray(learner.spec.allowed), 1)
+    pi = np.where(model.known[..., None], model.cmdp.actions / model.cmdp.actions.sum(axis=-1, keepdims=True), 1 / 3)
+    other = ClosedLoopPRI(Spec.of(cmdp, 10**6))
+    other.clock.explored, other.clock.block_end = 0, 10**6
+    other.block.pi[...] = other.block.plan[...] = pi.reshape(-1, 3)
+    other.block.cdf[...] = np.cumsum(pi.reshape(-1, 3), axis=-1)
+    other.block.sure[...] = -1
+    played = other.run(Source.of(cmdp, noise="bernoulli"), stream(2), 20_000)
+    np.testing.assert_allclose(spread(model, pi), played.utilities.std(axis=1), rtol=0.04)
+
+
+def index_allows(mean, sd, visits, n, bonus=0.35):
+    return mean + bonus * np.log1p(visits / n) * sd / np.sqrt(n) > 1e-5
+
+
+@pytest.mark.parametrize("ahead", [100, 10_000, 10**6])
+def test_an_action_is_tried_until_its_index_falls_below_the_plan(ahead):
+    """The number of tries is found by counting up; the first action is the plan, the others are worse by 0.05."""
+    model = one_decision([(0.5, 0.5), (0.45, 0.5), (0.45, 0.5)], 0.0, times=40, noise=0.1)
+    beside = Beside(np.array([[[1.0, 0.0, 0.0]]]), np.zeros(1), np.full(1, np.inf), 120, ahead)
+    found = tries(model, np.ones((1, 1, 3), dtype=bool), beside, PARAMS)[0, 0]
+    n = np.arange(41, 10**5)  # both others are worth the same, so that nothing is left to be shrunk
+    stop = n[~index_allows(-0.05, 0.1, ahead, n)][0]
+    expected = min(stop, 81) if index_allows(-0.05, 0.1, ahead, 40) else 0
+    assert found[0] == 0 and found[1] == found[2]
+    assert abs(found[1] - expected) <= max(1, 0.02 * expected)
+
+
+def test_the_index_follows_that_of_gittins():
+    """The approximation of Brezzi and Lai (2002) for normal arms, for one to a million pulls to come per pull so far."""
+    s = np.logspace(0, 6, 50)
+    small = np.where(s <= 5, 0.63 - 0.26 / np.sqrt(s), 0.77 - 0.58 / np.sqrt(s))
+    large = np.sqrt(np.maximum(2 * np.log(s) - np.log(np.log(s + 2)) - np.log(16 * np.pi), 0))
+    ratio = PARAMS.bonus * np.log1p(s) / np.where(s <= 15, small, large)
+    assert 0.6 < ratio.min() < 1 < ratio.max() < 1.6
+
+
+def test_an_action_that_was_never_tried_is_tried_and_tries_that_cannot_be_repaid_are_not_made():
+    model = one_decision([(0.5, 0.5), (0.5, 0.3), (0.49, 0.6)], 0.0, times=40, noise=0.1, unknown=1)
+    pi, allowed = np.array([[[1.0, 0.0, 0.0, 0.0]]]), np.ones((1, 1, 4), dtype=bool)
+    freely = tries(model, allowed, Beside(pi, np.zeros(1), np.full(1, np.inf), 120, 10**5), PARAMS)[0, 0]
+    assert freely.tolist() == [0, 81, 81, 1]
+    tightly = tries(model, allowed, Beside(pi, np.zeros(1), np.array([2.05]), 120, 10**5), PARAMS)[0, 0]
+    assert tightly.tolist() == [0, 50, 81, 1]  # each try of the second action costs 0.2 of the utility
+    in_debt = tries(model, allowed, Beside(pi, np.zeros(1), np.array([-9.0]), 120, 10**5), PARAMS)[0, 0]
+    assert in_debt.tolist() == [0, 0, 81, 1]
+    forbidden = tries(model, allowed & (np.arange(4) < 3), Beside(pi, np.zeros(1), np.zeros(1), 120, 10**5), PARAMS)
+    assert forbidden[0, 0, 3] == 0
+
+
+def test_a_tie_without_noise_is_not_searched_for_ever():
+    model = one_decision([(0.5, 0.5), (0.4, 0.6), (0.3, 0.2)], 0.0, times=3)
+    beside = Beside(np.array([[[1.0, 0.0, 0.0]]]), np.ones(1), np.full(1, np.inf), 9, 10**6)
+    assert not tries(model, np.ones((1, 1, 3), dtype=bool), beside, PARAMS).any()
+
+
+def test_the_margin_of_the_policy_is_the_one_that_is_worth_most():
+    """Margins of 0 to 4 standard errors, each worth its value less the misses that are to be expected."""
+    for price, seen in ((0.5, 40), (0.5, 4000), (8.0, 400)):
+        model = one_decision([(1.0, 0.2), (1.0 - 0.6 * price / 8, 0.8)], 0.5, times=seen, noise=0.15)
+        rho, nothing = np.array([0.5]), np.zeros(1)
+        found = handed_over(model, rho, nothing, 0.2, 1.645)
+        unit = plan_errors(model, best_plan(model, rho).pi)
+        loss = 0.2 * 0.6 * price / 8
+
+        def worth(margin, model=model, rho=rho, loss=loss):
+            plan = best_plan(model, rho + margin)
+            z = (plan.utilities[0] - rho[0]) / plan_errors(model, plan.pi)[0]
+            return plan.value - loss * norm.sf(z)
+
+        assert worth(found.margin) >= max(worth(i / 2 * unit) for i in range(9)) - 1e-12
+        assert found.plan.utilities[0] == pytest.approx(0.5 + found.margin[0], abs=1e-9)
+        short = 0.5 + 1.645 * plan_errors(model, found.plan.pi)[0] - found.plan.utilities[0]
+        assert found.uncovered[0] == pytest.approx(max(short, 0.0), abs=1e-9)
+
+
+def test_a_further_margin_is_kept_in_full_or_as_far_as_it_can_be():
+    model, rho = one_decision([(1.0, 0.2), (0.4, 0.8)], 0.5, times=4000), np.array([0.5])
+    assert handed_over(model, rho, np.array([0.2]), 0.2, 1.645).plan.utilities[0] == pytest.approx(0.7, abs=1e-6)
+    assert handed_over(model, rho, np.array([0.5]), 0.2, 1.645).plan.utilities[0] == pytest.approx(0.75, abs=1e-6)
+
+
+def test_exploration_does_not_end_while_every_reward_is_the_same():
+    """A row of 8 states whose end pays: with a wrong action one begins again, and nothing else pays at all."""
+    n, A = 8, 3
+    P, r = np.zeros((n + 1, A, n + 1)), np.zeros((n + 1, A))
+    key = np.random.default_rng(3).integers(A, size=n)
+    P[:n, :, 0] = 1.0
+    P[np.arange(n), key] = 0.2 * np.eye(n + 1)[0] + 0.8 * np.eye(n + 1)[np.arange(n) + 1]
+    P[n, :, n], r[n] = 1.0, 1.0
+    cmdp = CMDP(P, r, horizon=n + 2)
+    learner = ClosedLoopPRI(Spec.of(cmdp, 3000))
+    while learner.exploring:
+        learner.run(Source.of(cmdp), stream(1), 10)
+    reached = learner.counts.visits.reshape(n + 1, A)[n].any()
+    assert reached or learner.clock.episode == learner.table.explore
+    learner.run(Source.of(cmdp), stream(1), 3000 - learner.clock.episode)
+    assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v >= 0.99 * solve(cmdp).value
+
+
+def test_an_action_gets_the_tries_it_was_promised_and_hardly_more():
+    """Where all steps share their counts, a try that is used up at one step may be made once more at every other."""
+    cmdp = envs.build("random", S=5, A=3, H=4, N=1, stationary=True, seed=2)
+    learner = ClosedLoopPRI(Spec.of(cmdp, 5000))
+    learner.run(Source.of(cmdp), stream(1), 600)
+    quota, before = learner.block.quota.reshape(4, 5, 3).copy(), learner.counts.visits.reshape(5, 3).copy()
+    assert (quota > 0).any()
+    learner.run(Source.of(cmdp), stream(1), learner.clock.block_end - learner.clock.episode - 1)
+    after = learner.counts.visits.reshape(5, 3)
+    tried = (quota.max(axis=0) > before) & (learner.block.plan.reshape(4, 5, 3) == 0).all(axis=0)
+    assert tried.any() and np.all(after[tried] <= quota.max(axis=0)[tried] + 4 * 4)
