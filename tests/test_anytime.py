@@ -102,7 +102,7 @@ def test_a_run_in_a_gymnasium_environment_is_continued_too():
 
 
 def test_the_folder_of_a_run_continues_it_by_more_episodes_each_time(tmp_path):
-    asked = {"seeds": [3], "out": tmp_path, "deviations": 0.05}
+    asked = {"seeds": [3], "out": tmp_path, "bonus": 0.2}
     [first] = learn_many(PROBLEM, "cl-pri", stop=600, **asked)
     [second] = learn_many(PROBLEM, "cl-pri", more=400, **asked)
     [third] = learn_many(PROBLEM, "cl-pri", more=500, **asked)

@@ -58,9 +58,9 @@ def one_decision(actions, bound, times=5, noise=0.0, unknown=0):
 def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(debt, price, settled, utility):
     model, p = one_decision(CHEAP_THEN_DEAR, 0.5), replace(PARAMS, repay_price=price, reserve=0.0)
     found = repaying_plan(model, np.array([0.5]), Account(np.array([100 * debt]), 100, None), p, settled=settled)
-    assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-9)
+    assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-6)
     if settled and price == 100:  # tries may cost half of the 0.11 that can be had per episode, less the debt
-        assert found.spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-9)
+        assert found.spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-4)
 
 
 def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far_as_possible():
@@ -80,9 +80,9 @@ def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far
 @pytest.mark.parametrize("z", [2.0, 3.0])
 @pytest.mark.parametrize("left", [40, 400, 40_000])
 def test_the_reserve_covers_bad_luck_in_every_stretch_at_the_end(left, z):
-    sd, gain = 0.5, 0.03
+    sd, gain = 0.5, 0.06  # of which half is counted on, because every other block repays in the end
     stretches = np.arange(left + 1)
-    largest = (z * sd * np.sqrt(stretches) - gain * stretches).max()
+    largest = (z * sd * np.sqrt(stretches) - gain / 2 * stretches).max()
     kept = left * owed(Account(np.array([7.0]), left, None), np.array([sd]), np.array([gain]), z)[0] - 7.0
     assert largest <= kept <= largest + z * sd
 
@@ -91,7 +91,7 @@ def test_half_of_the_episodes_repay_once_every_other_block_plays_the_policy_hand
     """Without luck: the other half brings what that policy exceeds the bounds by."""
     nothing, left = np.zeros(1), 1000
     found = owed(Account(np.array([20.0]), left, np.array([0.01])), nothing, np.array([0.1]), 3.0)
-    assert found[0] == pytest.approx((20.0 - 500 * 0.01) / 500)
+    assert found[0] == pytest.approx((20.0 - 500 * 0.01) / 500, rel=1e-5)
 
 
 def test_the_spread_of_an_episode_is_that_of_played_episodes():
@@ -116,19 +116,24 @@ def index_allows(mean, sd, visits, n, bonus=0.35):
 
 @pytest.mark.parametrize("ahead", [100, 10_000, 10**6])
 def test_an_action_is_tried_until_its_index_falls_below_the_plan(ahead):
-    """The number of tries is found by counting up; the first action is the plan, the others are worse by 0.05."""
-    model = one_decision([(0.5, 0.5), (0.45, 0.5), (0.45, 0.5)], 0.0, times=40, noise=0.1)
+    """The number of tries is found by counting up, for two actions that are worse than the plan by 0.05 and 0.25.
+
+    Their mean is -0.15 with a variance of 0.01, which is that of one try, so that this mean counts as one try.
+    """
+    model = one_decision([(0.5, 0.5), (0.45, 0.5), (0.25, 0.5)], 0.0, times=40, noise=0.1)
     beside = Beside(np.array([[[1.0, 0.0, 0.0]]]), np.zeros(1), np.full(1, np.inf), 120, ahead)
     found = tries(model, np.ones((1, 1, 3), dtype=bool), beside, PARAMS)[0, 0]
-    n = np.arange(41, 10**5)  # both others are worth the same, so that nothing is left to be shrunk
-    stop = n[~index_allows(-0.05, 0.1, ahead, n)][0]
-    expected = min(stop, 81) if index_allows(-0.05, 0.1, ahead, 40) else 0
-    assert found[0] == 0 and found[1] == found[2]
-    assert abs(found[1] - expected) <= max(1, 0.02 * expected)
+    assert found[0] == 0
+    for quota, worse in zip(found[1:], (0.05, 0.25), strict=True):
+        n = np.arange(1, 10**5)
+        last = n[index_allows(-(40 * worse + 0.15) / 41, 0.1, ahead, n)].max(initial=0) - 1
+        expected = min(last, 81) if last > 40 else 0
+        assert abs(quota - expected) <= 1
+    assert (found[1] > 0) == (ahead == 10**6)
 
 
 def test_the_index_follows_that_of_gittins():
-    """The approximation of Brezzi and Lai (2002) for normal arms, for one to a million pulls to come per pull so far."""
+    """The approximation of Brezzi and Lai (2002) for normal arms, for 1 to 1e6 pulls to come per pull so far."""
     s = np.logspace(0, 6, 50)
     small = np.where(s <= 5, 0.63 - 0.26 / np.sqrt(s), 0.77 - 0.58 / np.sqrt(s))
     large = np.sqrt(np.maximum(2 * np.log(s) - np.log(np.log(s + 2)) - np.log(16 * np.pi), 0))

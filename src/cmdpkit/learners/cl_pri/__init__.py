@@ -81,7 +81,7 @@ class ClosedLoopParams(Params):
     extra: float = 0.05  # plus this
     repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
     least: int = 3  # observations without which no plan after `freeze` uses an action
-    missed: float = 0.2  # a missed bound counts like this share of the range of values, when the margin is chosen
+    missed: float = 0.1  # a missed bound counts like this share of the range of values, when the margin is chosen
     # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
     unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
@@ -210,13 +210,13 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
 def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
     """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that are left.
 
-    The reserve covers z standard deviations sd [N] of bad luck in the last m episodes, beyond what these episodes can
+    The reserve covers z standard deviations sd [N] of bad luck in the last m episodes, beyond what half of these can
     make up for by exceeding the bounds by `gain` [N]; m is the number for which that is most.
     """
     left, final = float(account.left), account.final
-    lasting = np.maximum(gain if final is None else (gain + final) / 2, TINY)
+    lasting = np.maximum(gain if final is None else gain + final, TINY) / 2  # at the end, every other block repays
     m = np.minimum((z * sd / (2 * lasting)) ** 2, left)
-    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0)
+    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0) + TIE
     if final is not None:  # only every other block repays
         left = left / 2
         debt = debt - left * final
@@ -316,8 +316,11 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, missed: float,
     """
     pool, nothing = Pool(model.cmdp), np.zeros(len(rho))
     found = HandOver(solved(pool, model, rho), nothing, nothing)
-    if not len(rho) or not found.plan.feasible:
+    if not len(rho):
         return found
+    if not found.plan.feasible:
+        short = rho + z * plan_errors(model, found.plan.pi) - found.plan.utilities
+        return found._replace(uncovered=np.maximum(short, 0.0))
     lowest = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
     loss = missed * (solved(pool, model, nothing).value + solved(Pool(lowest.cmdp), lowest, nothing).value)
     extra = extra * next(x for x in (1.0, 0.5, 0.25, 0.0) if solved(pool, model, rho + x * extra).feasible)
