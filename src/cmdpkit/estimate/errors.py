@@ -14,6 +14,8 @@ next states apart, and add up the two variances.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 

@@ -34,7 +34,8 @@ from cmdpkit.estimate.counts import signal_variances
 from cmdpkit.estimate.errors import plan_errors, squared_errors, variance_ahead
 from cmdpkit.estimate.margins import HandOver
 from cmdpkit.estimate.model import Model, Plan
-from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.horizon import Horizon
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
@@ -130,6 +131,7 @@ class ClosedLoopPRI(Learner):
     title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
     guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
+    source = "ours"
     presets = {"practical": ClosedLoopParams()}
     anytime = True
     criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
@@ -168,7 +170,7 @@ class Repaying(NamedTuple):
     spare: FloatArray  # [N]: what tries may cost of each utility, all in all
 
 
-def solved(pool: Pool, model: Model, target: FloatArray) -> Plan:
+def solved(pool: Columns[Horizon], model: Model, target: FloatArray) -> Plan:
     """The best policy of the model that reaches the target [N]; if none does, the best compromise."""
     asked = np.where(model.moot, 0.0, target)  # no total is below 0, so a target of 0 asks for nothing
     bounds = {c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)}
@@ -185,7 +187,7 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
     `gain` is by how much each bound can be exceeded if its utility is bought at the highest price that is allowed. A
     plan close to what is possible has prices that multiply all noise, so that price is low until the run is settled.
     """
-    pool = Pool(model.cmdp)
+    pool = Columns(Horizon(model.cmdp))
     plan = solved(pool, model, rho)
     if not plan.feasible or not len(rho):
         return Repaying(plan, np.full(len(rho), np.inf))
@@ -196,7 +198,7 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
     for n, price in enumerate(allowed):
         weights = np.append(1.0, plan.prices)
         weights[1 + n] = max(price, plan.prices[n])
-        gain[n] = max(gain[n], pool.greedy(weights)[2][1 + n] - rho[n])
+        gain[n] = max(gain[n], pool.source.greedy(weights)[2][1 + n] - rho[n])
     wanted = owed(account, spread(model, plan.pi), gain, p.reserve)
     asked, share = np.minimum(wanted, gain), 1.0
     other = solved(pool, model, rho + asked)
@@ -314,7 +316,7 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, missed: float,
     every bound. The margin comes on top of `extra` [N], or of as much of that as is possible. `uncovered` is what is
     missing to z standard errors.
     """
-    pool, nothing = Pool(model.cmdp), np.zeros(len(rho))
+    pool, nothing = Columns(Horizon(model.cmdp)), np.zeros(len(rho))
     found = HandOver(solved(pool, model, rho), nothing, nothing)
     if not len(rho):
         return found
@@ -322,7 +324,7 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, missed: float,
         short = rho + z * plan_errors(model, found.plan.pi) - found.plan.utilities
         return found._replace(uncovered=np.maximum(short, 0.0))
     lowest = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
-    loss = missed * (solved(pool, model, nothing).value + solved(Pool(lowest.cmdp), lowest, nothing).value)
+    loss = missed * (solved(pool, model, nothing).value + solved(Columns(Horizon(lowest.cmdp)), lowest, nothing).value)
     extra = extra * next(x for x in (1.0, 0.5, 0.25, 0.0) if solved(pool, model, rho + x * extra).feasible)
     unit, best, short = plan_errors(model, found.plan.pi), -np.inf, nothing
     for margin in (extra + i / 2 * unit for i in count()):

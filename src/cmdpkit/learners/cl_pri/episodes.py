@@ -16,7 +16,7 @@ from cmdpkit.estimate.counts import new_counts, new_episode, signal_means, with_
 from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.model import Model, best_plan, model_of
-from cmdpkit.exact.columns import Pool
+from cmdpkit.exact.horizon import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
 from cmdpkit.learners.cl_pri import (
@@ -337,7 +337,7 @@ class Episodes(ClosedLoopPRI):
             self.prices[...] = plan.prices
         elif not settled:  # no policy seems to meet the bounds: look for one, at rising prices
             self.prices[...] = np.clip(2 * self.prices, 2 * p.extra, p.price)
-            pi = np.eye(spec.A)[Pool(model.cmdp).greedy(np.append(1.0, self.prices))[1].astype(int)]
+            pi = np.eye(spec.A)[Horizon(model.cmdp).greedy(np.append(1.0, self.prices))[1].astype(int)]
         self.pi[...], self.predicted[...] = self._completed(model, pi), plan.utilities
         if settled:
             return np.zeros(pi.shape, dtype=np.int64)
