@@ -56,7 +56,7 @@ SETTINGS: dict[str, list[Setting]] = {
     "reload": grid(c=(1e-8, 1e-7, 1e-6), step=(0.1, 0.3, 1.0, 3.0)),
     "triple-q": grid(eta=(0.3, 1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
     "dual-q": grid(explore=(0.01, 0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
-    "cl-pri": grid(deviations=(0.3, 0.6, 1.2, 2.4), exploration=(5.0, 10.0, 20.0)),
+    "cl-pri": grid(bonus=(0.18, 0.35, 0.7, 1.4), exploration=(5.0, 10.0, 20.0)),
 }
 
 

