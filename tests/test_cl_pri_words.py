@@ -120,7 +120,7 @@ def test_an_explanation_names_states_and_actions_and_speaks_in_the_users_units()
     }
     assert "state calm, action serve" in run.explain() and "index" not in run.explain()
     [margin], [wide_margin] = (r.explanation["margin of the policy handed over"] for r in (run, other))
-    assert wide_margin == pytest.approx(40 * margin, rel=0.1) and margin > 0  # signals in [0, 1] are not rescaled
+    assert wide_margin == pytest.approx(40 * margin, rel=0.6) and margin > 0  # in steps of half a standard error
 
 
 def test_what_an_algorithm_was_told_is_in_the_users_units():
