@@ -20,6 +20,7 @@ from bench._logs import in_truth
 from cmdpkit.model.transitions import FloatArray
 
 LOGS = int(os.environ.get("CMDPKIT_LOGS", "200"))
+Logger = Callable[[FloatArray], FloatArray]
 BATCH = 10  # episodes after which an adaptive logger changes its mind
 STATES, ACTIONS = ("ok", "worn", "down"), ("fast", "slow", "mend")
 
@@ -32,12 +33,13 @@ class Shop:
     size: float = 0.0  # of the rare cost
     where: tuple[int, ...] = (0, 1, 2)  # actions with rare costs
     late: float = 0.0  # what is added to the probability of a cost in the second half of the steps
+    rise: float = 0.0  # what is added to the probability of a cost at all steps
     H: int = 10
 
     def often(self, h: int) -> FloatArray:
         """[S, A]: probability of a cost of 1."""
         p = np.array([[0.30, 0.12, 0.05], [0.45, 0.25, 0.05], [0.05, 0.05, 0.10]])
-        return np.clip(p + (self.late if 2 * h >= self.H else 0.0), 0.0, 1.0)
+        return np.clip(p + self.rise + (self.late if 2 * h >= self.H else 0.0), 0.0, 1.0)
 
     def model(self, bound: float, stock: float | None = None) -> ck.CMDP:
         """The true model."""
@@ -112,7 +114,7 @@ class Setting:
     shop: Shop
     bound: float
     episodes: int
-    logger: Callable[[FloatArray], FloatArray] = constant
+    logger: Logger = constant
     made: float | None = None  # a second bound, from below
     after: Shop | None = None  # another world in the second half of the time
     stationary: bool = True
@@ -135,7 +137,7 @@ SETTINGS = (
     Setting("two bounds", Shop(), 2.2, 300, made=6.7),
     Setting("by step, declared alike", Shop(late=0.25), 2.8, 200),
     Setting("by step, declared alike", Shop(late=0.15), 2.5, 1_000),
-    Setting("changes halfway", Shop(), 2.4, 500, after=Shop(late=0.3)),
+    Setting("changes halfway", Shop(), 3.0, 1_000, after=Shop(rise=0.1)),
 )
 
 
@@ -149,18 +151,15 @@ def pressed(setting: Setting, seed: int, *, declared: bool) -> tuple[str, float]
         bounds.append(ck.at_least("made", setting.made, range=(0.0, 1.0) if declared else None))
     log = ck.from_log(table, horizon=setting.shop.H, constraints=bounds, stationary=setting.stationary)
     try:
-        promise = log.solve(0.95, **FORECAST)
+        promise = log.solve(0.95, forecast=False)
     except ck.NoPromise as refused:
-        return ("contradicted" if getattr(refused, "contradiction", None) else "refused"), 0.0
+        return ("contradicted" if refused.contradicted else "refused"), 0.0
     if setting.after is not None:  # the world as it is after the change
         truth = setting.after.model(setting.bound, setting.made)
     true = in_truth(truth, promise.policy)
     kept = all(c.sign * (w - c.bound) >= -1e-9 for c, w in zip(truth.constraints, true.w, strict=True))
     false = not declared and max(table["cost"]) < largest
     return ("kept" if kept else "broken") + (", condition false" if false else ""), true.v
-
-
-FORECAST: dict = {"forecast": False}
 
 
 def main() -> None:
@@ -182,5 +181,6 @@ def main() -> None:
             )
             value = f"{np.mean([x[1] for x in made]):.3f}" if made else "-"
             contradicted = sum(x[0] == "contradicted" for x in found)
-            print(form.format(setting.name, setting.episodes, "declared" if declared else "none", len(made), shares[0],
-                              "" if declared else shares[1], contradicted, f"{best:.3f}", value), flush=True)  # fmt: skip
+            row = (setting.name, setting.episodes, "declared" if declared else "none", len(made), shares[0],
+                   "" if declared else shares[1], contradicted, f"{best:.3f}", value)  # fmt: skip
+            print(form.format(*row), flush=True)

@@ -98,7 +98,7 @@ def estimate(
     if not as_json and table is None:
         say(show.coverage(str(log), found))
         if given is not None:
-            say(Group(EMPTY_LINE, show.evaluation(given)))
+            say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
     elif table is not None and given is not None:
         say_tables([promise_table(given)], table)
     answer: ck.Promise | ck.NoPromise
@@ -115,7 +115,7 @@ def estimate(
         if table is not None:
             say_tables([promise_table(answer)], table)
         else:
-            say(Group(EMPTY_LINE, show.promise(answer)))
+            say(Group(EMPTY_LINE, show.promise(answer, show_notes=False)))
     if isinstance(answer, CmdpkitError):
         raise answer
 

@@ -27,6 +27,7 @@ Of logs:
     log           recorded transitions with the bounds that were asked for, whole or in halves
     fitted        the model that a log suggests, exact totals in it, and their standard errors
     alike         whether data contradict that all steps, or all times, behave alike
+    doubts        what a log says against the assumptions of a promise
     coverage      which actions were never tried, and which visits the best policy rests on
     promise       a policy chosen on one half of the log and tested on the other
     from_log      `from_log` and `Estimate`, which offer all of this to the user

@@ -1,10 +1,18 @@
-"""Does the log contradict that all steps behave alike? If it does not, steps may share their counts.
+"""Are these the same distribution? One test, for steps against other steps and for early against late.
 
-The steps are cut into four groups. For every state and action, Pearson's statistic compares how often each next state
-follows in the groups, and an analysis of variance compares the means of each signal. Each kind of statistic is added
-up over the states and actions. If the steps are alike, such a sum has approximately a chi-squared distribution with as
-many degrees of freedom as comparisons. Signals and next states of the same transition may go together, so the smallest
-p-value of the kinds is taken, times their number (Bonferroni).
+**Records.** Observations are kept by cell (a state and an action, or a step, a state and an action) and by group (parts
+of the horizon, or periods of time): how many there were, and the sum and the squares of several quantities: marks of
+the next state, which tell next states apart, and the signals. That is little enough for compiled loops to keep.
+
+**Test.** The groups are in order. Every split, "the first g groups against the others", is tested, so that any
+difference between groups shows in some split. For each quantity three statistics are compared with chance:
+
+- the largest difference of a single cell,
+- the sum of squared differences of all cells, in standard errors, against a chi-squared distribution,
+- the sum of the differences themselves, which finds a small shift that all cells share.
+
+Limits are those of Bernstein's inequality where outcomes may be rare. The smallest p-value counts, times the number of
+tests (Bonferroni), so that the probability of a false alarm is at most the error that is asked for.
 """
 
 from __future__ import annotations
@@ -12,80 +20,155 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtr
 
-from cmdpkit.estimate.log import Log
+from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import FloatArray, IntArray
 
-GROUPS = 4  # parts of the horizon that are compared with each other
-LEAST_EXPECTED = 5.0  # expected counts below this are too small for the approximation
-CONTRADICTED = 0.01  # a smaller p-value contradicts
-ROUNDING = 1e-9  # relative difference of equal means
+CONTRADICTED = 0.005  # a smaller p-value contradicts
+STEPS_ERROR = 1e-4  # the same for the warning of a learner, which every run of it can raise
+ENOUGH = 10  # observations that both sides of a cell need for the tests of single cells
+LEAST_SPREAD = 5.0  # observations times variance (range 1) below which a squared difference is not chi-squared
+CERTAIN = 100.0  # squared standard errors, at which a difference is as clear as it can be
+ROUNDING = 1e-9  # differences that a sum of equal numbers may show
+MARKS = 3  # marks of a next state: its number, and two that are drawn once and for all
 
 
-class Homogeneity(NamedTuple):
+class Alike(NamedTuple):
     """The result of the test."""
 
-    p: float  # bound on the probability of statistics as large as these, if all steps behave alike
-    comparisons: int  # degrees of freedom of all statistics
+    p: float  # bound on the probability of differences as large as these, if all groups are alike
+    comparisons: int  # differences that were looked at
+    split: int  # groups before the split with the clearest difference
+    cells: IntArray  # the cells that differ at that split, the clearest first
+    shifts: FloatArray  # [Q], mean difference of each quantity there, after less before, over the cells compared
 
     @property
     def contradicted(self) -> bool:
-        """Whether steps behave more differently than chance explains."""
+        """Whether the groups differ more than chance explains."""
         return self.p < CONTRADICTED
 
 
-def homogeneity(log: Log) -> Homogeneity:
-    """Compare the steps of a log with a horizon."""
-    H = int(log.criterion.horizon or 1)
-    group = np.minimum(log.step * GROUPS // H, GROUPS - 1)
-    cell = log.s * log.A + log.a
-    order = np.argsort(cell, kind="stable")
-    sums = np.zeros((2 + log.N, 2))  # statistic and degrees of freedom of the next states, the reward, each signal
-    for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
-        inner = members[log.step[members] < H - 1]  # the next state after the last step does not matter
-        sums += [_moves(log.s_next[inner], group[inner]), *(_means(x[members], group[members]) for x in log.x)]
-    compared = sums[sums[:, 1] > 0]
-    if not len(compared):
-        return Homogeneity(1.0, 0)
-    p = [0.0 if np.isinf(statistic) else float(chdtrc(freedom, statistic)) for statistic, freedom in compared]
-    return Homogeneity(min(1.0, len(p) * min(p)), int(compared[:, 1].sum()))
+def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
+    """Room for records: [cells, groups, 1 + 2 Q], the number, and sum and squares of every quantity."""
+    return np.zeros((cells, groups, 1 + 2 * quantities))
 
 
-def _moves(s_next: IntArray, group: IntArray) -> tuple[float, int]:
-    """Pearson's statistic of group against next state, and its degrees of freedom; rare next states count as one."""
-    found, place = np.unique(s_next, return_inverse=True)
-    table = np.zeros((GROUPS, len(found)))
-    np.add.at(table, (group, place), 1)
-    table = table[table.sum(axis=1) > 0]
-    if len(table) < 2:
-        return 0.0, 0
-    rare = (_expected(table) < LEAST_EXPECTED).any(axis=0)
-    merged = np.column_stack((table[:, ~rare], table[:, rare].sum(axis=1)))
-    merged = merged[:, merged.sum(axis=0) > 0]
-    expected = _expected(merged)
-    if merged.shape[1] < 2 or expected.min() < LEAST_EXPECTED:
-        return 0.0, 0
-    return float(((merged - expected) ** 2 / expected).sum()), (len(merged) - 1) * (merged.shape[1] - 1)
+def marks_of(S: int) -> FloatArray:
+    """[S]: a fixed random number per state, by which next states are told apart."""
+    return np.random.default_rng(S).random(S)
 
 
-def _expected(table: FloatArray) -> FloatArray:
-    """Counts that would be expected if rows and columns had nothing to do with each other."""
-    expected: FloatArray = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-    return expected
+def several_marks(S: int) -> FloatArray:
+    """[MARKS, S]: the number of the state, which shows shifts along an order of the states, and random marks."""
+    drawn = np.random.default_rng(S).random((MARKS - 1, S))
+    return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
 
 
-def _means(x: FloatArray, group: IntArray) -> tuple[float, int]:
-    """Squared differences of the groups' means over the variance within; infinite if a constant differs."""
-    many = np.bincount(group, minlength=GROUPS) >= 2 * LEAST_EXPECTED
-    if many.sum() < 2:
-        return 0.0, 0
-    x, group = x[many[group]], group[many[group]]
-    n = np.bincount(group, minlength=GROUPS)
-    means = np.bincount(group, weights=x, minlength=GROUPS) / np.maximum(n, 1)
-    within = float(((x - means[group]) ** 2).mean())
-    rounding = ROUNDING * max(float(np.abs(x).max()), 1.0)
-    if within <= rounding**2:  # the same number at every visit of a group says nothing about chance
-        return (np.inf, 1) if np.ptp(means[many]) > rounding else (0.0, 0)
-    between = float((n * (means - x.mean()) ** 2)[many].sum())
-    return between / within, int(many.sum()) - 1
+@inlined
+def count_half(record, mark, signals):
+    """Add a step to a record: number, sum and squares of the marks of next states, sums and squares of the signals."""
+    record[0] += 1.0
+    record[1] += mark
+    record[2] += mark * mark
+    for m in range(len(signals)):
+        record[3 + 2 * m] += signals[m]
+        record[4 + 2 * m] += signals[m] * signals[m]
+
+
+def records_of(cell: IntArray, group: IntArray, cells: int, groups: int, quantities: FloatArray) -> FloatArray:
+    """Records of n observations: their cells [n], their groups [n] and their quantities [Q, n]."""
+    place, size = cell * groups + group, cells * groups
+    columns = [np.bincount(place, minlength=size)]
+    for x in quantities:
+        columns += [np.bincount(place, weights=x, minlength=size), np.bincount(place, weights=x * x, minlength=size)]
+    return np.stack(columns, axis=-1).reshape(cells, groups, -1).astype(float)
+
+
+def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
+    """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
+    groups, width = records.shape[1:]
+    Q = (width - 1) // 2
+    spans = np.ones(Q) if ranges is None else np.where(ranges > ROUNDING, ranges, np.inf)  # a constant is never apart
+    sums = np.cumsum(records, axis=1)
+    whole = sums[:, -1]
+    found: list[tuple[float, int, IntArray, FloatArray]] = []  # strength, split, clearest cells, shifts
+    smallest = 1.0
+    tests = comparisons = 0
+    for split in range(1, groups):
+        before = sums[:, split - 1]
+        n, m = before[:, 0], whole[:, 0] - before[:, 0]
+        both = np.flatnonzero((n > 0) & (m > 0) & (n + m > 2))
+        if not len(both):
+            continue
+        n, m = n[both, None], m[both, None]
+        early, late = before[both, 1::2] / n, (whole - before)[both, 1::2] / m
+        inverse = 1 / n + 1 / m
+        within = whole[both, 2::2] - n * early**2 - m * late**2
+        variance = np.maximum(within, 0.0) / (n + m - 2)
+        variance = np.where(variance > (1e-7 * spans) ** 2, variance, 0.0)
+        apart = np.where(np.abs(late - early) > ROUNDING * np.maximum(spans, np.abs(early)), late - early, 0.0)
+        p, count = _p_values(apart, variance, inverse, np.minimum(n, m), spans)
+        tests, comparisons = tests + count, comparisons + apart.size
+        z = np.abs(apart) / np.sqrt(np.maximum(variance * inverse, 1e-300))
+        clearest = both[np.argsort(-z.max(axis=1), kind="stable")]
+        weights = 1 / inverse
+        smallest = min(smallest, p)
+        strength = float(np.minimum(z**2, CERTAIN).sum())
+        found.append((strength, split, clearest, (weights * apart).sum(axis=0) / weights.sum()))
+    if not found:
+        return Alike(1.0, 0, 0, np.zeros(0, dtype=np.int64), np.zeros(Q))
+    _, split, clearest, shifts = max(found, key=lambda x: x[0])
+    return Alike(min(1.0, max(tests, 1) * smallest), comparisons if tests else 0, split, clearest, shifts)
+
+
+def together(*found: Alike) -> Alike:
+    """Several tests of the same groups as one: the clearest of them, its p-value times their number."""
+    clearest = min(found, key=lambda x: x.p)
+    return clearest._replace(p=min(1.0, len(found) * clearest.p), comparisons=sum(x.comparisons for x in found))
+
+
+def _p_values(
+    apart: FloatArray, variance: FloatArray, inverse: FloatArray, least: FloatArray, spans: FloatArray
+) -> tuple[float, int]:
+    """The smallest p-value of the three statistics of one split, and the number of tests.
+
+    Differences and variances are [cells, Q], and 1 / n + 1 / m and the smaller number of observations are [cells, 1].
+    """
+    smallest, tests = 1.0, 0
+    for q, span in enumerate(spans):
+        if np.isinf(span):
+            continue
+        d, v, varies = apart[:, q], variance[:, q], variance[:, q] > 0
+        single = (least[:, 0] >= ENOUGH) & (varies | (d != 0))
+        if single.any():
+            p = _tail(d[single], v[single], inverse[single, 0], span).min() * int(single.sum())
+            smallest, tests = min(smallest, float(p)), tests + 1
+        usual = varies & (least[:, 0] * v >= LEAST_SPREAD * span**2)
+        if usual.any():
+            total = float((d[usual] ** 2 / (v[usual] * inverse[usual, 0])).sum())
+            smallest, tests = min(smallest, float(chdtrc(int(usual.sum()), total))), tests + 1
+        if varies.any():
+            weights = 1 / inverse[varies, 0]
+            p = _tail(np.array([weights @ d[varies]]), np.array([weights @ v[varies]]), np.ones(1), span)[0]
+            smallest, tests = min(smallest, float(p)), tests + 1
+    return smallest, tests
+
+
+def _tail(apart: FloatArray, variance: FloatArray, inverse: FloatArray, span: float) -> FloatArray:
+    """Probability of differences as large as these by chance, as in Bernstein's inequality: z sd + z^2 span / 6."""
+    a, b = span * inverse / 6, np.sqrt(variance * inverse)
+    z = (np.sqrt(b**2 + 4 * a * np.abs(apart)) - b) / (2 * a)
+    certain = (variance == 0) & (apart != 0)  # the same number at every visit, but another one in each group
+    return np.where(certain, 0.0, 2 * ndtr(-z))
+
+
+def steps_warning(records: FloatArray) -> tuple[str, ...]:
+    """What a user is told where the data contradict the declaration that the world is stationary."""
+    found = compared(records)
+    if found.p >= STEPS_ERROR:
+        return ()
+    return (
+        "the world was declared not to depend on the step, but the first and the second half of the steps differ "
+        f"(p = {found.p:.2g}): declare it as depending on the step",
+    )

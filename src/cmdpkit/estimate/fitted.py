@@ -135,6 +135,13 @@ class Fitted:
         shares: FloatArray = starts / starts.sum()
         return shares
 
+    def behaviour(self) -> FloatArray:
+        """[T', S - 1, A]: what was done in the log, as often as it was done; the first action where nothing was."""
+        visits = self.visits.reshape(self.T, self.S, self.A)[:, :-1].astype(float)
+        visits[..., 0] += ~visits.any(axis=-1)
+        pi = visits / visits.sum(axis=-1, keepdims=True)
+        return np.ascontiguousarray(np.broadcast_to(pi, (self.log.criterion.horizon or 1, *pi.shape[1:])))
+
     def cmdp(self, fill: FloatArray, allowed: BoolArray | None = None) -> CMDP:
         """The model with the signals `fill` [1 + N] where the log says nothing, "unknown" as its last state."""
         signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
@@ -249,6 +256,16 @@ class Fitted:
         used = through > NO_FLOW
         weights: FloatArray = np.where(used, flat / np.where(used, through, 1.0), 1 / len(q))
         return weights
+
+
+def state_values(log: Log, T: int) -> list[FloatArray]:
+    """[1 + N][T' + 1 or 1, S]: values of the states for every signal, if the behaviour of the log goes on."""
+    fitted = Fitted(log, T)
+    pi = fitted.behaviour()
+    wide = np.zeros((len(pi), fitted.S, fitted.A))
+    wide[:, :-1], wide[:, -1, 0] = pi, 1.0
+    cmdp = fitted.cmdp(log.x.mean(axis=1))
+    return [_value(cmdp, wide, m)[1][:, :-1] for m in range(1 + log.N)]
 
 
 def plug_in(log: Log, T: int, allowed: BoolArray) -> CMDP:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.estimate.alike import homogeneity
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.coverage import Coverage, coverage
+from cmdpkit.estimate.doubts import change_of, heavy_tails, left_out, steps_alike, unchanging, unfinished
 from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.log import Log
-from cmdpkit.estimate.promise import Promise, Range, promised, range_of, usual_actions
+from cmdpkit.estimate.promise import NoPromise, Promise, Range, promised, range_of, usual_actions
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model.cmdp import CMDP
@@ -35,6 +35,7 @@ class OffPolicyEvaluation(Shown):
     value: Range  # of the reward
     utilities: tuple[Range, ...]  # of every constraint
     unknown: float  # probability that the policy does something that the log does not know
+    notes: tuple[str, ...] = ()  # what the log suggests, and what had to be assumed
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,8 @@ class Estimate(Shown):
     log: Log  # the transitions that it rests on
     stationary: bool  # whether all steps share their counts
     notes: tuple[str, ...]  # what the log suggests, and what had to be assumed
+    contradiction: str | None = None  # why the log contradicts what was declared, which rules a promise out
+    since: int | None = None  # the first time (see `Log.time`) after a change of the process, if one was found
 
     @property
     def T(self) -> int:
@@ -71,12 +74,14 @@ class Estimate(Shown):
 
         States where no action was recorded keep one, which stays there and signals nothing.
         """
-        log, T = self.log, self.T
-        allowed = self.visits > 0
-        usual = usual_actions(log, T)
+        return self._plug_in(self.log)
+
+    def _plug_in(self, log: Log) -> CMDP:
+        allowed = log.visits(self.T) > 0
+        usual = usual_actions(log, self.T)
         t, s = np.nonzero(~allowed.any(axis=-1))
         allowed[t, s, usual[t, s]] = True
-        return plug_in(log, T, allowed)
+        return plug_in(log, self.T, allowed)
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -92,7 +97,7 @@ class Estimate(Shown):
         check_confidence(confidence)
         totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
-        return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown)
+        return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown, self.notes)
 
     def _policy(self, given: Any) -> Policy:
         """A policy for the states and actions of the log; in states where the episode is over, a rule is not asked."""
@@ -103,14 +108,18 @@ class Estimate(Shown):
             allowed[:, over, 1:] = False
         return Policy.of(self.cmdp.reformulated(allowed=allowed), given)
 
-    def solve(self, confidence: float = 0.95) -> Promise:
+    def solve(self, confidence: float = 0.95, *, forecast: bool = True) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
 
-        `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It says which bound is the trouble, and
-        which data would help most.
+        `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It says which limit missed which bound,
+        and which data would help most. With ``forecast`` it also says how many episodes would be enough, which takes
+        some seconds, because the answer is tried out on logs of that size.
         """
         check_confidence(confidence)
-        return promised(self.log, self.T, self.cmdp, confidence)
+        if self.contradiction is not None:
+            raise NoPromise(f"no policy can be promised: {self.contradiction}", notes=self.notes, contradicted=True)
+        log = self.log if self.since is None else self.log.part(self.log.time >= self.since)
+        return promised(log, self.T, self._plug_in(log), confidence, self.notes, forecast=forecast)
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
@@ -205,58 +214,27 @@ def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Cri
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
-    notes: list[str] = [*_left_out(log), *_unchanging(log)]
-    judged = log.criterion
-    if judged.horizon is not None:
-        notes += _unfinished(log, judged.horizon)
-        found = homogeneity(log)
+    notes: list[str] = [*left_out(log), *unchanging(log), *heavy_tails(log)]
+    contradiction = None
+    horizon = log.criterion.horizon
+    if horizon is not None:
+        notes += unfinished(log, horizon)
+        found = steps_alike(log)
         if stationary and found.contradicted:
-            notes.append(
-                f"the log contradicts that all steps behave alike (p = {found.p:.2g}): stationary=False counts each "
-                "step for itself"
+            contradiction = (
+                f"the log contradicts that all steps behave alike (p = {found.p:.2g}); count each step for itself "
+                "(stationary=False, --by-step)"
             )
+            notes.append(contradiction)
         elif not stationary and not asked and found.comparisons and not found.contradicted:
             notes.append(
                 f"the log does not contradict that all steps behave alike (p = {found.p:.2g}): with stationary=True "
                 "they share their counts, and the same log says much more"
             )
-    return Estimate(log, stationary, tuple(notes))
-
-
-def _left_out(log: Log) -> list[str]:
-    """A note on episodes that were dropped because of mistakes."""
-    if not log.cleaned.episodes:
-        return []
-    return [
-        f"{log.cleaned}; this is right only if the mistakes in these episodes have nothing to do with what they earned "
-        "and cost"
-    ]
-
-
-def _unchanging(log: Log) -> list[str]:
-    """A note on every constraint about which the log says nothing but one number."""
-    notes = []
-    for n in log.constant:
-        name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
-        notes.append(
-            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} "
-            "is assumed"
-        )
-    return notes
-
-
-def _unfinished(log: Log, horizon: int) -> list[str]:
-    """A note on episodes that end early in a state from which others went on."""
-    last = np.ones(len(log.episode), dtype=bool)
-    last[:-1] = np.diff(log.episode) != 0
-    cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum())
-    if not cut:
-        return []
-    return [
-        f"{cut:,} of {log.episodes:,} episodes end before step {horizon} in a state where other decisions were "
-        "recorded; they are taken as cut off there, which is right only if what cut them off has nothing to do with "
-        "what would have followed"
-    ]
+    change = change_of(log, 1 if stationary else int(horizon or 1))
+    if change is not None:
+        notes.append(f"{change.note}. Promises rest only on what was recorded after the change")
+    return Estimate(log, stationary, tuple(notes), contradiction, None if change is None else change.since)
 
 
 def check_confidence(confidence: float) -> None:

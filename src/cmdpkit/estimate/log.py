@@ -14,7 +14,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
 VISITS_TO_CHOOSE = 50  # visits of every decision that suffice to choose policies, if the rest of the log tests them
-LEAST_TO_CHOOSE, MOST_TO_CHOOSE = 0.25, 0.5  # share of the log for choosing
+LEAST_TO_CHOOSE, HALF = 0.25, 0.5  # share of the log for choosing, with several bounds and with one
 MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
 STRETCHES = 200  # so many of them
 
@@ -49,6 +49,11 @@ class Log(Recorded):
         return len(np.unique(self.episode))
 
     @cached_property
+    def time(self) -> IntArray:
+        """[n]: when each transition was recorded: its episode or, in a log of few long episodes, its row."""
+        return self.episode if self.episodes >= MIN_EPISODES else np.arange(len(self.episode))
+
+    @cached_property
     def starts(self) -> IntArray:
         """[episodes], the first state of each episode."""
         if self.first_states is not None:
@@ -56,7 +61,7 @@ class Log(Recorded):
         first = np.ones(len(self.episode), dtype=bool)
         first[1:] = np.diff(self.episode) != 0
         starts: IntArray = self.s[first & (self.step == 0)]
-        return starts
+        return starts if len(starts) or self.whole is None else self.whole.starts
 
     @cached_property
     def terminal(self) -> BoolArray:
@@ -102,14 +107,15 @@ class Log(Recorded):
         return replace(self, x=self.x[:, keep], whole=self.whole or self, **arrays)
 
     def parts(self, T: int) -> tuple[Log, Log]:
-        """A smaller part for choosing policies and a larger one for testing them.
+        """A part for choosing policies and a part for testing them.
 
-        The rule looks only at the order of the episodes and at the size of the log: a log with many visits per
-        decision needs fewer of them to choose well. A log of few long episodes is cut into stretches, which is
+        The rule looks only at the order of the episodes and at sizes. With one bound the parts are halves. Several
+        bounds at once take more to test, so up to three quarters test them if the rest still visits every decision
+        often enough to choose well. A log of few long episodes is cut into stretches, which is
         possible because the process has no memory beyond its state.
         """
         share = VISITS_TO_CHOOSE * T * self.S * self.A / len(self.s)
-        share = min(max(share, LEAST_TO_CHOOSE), MOST_TO_CHOOSE)
+        share = min(max(share, LEAST_TO_CHOOSE), HALF) if self.N > 1 else HALF
         if self.episodes >= MIN_EPISODES:
             first = (self.episode * GOLDEN) % 1.0 < share
             return self.part(first), self.part(~first)
@@ -117,3 +123,36 @@ class Log(Recorded):
         first = (stretch * GOLDEN) % 1.0 < share
         whole = replace(self, first_states=self.starts)
         return whole.part(first), whole.part(~first)
+
+
+def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
+    """A log of so many episodes (without a horizon, transitions) of the process and the behaviour that a log shows.
+
+    Every step repeats a recorded one of the same state (at the same step if T > 1), with its action, its signals and
+    its next state. A continuing log is drawn in `MIN_EPISODES` stretches.
+    """
+    horizon = log.criterion.horizon
+    chains = size if horizon is not None else MIN_EPISODES
+    steps = horizon if horizon is not None else max(size // chains, 1)
+    place = np.where(T > 1, log.step, 0) * log.S + log.s
+    order = np.argsort(place, kind="stable")
+    counts = np.bincount(place, minlength=T * log.S)
+    begins = np.cumsum(counts) - counts
+    starts = log.starts if horizon is not None else log.s
+    s, alive = rng.choice(starts, size=chains), np.arange(chains)
+    picked, episode, step = [], [], []
+    for h in range(steps):
+        row = (h if T > 1 else 0) * log.S + s
+        alive, row = alive[counts[row] > 0], row[counts[row] > 0]
+        if not len(alive):
+            break
+        k = order[begins[row] + (rng.random(len(row)) * counts[row]).astype(np.int64)]
+        picked.append(k)
+        episode.append(alive)
+        step.append(np.full(len(alive), h))
+        s = log.s_next[k]
+    k, episodes, at = np.concatenate(picked), np.concatenate(episode), np.concatenate(step)
+    again = np.lexsort((at, episodes))
+    k = k[again]
+    return replace(log, episode=episodes[again], step=at[again], s=log.s[k], a=log.a[k], s_next=log.s_next[k],
+                   x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip

@@ -1,24 +1,26 @@
 """A policy that can be promised: its true totals meet the bounds with a given probability.
 
 The best policy of an estimated model is the one whose luck in the log was best, so its totals in that model are too
-good. The log is therefore split in two halves, which know nothing of each other.
+good. The log is therefore divided in two parts, which know nothing of each other (`Log.parts`).
 
-1. On the first half, policies are chosen: what was done in the log, and after it the best policies for bounds that are
-   tightened by a multiple of their standard errors, among the actions with 20 visits or more and among those with 5 or
-   more. Where no action has enough visits, a policy does what was done there most often. Where the half knows nothing,
-   the worst is assumed. Those that should pass clearly come first, and among them those that rest on more visits:
-   a policy of rarely tried actions is often one that was lucky.
-2. On the second half, they are tested in this order: a policy passes if the limit of every total meets its bound (see
-   `fitted`). The first test, of what was done in the log, may err with a fifth of 1 - confidence, and hands that on
-   if it passes. The other tests begin with the other four fifths and go on until one fails. Of the policies that
-   passed, the one with the best value is promised.
+1. On the first part, policies are chosen: the behaviour of the log, and the best policies for bounds that are tightened
+   by multiples of their standard errors, all bounds together and each further than the others, among the actions with
+   20 visits or more and among those with 5 or more. Where no action has enough visits, a policy does what was done
+   there most often. Where the part knows nothing, the worst is assumed.
+2. On the second part, they are tested: a policy passes if the limit of every total meets its bound (see `fitted`). Of
+   the policies that passed, the one with the best value is promised.
 
-For the second half, the policies and their order are fixed, so this is a test of many hypotheses in a fixed order, by
-the fallback procedure of Wiens (2003): whatever the dependence between the tests, it accepts a policy that breaks a
-bound with probability 1 - confidence at most. The number of bounds needs no correction, because a policy has to meet
-all of them. The ranges that are reported with the chosen policy are corrected for the number of policies tested, and
-end at the bounds. What is left to trust is that the limits of a fixed policy hold as often as they say, and that the
-process has no memory beyond its state.
+**Why all tests together err with probability 1 - confidence at most.** For the second part, the policies and all orders
+are fixed. The behaviour, if the first part expects it to meet the bounds, is tested with a fifth of the permitted
+error, which is handed on if it passes (the fallback procedure of Wiens, 2003). The rest is divided among the bounds.
+For each bound by itself, the other policies are tested in a fixed order, those first that the first part expects to
+have most room, until one fails; such a sequence accepts a policy that breaks the bound with at most the probability of
+a single error. A policy is promised only if it was accepted for every bound, so a broken promise needs an error in one
+of the sequences. Where bounds pull against each other, this finds the policies between them that one order would miss.
+
+The ranges that are reported with the chosen policy are corrected for the number of policies tested, and end at the
+bounds. The remaining assumptions are that the limits for a fixed policy have their nominal coverage, that the process
+has no memory beyond its state and stays as it was, and the promise's `condition`.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.estimate.doubts import condition_of
 from cmdpkit.estimate.fitted import Fitted, Total
-from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.log import Log, drawn_log
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
@@ -50,6 +53,10 @@ FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the ot
 OTHERS = (0.0, 0.5)  # margin of the others then, as a share of the largest that all bounds allow
 BISECTIONS = 4  # for the largest margin that is possible
 TINY, HUGE = 1e-300, 1e300  # instead of standard errors of 0 and infinity
+FORECAST_LOGS, FORECAST_PASSED = 5, 4  # logs that are drawn to try out a size, and how many must lead to a promise
+FORECAST_SIZES = 5  # sizes that are tried,
+LEAST_GROWTH, FORECAST_GROWTH = 1.25, 1.6  # the first at least this many times the present one, the next larger by this
+FORECAST_ROWS = 200_000  # transitions of the largest log that is drawn
 MOST_WANTED = 5  # places that are named where more data would help
 
 
@@ -83,7 +90,9 @@ class Promise(Shown):
     margins: tuple[float, ...]  # standard errors by which each bound was tightened when the policy was chosen
     tested: int  # policies that were tested
     unknown: float  # expected share of episodes in which the policy does what the second half of the log does not know
-    episodes: tuple[int, int]  # of the half that chose and of the half that tested
+    episodes: tuple[int, int]  # of the part that chose and of the part that tested
+    condition: str | None = None  # what has to be true of signals whose range is not declared
+    notes: tuple[str, ...] = ()  # what the log suggests, and what had to be assumed
 
     def __repr__(self) -> str:
         totals = "".join(
@@ -100,43 +109,27 @@ class NoPromise(CmdpkitError):
     exit_code = 3
 
     def __init__(
-        self, constraint: Constraint, total: Range, wanted: list[Wanted], episodes: int | None, *, unseen: bool = False
+        self,
+        message: str,
+        *,
+        constraint: Constraint | None = None,
+        total: Range | None = None,
+        limit: float | None = None,
+        level: float | None = None,
+        wanted: Sequence[Wanted] = (),
+        episodes: int | None = None,
+        notes: tuple[str, ...] = (),
+        contradicted: bool = False,
     ) -> None:
-        self.constraint = constraint  # the bound that is missed
-        self.total = total  # of the most careful policy: estimate and interval
-        self.wanted = wanted  # where more data would help, the most useful first
-        self.episodes = episodes  # about so many would be enough; None if the estimate misses the bound, or is unknown
-        self.unseen = unseen  # whether the bound is missed only because the worst is assumed where nothing was recorded
-        super().__init__(self._explanation())
-
-    def _explanation(self) -> str:
-        c, total = self.constraint, self.total
-        sure = total.low if c.sense == "at_least" else total.high
-        text = f"no policy can be promised: {c} is asked for, and "
-        if np.isinf(sure):
-            return (
-                f"{text}the log does not tell how far an estimate may be from the truth, because no decision was "
-                "recorded twice or, where averages count, because the states fall apart into several parts; record "
-                "more episodes, or let steps share their counts (stationary=True, --stationary) if they behave alike"
-            )
-        if self.unseen:
-            text += (
-                f"too little of what a policy would do was ever recorded: with the worst assumed there, the log makes "
-                f"sure only {sure / c.scale:.6g}{c.unit}; record more episodes"
-            )
-        else:
-            text += (
-                f"the policy that comes nearest has an estimated total of {total.estimate / c.scale:.6g}{c.unit}, of "
-                f"which the log makes sure only {sure / c.scale:.6g}{c.unit}; "
-            )
-            text += (
-                "the estimate itself misses the bound, so the bound has to be relaxed or other actions tried"
-                if self.episodes is None
-                else f"about {self.episodes:,} episodes of the same kind would be enough"
-            )
-        if self.wanted:
-            text += ". Most of the error comes from " + ", ".join(_place(w) for w in self.wanted[:3])
-        return text
+        super().__init__(message)
+        self.constraint = constraint  # the bound that is missed, by the policy that came nearest
+        self.total = total  # of that policy: estimate and interval
+        self.limit = limit  # the end of that interval which missed the bound,
+        self.level = level  # and the confidence with which it was computed
+        self.wanted = list(wanted)  # where more data would help, the most useful first
+        self.episodes = episodes  # size of a log that would be enough, as was tried out; None if that is not known
+        self.notes = notes  # what the log suggests, and what had to be assumed
+        self.contradicted = contradicted  # whether the log contradicts what was declared about it
 
 
 def _place(w: Wanted) -> str:
@@ -153,6 +146,7 @@ class _Chosen(NamedTuple):
     rooms: FloatArray  # [N], standard errors between the totals and the bounds
     value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
+    hopeful: bool  # whether its estimates meet the bounds if the best is assumed where nothing was recorded
 
     def order(self, n: int) -> tuple[bool, int, float]:
         """Where bound n is tested for it: those that should pass clearly come first, and those on more visits."""
@@ -167,7 +161,6 @@ class _Tested(NamedTuple):
     unknown: float  # share of episodes in which it does what the second part does not know
     level: float  # confidence of the limits that were compared with the bounds
     accepted: tuple[bool, ...]  # for each bound, whether it is met for sure
-    tested: bool = True  # whether no test of an earlier policy failed for any bound, so that it had its turn
 
     @property
     def passed(self) -> bool:
@@ -175,8 +168,28 @@ class _Tested(NamedTuple):
         return all(self.accepted)
 
 
-def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
-    """The best policy that passes its test; `NoPromise` if none does."""
+def promised(
+    log: Log, T: int, cmdp: CMDP, confidence: float, notes: tuple[str, ...] = (), *, forecast: bool = True
+) -> Promise:
+    """The best policy that passes its test; `NoPromise` if none does. ``cmdp`` is the plug-in model of the log."""
+    tests, sizes = _tests(log, T, confidence)
+    passed = [x for x in tests if x.passed]
+    if not passed:
+        failed = [x for x in tests if _misses(log, x.totals, x.level).max() > 0]  # others came after one of these
+        nearest = min(failed, key=lambda x: _misses(log, x.totals, x.level).max())
+        raise _declined(log, T, cmdp, nearest, confidence, notes, forecast=forecast)
+    best = max(passed, key=lambda x: x.chosen.value)
+    value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
+    utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
+    policy, margins = Policy.of(cmdp, best.chosen.pi), tuple(best.chosen.margins.tolist())
+    condition = condition_of(log)
+    return Promise(
+        cmdp, policy, confidence, value, utilities, margins, len(tests), best.unknown, sizes, condition, notes
+    )
+
+
+def _tests(log: Log, T: int, confidence: float) -> tuple[list[_Tested], tuple[int, int]]:
+    """Choose policies on one part of the log and test them on the other; and the episodes of both parts."""
     first, second = log.parts(T)
     if not len(first.s) or not len(second.s):
         raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two parts; record more")
@@ -185,16 +198,7 @@ def promised(log: Log, T: int, cmdp: CMDP, confidence: float) -> Promise:
     chooser = Fitted(first, T)
     behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0)
     tests = _tested(log, Fitted(second, T), behaviour, _candidates(chooser, usual), confidence)
-    passed = [x for x in tests if x.passed]
-    if not passed:
-        nearest = min((x for x in tests if x.tested), key=lambda x: _misses(log, x.totals, x.level).max())
-        raise _declined(log, T, nearest.totals, nearest.level)
-    best = max(passed, key=lambda x: x.chosen.value)
-    value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
-    utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
-    sizes = (first.episodes, second.episodes)
-    policy, margins = Policy.of(cmdp, best.chosen.pi), tuple(best.chosen.margins.tolist())
-    return Promise(cmdp, policy, confidence, value, utilities, margins, len(tests), best.unknown, sizes)
+    return tests, (first.episodes, second.episodes)
 
 
 def _within(c: Constraint, x: Range) -> Range:
@@ -205,7 +209,7 @@ def _within(c: Constraint, x: Range) -> Range:
 def _tested(log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float) -> list[_Tested]:
     """The tests of all policies on the second part of the log; see the top of this module."""
     error, found = 1 - confidence, []
-    if behaviour.rooms.min(initial=np.inf) > 0 or not others:
+    if behaviour.hopeful or not others:
         share = BEHAVIOUR_SHARE if others else 1.0
         totals, unknown = part.totals(behaviour.pi)
         passed = _misses(log, totals, 1 - share * error).max(initial=-np.inf) <= 0
@@ -214,16 +218,14 @@ def _tested(log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], c
     level = 1 - error / max(log.N, 1)
     judged = [part.totals(x.pi) for x in others]
     accepted = np.ones((len(others), log.N), dtype=bool)
-    tested = np.ones((len(others), log.N), dtype=bool)
     misses = np.array([_misses(log, totals, level) for totals, _ in judged]).reshape(len(others), log.N)
     for n in range(log.N):
         order = sorted(range(len(others)), key=lambda i: others[i].order(n))
         failed = [k for k, i in enumerate(order) if misses[i, n] > 0]
         if failed:
             accepted[order[failed[0] :], n] = False
-            tested[order[failed[0] + 1 :], n] = False
-    for x, (totals, unknown), good, seen in zip(others, judged, accepted, tested, strict=True):
-        found.append(_Tested(x, totals, unknown, level, tuple(good.tolist()), bool(seen.all())))
+    for x, (totals, unknown), good in zip(others, judged, accepted, strict=True):
+        found.append(_Tested(x, totals, unknown, level, tuple(good.tolist())))
     return found
 
 
@@ -263,7 +265,9 @@ def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int) -> _Ch
     """A policy with what the first part expects of it."""
     totals = half.totals(pi)[0]
     rooms = np.array([_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)])
-    return _Chosen(margins, pi, least, rooms, totals[0].low, np.array([x.spread for x in totals[1:]]))
+    pairs = zip(half.log.constraints, totals[1:], strict=True)
+    hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.total) >= 0 for c, x in pairs)
+    return _Chosen(margins, pi, least, rooms, totals[0].low, np.array([x.spread for x in totals[1:]]), hopeful)
 
 
 def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
@@ -327,15 +331,15 @@ class _Planner:
             yield found.chosen
         if high is None:
             return low
-        nearest = found.chosen
-        for _ in range(BISECTIONS):
+        yield found.chosen  # the nearest to all bounds, if not within them
+        for _ in range(BISECTIONS if len(base) > 1 else 0):
             middle = (low + high) / 2
             found = self.solved(np.maximum(base, middle * direction))
             if found.feasible:
-                low, nearest = middle, found.chosen
+                low = middle
+                yield found.chosen
             else:
                 high = middle
-        yield nearest
         return low
 
 
@@ -378,19 +382,88 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
 
 
-def _declined(log: Log, T: int, totals: list[Total], confidence: float) -> NoPromise:
-    """What to tell the user when no policy passed; the one with these totals came nearest."""
-    n = int(np.argmax(_misses(log, totals, confidence)))
-    c, x = log.constraints[n], totals[1 + n]
-    room = x.low - c.total if c.sign > 0 else c.total - x.high
-    needed = None
-    if room > 0 and np.isfinite(x.error):
-        lacking = (x.low - x.below(confidence) if c.sign > 0 else x.above(confidence) - x.high) / room
-        needed = max(int(np.ceil(log.episodes * lacking**2)), log.episodes + 1)
+def _declined(
+    log: Log, T: int, cmdp: CMDP, nearest: _Tested, confidence: float, notes: tuple[str, ...], *, forecast: bool
+) -> NoPromise:
+    """What to tell the user when no policy passed; this one came nearest."""
+    level = nearest.level
+    n = int(np.argmax(_misses(log, nearest.totals, level)))
+    c, x = log.constraints[n], nearest.totals[1 + n]
+    total = Range(x.middle, x.below(level), x.above(level))
+    limit = total.low if c.sign > 0 else total.high
+    known: dict[str, Any] = {"constraint": c, "total": total, "limit": limit, "level": level, "notes": notes}
+    text = f"no policy can be promised: {c} is asked for, and "
+    if np.isinf(limit):
+        text += (
+            "the log does not tell how far an estimate may be from the truth, because no decision was recorded twice "
+            "or, where averages count, because the states fall apart into several parts; record more episodes, or let "
+            "steps share their counts (stationary=True, --stationary) if they behave alike"
+        )
+        return NoPromise(text, **known)
+    side = "at least" if c.sign > 0 else "at most"
+    text += (
+        f"the policy that came nearest has an estimated total of {x.middle / c.scale:.6g}{c.unit}, of which the part of the log that "
+        f"tests it makes sure, with {100 * level:.4g} % confidence, only that it is {side} {limit / c.scale:.6g}{c.unit}"
+    )
+    inside = x.low - c.total if c.sign > 0 else c.total - x.high
+    if inside <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low):
+        text += "; too little of what it would do was recorded there, and the worst is assumed: record more episodes"
+    elif inside <= 0:
+        text += f"; {_of_all(cmdp)}"
+    episodes = None
+    if forecast and np.isfinite(x.spread):
+        lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf
+        episodes, told = _forecast(log, T, confidence, lacking)
+        text += f". {told}"
     wanted = wanted_of(log, T, x.shares)
-    total = Range(x.middle, x.below(confidence), x.above(confidence))
-    unseen = room <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low)
-    return NoPromise(c, total, wanted, needed, unseen=unseen)
+    if wanted:
+        text += ". Most of the error comes from " + ", ".join(_place(w) for w in wanted[:3])
+    return NoPromise(text, wanted=wanted, episodes=episodes, **known)
+
+
+def _of_all(cmdp: CMDP) -> str:
+    """What the estimated model says of all policies, where the estimate of one misses a bound."""
+    try:
+        solve_fully(cmdp)
+    except Infeasible:
+        return "in the estimated model no policy meets all bounds: relax a bound, or record other actions"
+    return "in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+
+
+def _forecast(log: Log, T: int, confidence: float, lacking: float) -> tuple[int | None, str]:
+    """How large a log would be enough, tried out on logs that are drawn from this one, and how to tell it.
+
+    ``lacking`` is by which factor the error is too large, which is where the search begins.
+    """
+    unit = "episodes" if log.criterion.horizon is not None else "transitions"
+    present = log.episodes if log.criterion.horizon is not None else len(log.s)
+    rows = len(log.s) / present
+    size = present * max(LEAST_GROWTH, lacking**2 if np.isfinite(lacking) else 4.0)
+    tried = None
+    for _ in range(FORECAST_SIZES):
+        if size * rows > FORECAST_ROWS:
+            break
+        tried = int(float(f"{size:.2g}"))
+        made = 0
+        for k in range(FORECAST_LOGS):
+            made += _would_pass(drawn_log(log, T, tried, np.random.default_rng([k, tried])), T, confidence)
+            if k + 1 - made > FORECAST_LOGS - FORECAST_PASSED:
+                break
+        if made >= FORECAST_PASSED:
+            told = (
+                f"About {tried:,} {unit} of the same kind would be enough: of {FORECAST_LOGS} logs of that size drawn "
+                f"from this one, {made} led to a promise (this log has {present:,})"
+            )
+            return tried, told
+        size *= FORECAST_GROWTH
+    if tried is None:
+        return None, f"This log has {present:,} {unit}; far more would be needed"
+    return None, f"Even {tried:,} {unit} of the same kind would probably not be enough (this log has {present:,})"
+
+
+def _would_pass(log: Log, T: int, confidence: float) -> bool:
+    """Whether this log leads to a promise."""
+    return any(x.passed for x in _tests(log, T, confidence)[0])
 
 
 def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:

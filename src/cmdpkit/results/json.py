@@ -190,6 +190,13 @@ def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dic
         "transitions": found.transitions,
         "stationary": estimate.stationary,
         "notes": list(estimate.notes),
+        "left_out": {
+            "episodes": estimate.cleaned.episodes,
+            "rows": estimate.cleaned.rows,
+            "duplicates": estimate.cleaned.duplicates,
+            "last_rows": estimate.cleaned.unfinished,
+            "reasons": dict(estimate.cleaned.reasons),
+        },
         "coverage": {
             "pairs": found.pairs,
             "tried": found.tried,
@@ -202,10 +209,12 @@ def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dic
     if isinstance(answer, NoPromise):
         told["promise"] = None
         told["declined"] = {
-            "constraint": answer.constraint.name,
-            "estimate": answer.total.estimate,
-            "low": answer.total.low,
-            "high": answer.total.high,
+            "reason": str(answer),
+            "contradicted": answer.contradicted,
+            "constraint": None if answer.constraint is None else answer.constraint.name,
+            "estimate": None if answer.total is None else answer.total.estimate,
+            "limit": answer.limit,
+            "level": answer.level,
             "episodes_needed": answer.episodes,
             "wanted": wanted_table(answer.wanted).data(),
         }
@@ -213,7 +222,8 @@ def estimated(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dic
     told["promise"] = {
         "confidence": answer.confidence,
         "totals": promise_table(answer).data(),
-        "margins": answer.margins,
+        "condition": answer.condition,
+        "margins": list(answer.margins),
         "tested": answer.tested,
         "unknown": answer.unknown,
         "episodes": list(answer.episodes),

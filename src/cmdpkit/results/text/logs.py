@@ -34,7 +34,7 @@ def coverage(name: str, estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
-def evaluation(found: OffPolicyEvaluation) -> RenderableType:
+def evaluation(found: OffPolicyEvaluation, *, show_notes: bool = True) -> RenderableType:
     """What a given policy would have brought."""
     headline = (
         f"What the given policy would have brought; each range holds with {percent(found.confidence)} confidence."
@@ -43,18 +43,22 @@ def evaluation(found: OffPolicyEvaluation) -> RenderableType:
     if found.unknown > NEGLIGIBLE:
         note = f"In {percent(found.unknown)} of the episodes it does what the log has never seen; there, the worst and "
         parts += [EMPTY_LINE, Text(f"{note}the best of the log are assumed.", style=QUIET)]
+    if show_notes and found.notes:
+        parts += [EMPTY_LINE, *(Text(f"Note: {note}.", style=QUIET) for note in found.notes)]
     return Group(*parts)
 
 
-def promise(found: Promise) -> RenderableType:
-    """The promised policy: its totals with their ranges."""
+def promise(found: Promise, *, show_notes: bool = True) -> RenderableType:
+    """The promised policy: its totals with their ranges, and the notes on the log."""
     sure = f"{percent(found.confidence)} confidence"
+    provided = f", {found.condition}" if found.condition else ""
     headline = (
-        f"With {sure}, the policy meets the bounds. Each range holds with that confidence."
+        f"With {sure}, the policy meets the bounds{provided}. Each range holds with that confidence."
         if found.cmdp.N
         else f"There are no bounds to meet. Each range holds with {sure}."
     )
     chosen, tested = found.episodes
+    notes = [Text(f"Note: {note}.", style=QUIET) for note in found.notes] if show_notes else []
     how = f"Chosen on {counted(chosen, 'episode')}, tested on {tested:,} others; {found.tested} policies were tested."
     return Group(Text(headline), EMPTY_LINE, TerminalTable(promise_table(found)), EMPTY_LINE,
-                 Text(how, style=QUIET))  # fmt: skip
+                 Text(how, style=QUIET), *notes)  # fmt: skip
