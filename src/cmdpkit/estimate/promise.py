@@ -401,9 +401,10 @@ def _declined(
         )
         return NoPromise(text, **known)
     side = "at least" if c.sign > 0 else "at most"
+    estimate, tested = (f"{total / c.scale:.6g}{c.unit}" for total in (x.middle, limit))
     text += (
-        f"the policy that came nearest has an estimated total of {x.middle / c.scale:.6g}{c.unit}, of which the part of the log that "
-        f"tests it makes sure, with {100 * level:.4g} % confidence, only that it is {side} {limit / c.scale:.6g}{c.unit}"
+        f"the policy that came nearest has an estimated total of {estimate}, of which the part of the log that tests "
+        f"it makes sure, with {100 * level:.4g} % confidence, only that it is {side} {tested}"
     )
     inside = x.low - c.total if c.sign > 0 else c.total - x.high
     if inside <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low):
