@@ -318,3 +318,22 @@ def test_a_rule_is_not_asked_about_states_in_which_the_episode_is_over():
     found = ck.from_log(rows, columns=COLUMNS, horizon=2, constraints=BOUND)
     told = [found.evaluate(rule).value.estimate for rule in (lambda s: {"a": "go"}[s], {"a": "go"}, lambda s, h: "go")]
     assert told == [1.0, 1.0, 1.0]
+
+
+def test_a_contradicted_declaration_blocks_the_promise_and_a_change_in_time_is_dated():
+    rng = np.random.default_rng(3)
+
+    def coins(p):
+        return [(k, h, "a", "go", 1.0, float(rng.random() < p(k, h)), "a") for k in range(400) for h in range(4)]
+
+    given = {"columns": COLUMNS, "horizon": 4, "constraints": [ck.at_most("cost", 3.5)], "stationary": True}
+    with pytest.raises(ck.NoPromise, match=r"contradicts that all steps behave alike.*stationary=False") as no:
+        ck.from_log(coins(lambda k, h: 0.2 + 0.4 * (h > 1)), **given).solve()
+    assert no.value.contradicted and no.value.notes
+    found = ck.from_log(coins(lambda k, h: 0.2 + 0.4 * (k >= 200)), **given)
+    assert "changes at about episode 200" in found.notes[0] and found.since == 200
+    promise = found.solve()
+    assert promise.notes == found.notes and promise.utilities[0].low < 2.4 < promise.utilities[0].high
+    assert promise.condition == "if no single step ever has cost above 1 (the largest in this log)"
+    calm = ck.from_log(coins(lambda k, h: 0.3), **given, ranges={"cost": (0, 1)})
+    assert not calm.notes and calm.since is None and calm.solve().condition is None

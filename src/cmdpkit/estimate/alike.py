@@ -2,7 +2,7 @@
 
 **Records.** Observations are kept by cell (a state and an action, or a step, a state and an action) and by group (parts
 of the horizon, or periods of time): how many there were, and the sum and the squares of several quantities: marks of
-the next state, which tell next states apart, and the signals. That is little enough for compiled loops to keep.
+the next state, which tell next states apart, and the signals.
 
 **Test.** The groups are in order. Every split, "the first g groups against the others", is tested, so that any
 difference between groups shows in some split. For each quantity three statistics are compared with chance:
@@ -22,14 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 CONTRADICTED = 0.005  # a smaller p-value contradicts
-STEPS_ERROR = 1e-4  # the same for the warning of a learner, which every run of it can raise
 ENOUGH = 10  # observations that both sides of a cell need for the tests of single cells
 LEAST_SPREAD = 5.0  # observations times variance (range 1) below which a squared difference is not chi-squared
-CERTAIN = 100.0  # squared standard errors, at which a difference is as clear as it can be
+CERTAIN = 1e6  # squared standard errors, at which a difference is as clear as it can be
 ROUNDING = 1e-9  # differences that a sum of equal numbers may show
 MARKS = 3  # marks of a next state: its number, and two that are drawn once and for all
 
@@ -49,31 +47,10 @@ class Alike(NamedTuple):
         return self.p < CONTRADICTED
 
 
-def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
-    """Room for records: [cells, groups, 1 + 2 Q], the number, and sum and squares of every quantity."""
-    return np.zeros((cells, groups, 1 + 2 * quantities))
-
-
-def marks_of(S: int) -> FloatArray:
-    """[S]: a fixed random number per state, by which next states are told apart."""
-    return np.random.default_rng(S).random(S)
-
-
 def several_marks(S: int) -> FloatArray:
     """[MARKS, S]: the number of the state, which shows shifts along an order of the states, and random marks."""
     drawn = np.random.default_rng(S).random((MARKS - 1, S))
     return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
-
-
-@inlined
-def count_half(record, mark, signals):
-    """Add a step to a record: number, sum and squares of the marks of next states, sums and squares of the signals."""
-    record[0] += 1.0
-    record[1] += mark
-    record[2] += mark * mark
-    for m in range(len(signals)):
-        record[3 + 2 * m] += signals[m]
-        record[4 + 2 * m] += signals[m] * signals[m]
 
 
 def records_of(cell: IntArray, group: IntArray, cells: int, groups: int, quantities: FloatArray) -> FloatArray:
@@ -161,14 +138,3 @@ def _tail(apart: FloatArray, variance: FloatArray, inverse: FloatArray, span: fl
     z = (np.sqrt(b**2 + 4 * a * np.abs(apart)) - b) / (2 * a)
     certain = (variance == 0) & (apart != 0)  # the same number at every visit, but another one in each group
     return np.where(certain, 0.0, 2 * ndtr(-z))
-
-
-def steps_warning(records: FloatArray) -> tuple[str, ...]:
-    """What a user is told where the data contradict the declaration that the world is stationary."""
-    found = compared(records)
-    if found.p >= STEPS_ERROR:
-        return ()
-    return (
-        "the world was declared not to depend on the step, but the first and the second half of the steps differ "
-        f"(p = {found.p:.2g}): declare it as depending on the step",
-    )
