@@ -350,4 +350,5 @@ def test_the_guide_shows_what_the_commands_print() -> None:
         assert doctest.OutputChecker().check_output(expected, shown, doctest.ELLIPSIS), f"cmdpkit {arguments}\n{shown}"
     elsewhere = {"bench", "report", "reproduce"}  # in the guide to experiments
     elsewhere |= {"estimate", "evaluate", "compare", "simulate", "explain"}  # in the guides to logs and to policies
+    elsewhere |= {"compile"}  # in the guide to the installation
     assert {example.split()[0] for example in examples} >= set(VERBS[1:]) - elsewhere

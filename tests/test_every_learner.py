@@ -353,7 +353,7 @@ def test_a_spec_with_a_state_without_actions_is_refused():
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, True])
 def test_a_spec_without_a_whole_number_of_episodes_is_refused(bad):
-    with pytest.raises(ValueError, match=r"K is .* expected a whole number of episodes"):
+    with pytest.raises(ValueError, match=r"K is .* expected a whole number, at least 1"):
         Spec.of(PROBLEMS["paper/synthetic"](), bad)
 
 

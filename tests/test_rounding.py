@@ -295,7 +295,7 @@ def test_an_experiment_can_renormalise_its_model_files(tmp_path):
     asked = {"name": "x", "algorithms": ["triple-q"], "episodes": 10, "seeds": 1}
     described = {**asked, "environments": [{"model": "model.csv", "renormalise": True}]}
     (problem,) = ck.Experiment.of(described, "x", tmp_path).problems
-    assert problem.env == "model.csv"
+    assert problem.name == "model.csv"
     assert problem.world.P[0, 0, 0].tolist() == [0.5 / 0.9, 0.4 / 0.9]
     with pytest.raises(ck.CmdpkitError, match=r"sum to 0\.9,"):
         _ = ck.Experiment.of({**asked, "environments": ["model.csv"]}, "x", tmp_path).problems

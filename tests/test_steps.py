@@ -27,7 +27,7 @@ def random_policy(cmdp, rng):
 def test_what_a_policy_lacks_is_its_gaps_and_the_price_of_what_it_exceeds(name):
     cmdp = ck.load(name)
     best, steps = ck.solve(cmdp), cmdp.criterion.steps
-    gaps = gap_table(cmdp, best.shadow_prices)
+    gaps = gap_table(cmdp, best.lam)
     assert (gaps >= 0).all()
     rng = np.random.default_rng(0)
     scale = max(1.0, abs(best.value / steps))
@@ -35,7 +35,7 @@ def test_what_a_policy_lacks_is_its_gaps_and_the_price_of_what_it_exceeds(name):
         q = stationary_occupancy(cmdp, pi)
         v, w = stationary_values(cmdp, pi)
         lacks = (best.value - v) / steps
-        assert lacks == pytest.approx((q * gaps).sum() + best.shadow_prices @ (w - cmdp.rho) / steps, abs=1e-8 * scale)
+        assert lacks == pytest.approx((q * gaps).sum() + best.lam @ (w - cmdp.rho) / steps, abs=1e-8 * scale)
     assert (stationary_occupancy(cmdp, best.policy.pi[0]) * gaps).sum() < 1e-8 * scale
 
 

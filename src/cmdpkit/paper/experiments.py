@@ -22,7 +22,7 @@ def paper_experiments(seeds: int, parts: Sequence[str] = RUNS) -> tuple[Experime
     """One experiment per part that needs runs; the first two are also files, experiments/paper-*.toml.
 
     >>> [len(experiment.runs()) for experiment in paper_experiments(10)]
-    [40, 40, 30, 30, 10, 170]
+    [40, 40, 30, 30, 10, 190]
     """
     makers = {
         "synthetic": _synthetic,
