@@ -242,3 +242,18 @@ def test_a_discounted_problem_by_hand_in_fractions():
     share = (Fraction(bound) - Fraction(low)) / (Fraction(high) - Fraction(low))
     assert solution.value == pytest.approx(2 * float(share), abs=1e-5)
     assert Fraction(solution.value) + Fraction(solution.gap) >= 2 * share
+
+
+def test_where_absorption_can_be_avoided_a_diagnosis_leaves_out_what_is_not_finite():
+    """One state that is left at a cost, or stayed in for nothing but the reward of -1 per step."""
+    P = np.zeros((2, 2, 2))
+    P[0, 0, 1], P[0, 1, 0], P[1, :, 1] = 1, 1, 1
+    cost = ck.at_most("cost", 2.0, [[1.0, 0.0], [0.0, 0.0]])
+    cmdp = ck.CMDP(P, [[-1.0, -1.0], [0.0, 0.0]], mu=0, criterion="total", constraints=[cost])
+    found = ck.diagnose(cmdp, separation=True)
+    assert found.solution.value == pytest.approx(-1.0) and found.solution.utilities == pytest.approx([1.0])
+    assert all(row.state != cmdp.states[0] for row in found.separation), "without leaving, no total is finite"
+    with pytest.raises(ck.CmdpkitError, match=r"range of bounds of 'cost' is not known.*Give low= and high="):
+        ck.tradeoff(cmdp, "cost")
+    curve = ck.tradeoff(cmdp, "cost", 2, low=0.5, high=1.5)
+    assert curve.values == pytest.approx([-1.0]) and curve.infeasible == pytest.approx([0.5])

@@ -155,8 +155,8 @@ def separations(solution: Solution, most: bool | int = MOST_SEPARATED, threads: 
         g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
         constraints=(at_least("\0value", solution.value), *(at_least(f"\0{n}", x) for n, x in enumerate(cmdp.rho))),
     )
-    used = used_most(solution, most)
-    return [_separation(solution, pool, everything, (h, s, a), threads) for h, s, a in used]
+    rows = (_separation(solution, pool, everything, used, threads) for used in used_most(solution, most))
+    return [row for row in rows if row is not None]
 
 
 def looked_at(solution: Solution, most: bool | int = MOST_SEPARATED) -> int:
@@ -187,7 +187,8 @@ def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]
 
 def _separation(
     solution: Solution, pool: Columns[PolicySource], everything: CMDP, used: tuple[int, int, int], threads: Threads
-) -> Separation:
+) -> Separation | None:
+    """What forbidding one action costs; None where totals need not be finite without it."""
     cmdp, (h, s, a), endless = solution.cmdp, used, solution.cmdp.criterion.stationary
     policy = solution.policy.policies[0] if isinstance(solution.policy, Mixture) else solution.policy
     place = (None if endless else h + 1, cmdp.states[s], cmdp.action_names[a], float(policy.row(h, s)[a]))
@@ -196,10 +197,13 @@ def _separation(
     if not mask[h, s].any():
         return Separation(*place, np.inf, np.inf)
     ranges = pool.source.ranges
-    smaller = columns_of(cmdp.restrict(mask), ranges=ranges, threads=threads)
+    try:
+        smaller = columns_of(cmdp.restrict(mask), ranges=ranges, threads=threads)
+        both = columns_of(everything.restrict(mask), ranges=ranges.of([-1, *range(cmdp.N)]), threads=threads)
+    except CmdpkitError:  # without this action, absorption cannot be reached from everywhere any more
+        return None
     if not endless:
         smaller.columns = [c for c in pool.columns if c.choice[h, s] != a]
     best = smaller.optimum(smaller.scaled(cmdp.rho))
     loss = np.inf if best is None else max(0.0, solution.value - smaller.value(best))
-    both = columns_of(everything.restrict(mask), ranges=ranges.of([-1, *range(cmdp.N)]), threads=threads)
     return Separation(*place, loss, max(0.0, -both.slack(everything.rho)))

@@ -124,8 +124,7 @@ def tradeoff(
             raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
     need_horizon(cmdp, threads=threads)
     if low is None or high is None:
-        scale = cmdp.constraints[k].scale
-        ends = sorted(x / scale for x in (indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
+        ends = _ends(cmdp, k, threads)
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
     asked = np.linspace(low, high, n)
     pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
@@ -138,3 +137,16 @@ def tradeoff(
         except Infeasible:
             unmet.append(float(bound))
     return Tradeoff.of(cmdp, name, met, unmet)
+
+
+def _ends(cmdp: CMDP, k: int, threads: Threads) -> list[float]:
+    """Where bound k stops to change the optimum and where it can no longer be met, in ascending order."""
+    c = cmdp.constraints[k]
+    try:
+        return sorted(x / c.scale for x in (indifferent(cmdp, k, threads), strictest(cmdp, k, threads)))
+    except Infeasible:
+        raise
+    except CmdpkitError as error:  # a total of this signal alone need not be finite
+        raise CmdpkitError(
+            f"the range of bounds of {quoted(c.name)} is not known: {error}. Give low= and high="
+        ) from None
