@@ -25,10 +25,13 @@ from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.sparse_policy import read_off
 from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
 METHODS = ("auto", "columns", "lp")
+MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more
 MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method "auto" also solves the full LP
 MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds this share of the value's range
 
@@ -166,13 +169,14 @@ class _Candidate:
     def solution(self, cmdp: CMDP, seconds: float) -> Solution:
         """The answer for the user."""
         units, found = self.pool.units, self.found
+        value = _evaluated(cmdp, found)
         answer = {
             "cmdp": cmdp,
             "policy": found.policy,
-            "value": float(found.totals[0]),
+            "value": value,
             "utilities": cmdp.signs * found.totals[1:] + 0.0,
             "shadow_prices": self.lam * cmdp.bound_scales,
-            "gap": max(0.0, self.gap) + self.rounding,
+            "gap": max(0.0, self.gap + float(found.totals[0]) - value) + self.rounding,
             "tolerance": self.pool.source.ranges.tolerance[1:],
             "binds": self.lam * units[1:] > MIN_BINDING_SHARE * units[0],
             "method": self.method,
@@ -181,6 +185,16 @@ class _Candidate:
         if cmdp.criterion.stationary:
             return StationarySolution(**answer, attained=found.attained, notes=found.notes)
         return Solution(**answer)
+
+
+def _evaluated(cmdp: CMDP, found: Found) -> float:
+    """The value of the policy, as `evaluate` computes it in small models without a horizon: to the last digits.
+
+    Elsewhere it is the one by which the policy was found, whose rounding is counted in the gap.
+    """
+    if cmdp.criterion.stationary and cmdp.S <= MAX_EVALUATED and isinstance(found.policy, Policy):
+        return float(evaluate(cmdp, found.policy).v)
+    return float(found.totals[0])
 
 
 def _by_columns(
