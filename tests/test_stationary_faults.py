@@ -7,7 +7,7 @@ import pytest
 
 import cmdpkit as ck
 import stationary_rational as rational
-from stationary_adversarial import examine, made_of
+from stationary_adversarial import examine, instance, made_of
 
 pytestmark = pytest.mark.compiled
 
@@ -257,3 +257,9 @@ def test_where_absorption_can_be_avoided_a_diagnosis_leaves_out_what_is_not_fini
         ck.tradeoff(cmdp, "cost")
     curve = ck.tradeoff(cmdp, "cost", 2, low=0.5, high=1.5)
     assert curve.values == pytest.approx([-1.0]) and curve.infeasible == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize("k", [1309, 2149, 2270, 2489])
+def test_the_value_that_is_told_is_the_exact_one_of_the_policy(k):
+    """In these problems it was once off in the tenth to twelfth digit, where states are left very rarely."""
+    assert not examine(instance(np.random.default_rng([8, k]))).faults
