@@ -15,9 +15,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    from cmdpkit.model import first_calls
+    from cmdpkit.model import compiled
 
-    first_calls.INTERPRETED_SECONDS = 0.0  # the tests are about the compiled form of every function
+    compiled.INTERPRETED_SECONDS = 0.0  # the tests are about the compiled form of every function
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once
 

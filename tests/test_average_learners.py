@@ -14,7 +14,7 @@ from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
-from cmdpkit.model.stationary import stationary_values
+from cmdpkit.model.chains import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
 from counted import let_see, seen

@@ -11,8 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from cmdpkit.cli import app, progress
-from cmdpkit.model.compiled import compiled
-from cmdpkit.model.compiling import told_of_compiling
+from cmdpkit.model.compiled import compiled, told_of_compiling
 
 
 def function(x):

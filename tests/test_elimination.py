@@ -11,8 +11,8 @@ from scipy import sparse
 import cmdpkit as ck
 import stationary_rational as rational
 from cmdpkit.model import chains
+from cmdpkit.model.chain_systems import FULL, Elimination
 from cmdpkit.model.chains import Chain
-from cmdpkit.model.elimination import FULL, Elimination
 from stationary_adversarial import instance
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.exact import induction
-from cmdpkit.model import first_calls
+from cmdpkit.model import compiled
 from cmdpkit.model.evaluate import action_values
 from cmdpkit.simulate.simulator import Simulator
 
@@ -23,12 +23,12 @@ def interpreted(monkeypatch):
         calls[function.py_func.__name__] = calls.get(function.py_func.__name__, 0) + 1
         return True
 
-    monkeypatch.setattr(first_calls, "_is_interpreted", always)
+    monkeypatch.setattr(compiled, "_is_interpreted", always)
     return calls
 
 
 def bits(cmdp, policy):
-    """Everything that functions of `first_calls` have a part in, as bytes."""
+    """Everything that functions of `compiled.call` have a part in, as bytes."""
     sol = ck.solve(cmdp)
     found = [sol.value, *sol.utilities, *sol.shadow_prices, sol.gap, *ck.evaluate(cmdp, policy).w]
     arrays = [
@@ -51,7 +51,14 @@ def test_the_interpreter_computes_the_same_bits(name, request):
     expected = bits(ck.load(name), uniform)
     calls = request.getfixturevalue("interpreted")
     assert bits(ck.load(name), uniform) == expected
-    assert {"_choose_and_evaluate", "_blend", "_backward", "_forward", "_extremes", "_fill"} <= calls.keys()
+    assert {
+        "_choose_and_evaluate",
+        "_blend",
+        "_backward_choices",
+        "_forward_choices",
+        "_extremes",
+        "_fill",
+    } <= calls.keys()
 
 
 def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(request):
@@ -64,27 +71,27 @@ def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(r
 
 
 def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatch):
-    monkeypatch.setattr(first_calls, "INTERPRETED_SECONDS", 0.3)
-    monkeypatch.setattr(first_calls, "_spent", {})
+    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.3)
+    monkeypatch.setattr(compiled, "_spent", {})
     fresh = type(induction._choose)(induction._choose.py_func)
-    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
-    assert first_calls._is_interpreted(fresh, first_calls.MOST_WORK)
-    assert not first_calls._is_interpreted(fresh, first_calls.MOST_WORK + 1), "too much work"
-    first_calls._spent[fresh] = 0.31
-    assert not first_calls._is_interpreted(fresh, 1), "it has taken long enough by now"
-    monkeypatch.setattr(first_calls, "_spent", {})
-    monkeypatch.setattr(first_calls, "_is_kept", lambda function: True)
-    assert not first_calls._is_interpreted(fresh, 1), "it is on disk"
-    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
+    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
+    assert compiled._is_interpreted(fresh, compiled.MOST_WORK)
+    assert not compiled._is_interpreted(fresh, compiled.MOST_WORK + 1), "too much work"
+    compiled._spent[fresh] = 0.31
+    assert not compiled._is_interpreted(fresh, 1), "it has taken long enough by now"
+    monkeypatch.setattr(compiled, "_spent", {})
+    monkeypatch.setattr(compiled, "_is_kept", lambda function: True)
+    assert not compiled._is_interpreted(fresh, 1), "it is on disk"
+    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
     ck.solve(ck.load("paper/synthetic"))
-    assert not first_calls._is_interpreted(induction._choose_and_evaluate, 1), "it is compiled in this process"
-    assert not first_calls._is_interpreted(lambda: None, 1), "a plain function, as with NUMBA_DISABLE_JIT"
+    assert not compiled._is_interpreted(induction._choose_and_evaluate, 1), "it is compiled in this process"
+    assert not compiled._is_interpreted(lambda: None, 1), "a plain function, as with NUMBA_DISABLE_JIT"
 
 
 def test_time_is_counted_until_a_function_is_compiled(monkeypatch):
-    monkeypatch.setattr(first_calls, "INTERPRETED_SECONDS", 0.05)
-    monkeypatch.setattr(first_calls, "_spent", {})
-    monkeypatch.setattr(first_calls, "_is_kept", lambda function: False)
+    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.05)
+    monkeypatch.setattr(compiled, "_spent", {})
+    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
 
     @induction.compiled
     def slow(x):
@@ -93,11 +100,11 @@ def test_time_is_counted_until_a_function_is_compiled(monkeypatch):
 
     x = np.zeros(20_000)
     for k in range(1, 100):
-        first_calls.call(slow, len(x), x)
+        compiled.call(slow, len(x), x)
         assert x[0] == k
         if slow.signatures:
             break
-    assert 2 <= k < 99 and first_calls._spent[slow] >= 0.05
+    assert 2 <= k < 99 and compiled._spent[slow] >= 0.05
 
 
 def test_the_first_command_of_an_installation_compiles_nothing(tmp_path):

@@ -9,7 +9,7 @@ import scipy.sparse
 
 import cmdpkit as ck
 from cmdpkit.io.formats import npz
-from cmdpkit.model.assemble import assembled
+from cmdpkit.model.transitions import assembled
 
 pytestmark = pytest.mark.compiled
 
@@ -222,7 +222,7 @@ def test_what_is_wrong_with_a_parquet_file_is_said(names, select, message, tmp_p
 
 
 def test_an_exploration_reports_how_far_it_came_and_ends_complete(monkeypatch, capsys):
-    monkeypatch.setattr("cmdpkit.model.exploring.EVERY", 0.0)
+    monkeypatch.setattr("cmdpkit.model.from_functions.EVERY", 0.0)
     said = []
 
     def explore(progress):

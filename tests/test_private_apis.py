@@ -177,7 +177,7 @@ def test_highs_takes_a_basis_back_that_was_kept_as_whole_numbers():
 
 
 def test_numba_says_where_a_compiled_function_is_kept(tmp_path, monkeypatch):
-    """`_cache._cache_file._index_path`: a function that is kept there is loaded and not interpreted (`first_calls`).
+    """`_cache._cache_file._index_path`: a function that is kept there is loaded and not interpreted (`compiled.call`).
 
     If this is gone, ask whether any file with the function's name is in its cache folder.
     """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.model.chains import chain_of
 from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.stationary import chain_of
 from oracle import optimum
 
 # Values from an independent prototype and from HiGHS with a tolerance of 1e-10; the digits given agree.

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from cmdpkit.model.compiling import told_of_compiling
+from cmdpkit.model.compiled import told_of_compiling
 from cmdpkit.records.record import Run
 from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.active import Progress

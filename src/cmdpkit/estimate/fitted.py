@@ -37,10 +37,9 @@ from scipy.special import stdtrit
 
 from cmdpkit.estimate.errors import NO_FLOW, row_shares
 from cmdpkit.estimate.log import Log
-from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.stationary import chain_of, stationary_occupancy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
 PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above

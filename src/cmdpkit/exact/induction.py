@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.exact.steps import Steps, Threads
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, readonly
-from cmdpkit.model.first_calls import call
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, inlined, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 TWO = np.uint64(2)

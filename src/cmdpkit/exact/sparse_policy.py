@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.exact.induction import Choice, Draws
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import njit
+from cmdpkit.model.compiled import call, njit
 from cmdpkit.model.decisions import of_rows
-from cmdpkit.model.first_calls import call
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import FloatArray, IntArray
 

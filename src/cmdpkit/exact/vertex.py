@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.sparse_policy import SparsePolicy
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import njit
-from cmdpkit.model.first_calls import call
+from cmdpkit.model.compiled import call, njit
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none

@@ -20,9 +20,9 @@ from cmdpkit.io.formats.markdown import policy_table
 from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, index_type, rows_at
+from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
-from cmdpkit.model.rounding import warn
-from cmdpkit.model.rules import forced
+from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:

@@ -8,32 +8,71 @@ algorithm sees one form only. Arrays are copied in, checked, and read-only from 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.compiled import readonly
-from cmdpkit.model.constraints import Constraint, read_constraints
+from cmdpkit.model.constraints import Constraint, read_constraints, scale_of
+from cmdpkit.model.constraints import Scale as Scale
 from cmdpkit.model.criterion import Criterion, criterion_of
-from cmdpkit.model.grid import Grid as Grid
-from cmdpkit.model.positions import Positions
-from cmdpkit.model.read_dynamics import read_start, read_transitions
-from cmdpkit.model.rounding import corrected_rows, report_correction
-from cmdpkit.model.scale import Scale as Scale
-from cmdpkit.model.scale import scale_of
+from cmdpkit.model.read_dynamics import corrected_rows, read_start, read_transitions, report_correction
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel
-from cmdpkit.model.validate import Name, action_mask, frozen, index_of, names_of, read_signal, table, without_forbidden
+from cmdpkit.model.validate import (
+    Name,
+    Positions,
+    action_mask,
+    frozen,
+    index_of,
+    masked,
+    names_of,
+    read_signal,
+    table,
+    without_forbidden,
+    written_name,
+)
 
 if TYPE_CHECKING:
-    from cmdpkit.model.exploring import Explored
+    from cmdpkit.model.from_functions import Explored
     from cmdpkit.running.gym import CMDPEnv
 
 LARGEST_BOUND = 1e200  # a larger one is taken for a mistake, unless the signal is as large
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
+
+    rows: int  # number of rows of the board
+    columns: int  # number of columns
+    cells: tuple[tuple[int, int], ...]  # (row, column) of every state
+    marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
+    arrows: tuple[str, ...] = ()  # symbol of every action
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple((int(row), int(column)) for row, column in self.cells))
+        for s, (row, column) in enumerate(self.cells):
+            if not (0 <= row < self.rows and 0 <= column < self.columns):
+                raise CmdpkitError(
+                    f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
+                )
+
+    def check(self, S: int, A: int) -> None:
+        """Raise CmdpkitError unless this draws a model of S states and A actions."""
+        if len(self.cells) != S:
+            raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
+        if len(self.arrows) not in (0, A):
+            raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
+        for s in self.marks:
+            if s not in range(S):
+                raise CmdpkitError(f"grid marks state index {quoted(s)}, expected 0..{S - 1}")
 
 
 class CMDP(Shown):
@@ -403,9 +442,20 @@ class CMDP(Shown):
 
         The grid, numbers given for actions that do not exist, and the sign of a zero do not count.
         """
-        from cmdpkit.model.fingerprint import fingerprint
-
-        return fingerprint(self)
+        judged: Any = self.criterion if self.criterion.stationary else self.H
+        bounds = tuple(replace(c, bound=c.total, per_step=False) for c in self.constraints)
+        digest = hashlib.sha256(repr((judged, self.kernel.shape, bounds)).encode())
+        if any(c.per_step for c in self.constraints):
+            digest.update(repr([c.per_step for c in self.constraints]).encode())
+        for names in (self.states, self.action_names):
+            digest.update(repr(names if isinstance(names, range) else tuple(map(written_name, names))).encode())
+        c, rows = self.compact, self.kernel.masked(self.compact.allowed)
+        signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
+        arrays: list[NDArray[Any]] = [rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0]
+        for x in arrays:
+            digest.update(repr((x.shape, x.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CMDP) and self.fingerprint() == other.fingerprint()

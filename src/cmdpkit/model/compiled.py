@@ -6,26 +6,39 @@ of arrays costs nothing (with reference counts, an episode loop over such tuples
 by zero gives infinity instead of raising. Indices are unsigned where speed matters, because Numba then need not check
 for negative ones.
 
-What is compiled is kept beside the source or in the user's cache folder. Where neither can be written (a read-only
-installation, a user without a home folder), it is kept in a temporary folder as long as the process lives.
+Compiled code is kept in `__pycache__` next to the source or in the user's cache folder. Where neither can be written (a
+read-only installation, a user without a home folder), it is kept in a temporary folder as long as the process lives.
 
 Numba's cache of a function does not notice when a function it calls has changed in *another* file: after an edit,
 delete ``__pycache__``.
+
+Compiling a function takes a third of a second, and a first command needs a dozen of them, for work that the interpreter
+does in milliseconds where the model is small. So `call` lets the interpreter run a function as long as the work is
+small, no compiled form exists yet, in this process or on disk, and the function has not taken long so far. Both forms
+do the same operations on the same numbers in the same order, so results are equal to the bit. This is for functions
+whose amount of work is known when they are called. Loops over episodes are always compiled.
 """
 
 from __future__ import annotations
 
 import atexit
+import builtins
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numba import config
 from numba import njit as njit
+from numba.core import event
+from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
@@ -87,3 +100,78 @@ def readonly(x: Any) -> Any:
     view = np.ascontiguousarray(x).view()
     view.flags.writeable = False
     return view
+
+
+# -- progress of compilation ------------------------------------------------------------------------------------------
+
+
+class _Listener(event.Listener):
+    """Calls a function when the first of several compilations begins, and when the last has ended."""
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        self._tell, self._depth = tell, 0
+
+    def on_start(self, event: event.Event) -> None:
+        """A function is being compiled, perhaps because another one that is compiled calls it."""
+        self._depth += 1
+        if self._depth == 1:
+            self._tell(True)
+
+    def on_end(self, event: event.Event) -> None:
+        """A function was compiled."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._tell(False)
+
+
+@contextmanager
+def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
+    """While the block runs, call ``tell(True)`` when something begins to be compiled and ``tell(False)`` after it.
+
+    Functions that are loaded from disk are not compiled. All threads of this process count.
+    """
+    with event.install_listener("numba:compile", _Listener(tell)):
+        yield
+
+
+# -- the interpreter for small work -----------------------------------------------------------------------------------
+
+MOST_WORK = 100_000  # inner loops of a call that the interpreter may run, each of which takes about a microsecond
+INTERPRETED_SECONDS = 0.3  # of one function in one process; after that it is compiled
+
+_spent: dict[Any, float] = {}  # seconds that the interpreter has taken for a function
+
+
+def call(function: Any, work: int, *args: Any) -> Any:
+    """Call a compiled function with work that is about so many inner loops."""
+    if not _is_interpreted(function, work):
+        return function(*args)
+    began = time.perf_counter()
+    result = _interpreted(function)(*args)
+    _spent[function] = _spent.get(function, 0.0) + time.perf_counter() - began
+    return result
+
+
+def _is_interpreted(function: Any, work: int) -> bool:
+    if work > MOST_WORK or not isinstance(function, Dispatcher) or function.signatures:
+        return False  # with NUMBA_DISABLE_JIT it is a plain function
+    return _spent.get(function, 0.0) < INTERPRETED_SECONDS and not _is_kept(function)
+
+
+@cache
+def _is_kept(function: Any) -> bool:
+    """Whether a compiled form of the function is on disk, from where it is loaded in milliseconds."""
+    return os.path.exists(function._cache._cache_file._index_path)
+
+
+@cache
+def _interpreted(function: Any) -> Any:
+    """The function in plain Python, and with it all compiled functions that it calls."""
+    plain: FunctionType = getattr(function, "py_func", function)
+    names = {name for name in plain.__code__.co_names if name in plain.__globals__}
+    scope: dict[str, Any] = {name: plain.__globals__[name] for name in names}
+    for name, x in scope.items():
+        if isinstance(x, Dispatcher) or (isinstance(x, FunctionType) and x.__module__.startswith("cmdpkit.")):
+            scope[name] = _interpreted(x)
+    scope["__builtins__"] = builtins
+    return FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__, plain.__closure__)

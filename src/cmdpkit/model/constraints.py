@@ -1,10 +1,13 @@
-"""Constraints as users state them: a name, "at least" or "at most", and a bound on an expected total."""
+"""Constraints as users state them: a name, "at least" or "at most", and a bound on an expected total.
+
+`Scale` converts signals and totals between the user's units and the unit interval that learners work in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -234,3 +237,35 @@ def read_constraints(
                 f"signal of {quoted(c.name)} has shape {x.shape}, expected {shape[-2:]} or (H, *{shape[-2:]})"
             )
     return tuple(replace(c, signal=None) for c in made), signals
+
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    """An affine map between a per-step signal in the user's units and the unit interval learners work in."""
+
+    low: float  # the smallest value of the signal, which becomes 0
+    span: float  # the largest minus the smallest value
+
+    def to_unit(self, x: Any) -> Any:
+        """Per-step signal -> [0, 1]."""
+        return (x - self.low) / self.span
+
+    def total_to_unit(self, total: Any, H: int) -> Any:
+        """A total over H steps, from the user's units."""
+        return (total - H * self.low) / self.span
+
+    def total_from_unit(self, total: Any, H: float) -> Any:
+        """A total over H steps, or over steps whose weights add up to H, back to the user's units."""
+        return total * self.span + H * self.low
+
+
+def scale_of(x: FloatArray, allowed: BoolArray) -> Scale:
+    """The scale of a signal [1 or H, S, A] over the actions that exist; the identity if it lies in [0, 1]."""
+    shape = np.broadcast_shapes(x.shape, allowed.shape)
+    values = np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)]
+    low, high = float(values.min()), float(values.max())
+    if low >= 0 and high <= 1:
+        return Scale(0.0, 1.0)
+    return Scale(low, high - low if high > low else 1.0)

@@ -14,9 +14,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import of_rows, of_steps
-from cmdpkit.model.evaluate import evaluate, occupancy, reach
+from cmdpkit.model.evaluate import evaluate, occupancy, one_step, reach
 from cmdpkit.model.fits import check_fits, check_model
-from cmdpkit.model.passes import one_step
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
 from cmdpkit.model.validate import frozen, numbers

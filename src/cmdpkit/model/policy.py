@@ -20,10 +20,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits, in_order
-from cmdpkit.model.positions import Positions
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Name, frozen, is_int, names_of, numbers, written_name
+from cmdpkit.model.validate import Name, Positions, frozen, is_int, names_of, numbers, written_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,7 +138,7 @@ class Policy(Shown):
                 check_fits(cmdp, policy)
                 return policy._with(states=cmdp.states, action_names=cmdp.action_names)
             return cls.fitting(cmdp, ordered, policy.shape[0])
-        from cmdpkit.model.rules import decisions_of
+        from cmdpkit.model.fits import decisions_of
 
         return cls.fitting(cmdp, *decisions_of(cmdp, rule))
 

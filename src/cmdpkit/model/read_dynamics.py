@@ -1,17 +1,75 @@
-"""Transitions and start distribution as users give them: dense or sparse, in any precision, by index or by name."""
+"""Transitions and start distribution as users give them: dense or sparse, in any precision, by index or by name.
+
+Large models come as SciPy matrices per action or per step, or as columns of entries.
+
+A row of probabilities must sum to 1 within 1e-9. Numbers of single precision, or numbers written with few decimals,
+cannot do that, so their rows are accepted if rounding alone explains the difference. Such rows are divided by their
+sum, and the largest correction is reported once, as a warning and in the notes of the model.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.read_sparse import is_entries, is_sparse, read_entries, read_sparse
-from cmdpkit.model.rounding import corrected_start, tolerance_of
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray, Kernel
+from cmdpkit.errors import CmdpkitError, RoundingWarning, quoted
+from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import Name, is_hashable, is_int, numbers
+
+if TYPE_CHECKING:
+    from cmdpkit.model.cmdp import CMDP
+
+
+# -- rounded probabilities --------------------------------------------------------------------------------------------
+
+TOLERANCES = {np.dtype(np.float16): 5e-3, np.dtype(np.float32): 1e-5}  # how far from 1 rows of this type may sum
+
+
+def tolerance_of(dtype: Any) -> float:
+    """How far from 1 a sum of probabilities of this type may be."""
+    return TOLERANCES.get(np.dtype(dtype), ROW_SUM_TOLERANCE)
+
+
+def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kernel, float]:
+    """The kernel with its rounded rows divided by their sums, and the largest difference of such a sum from 1.
+
+    ``tolerance`` is one number or an array [T, S, A]. Rows within 1e-9 stay as they are to the last bit, and rows
+    beyond the tolerance stay as they are for `Kernel.check` to refuse.
+    """
+    sums = kernel.sums()
+    miss = np.abs(sums - 1)
+    rounded = (miss > ROW_SUM_TOLERANCE) & (miss <= tolerance)
+    if not rounded.any():
+        return kernel, 0.0
+    divisor = np.where(rounded, sums, 1.0).reshape(-1)
+    prob = kernel.prob / divisor[kernel.rows]
+    largest = float(miss[rounded].max())
+    return Kernel.owning(kernel.T, kernel.S, kernel.A, kernel.indptr, kernel.successors, prob), largest
+
+
+def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float]:
+    """The start distribution, divided by its sum if it was rounded, and by how much that sum differed from 1."""
+    miss = float(abs(mu.sum() - 1))
+    return (mu / mu.sum(), miss) if ROW_SUM_TOLERANCE < miss <= tolerance else (mu, 0.0)
+
+
+def report_correction(cmdp: CMDP, correction: float, source: str = "") -> None:
+    """If probabilities were corrected, warn, and keep the warning in the notes of the model."""
+    if correction > 0:
+        vars(cmdp).update(notes=(*cmdp.notes, warn(correction, source)))
+
+
+def warn(correction: float, source: str) -> str:
+    """Warn that probabilities were corrected, and by how much; returns the text of the warning."""
+    note = (
+        f"{source}{': ' if source else ''}probabilities were given with few digits: some did not sum to 1 and were "
+        f"divided by their sum, which was off by at most {correction:.3g}"
+    )
+    warnings.warn(note, RoundingWarning, stacklevel=4)
+    return note
 
 
 def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
@@ -163,3 +221,79 @@ def _may_be_distribution(x: Any, S: int) -> bool:
     except CmdpkitError:
         return False
     return spread.shape == (S,) and bool((spread >= 0).all()) and abs(float(spread.sum()) - 1) <= ROW_SUM_TOLERANCE
+
+
+# -- sparse matrices and columns of entries ---------------------------------------------------------------------------
+
+COLUMNS = ("h", "s", "a", "s_next", "p")
+
+
+def is_sparse(P: Any) -> bool:
+    """Whether P is a SciPy matrix, a list of them, or a list of lists of them."""
+    while isinstance(P, (list, tuple)) and P:
+        P = P[0]
+    return hasattr(P, "tocoo")
+
+
+def is_entries(P: Any) -> bool:
+    """Whether P is a tuple (s, a, s_next, p) or (h, s, a, s_next, p) of columns."""
+    return isinstance(P, tuple) and len(P) in (4, 5) and all(np.ndim(x) == 1 for x in P)
+
+
+def read_sparse(P: Any, S: int, A: int) -> tuple[Kernel, float]:
+    """The kernel of sparse matrices, and how far from 1 its rows may sum, given the precision of the numbers."""
+    steps = [P] if hasattr(P, "tocoo") else list(P)
+    per_action = A > 1 and all(hasattr(m, "tocoo") and m.shape == (S, S) for m in steps)
+    if per_action:  # one list for all steps
+        steps = [steps]
+    if not any(isinstance(step, (list, tuple)) for step in steps):
+        return Kernel.from_matrices(steps, S, A), max(tolerance_of(m.dtype) for m in steps)
+    parts, precision = [], []
+    for t, step in enumerate(steps):
+        where = "P" if per_action else f"P[h={t}]"
+        if not isinstance(step, (list, tuple)) or len(step) != A:
+            what = f"{len(step)} matrices" if isinstance(step, (list, tuple)) else f"a {type(step).__name__}"
+            raise CmdpkitError(
+                f"{where} is {what}, expected one sparse matrix {(S, S)} for each of the {A} actions, or a single one "
+                f"of shape (S*A, S) = {(S * A, S)}"
+            )
+        for a, matrix in enumerate(step):
+            part = _matrix(f"{where}[a={a}]" if not per_action else f"P[a={a}]", matrix, S)
+            parts.append(((t * S + part.row.astype(np.int64)) * A + a, part.col, part.data))
+            precision.append(tolerance_of(part.dtype))
+    rows, successors, prob = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return Kernel.from_entries((len(steps), S, A), rows, successors, prob), max(precision)
+
+
+def _matrix(what: str, matrix: Any, S: int) -> Any:
+    if not hasattr(matrix, "tocoo"):
+        raise CmdpkitError(f"{what} is a {type(matrix).__name__}, expected a sparse matrix {(S, S)}")
+    if matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
+        raise CmdpkitError(f"{what} is {matrix.dtype} of shape {matrix.shape}, expected numbers of shape {(S, S)}")
+    return matrix.tocoo()
+
+
+def read_entries(P: Sequence[Any], S: int, A: int) -> tuple[Kernel, float]:
+    """The kernel of columns (s, a, s_next, p), perhaps with the step before them, and its tolerance as above."""
+    names = COLUMNS[-len(P) :]
+    if len({len(x) for x in P}) > 1 or not len(P[0]):
+        sizes = ", ".join(f"{name} {len(x):,}" for name, x in zip(names, P, strict=True))
+        raise CmdpkitError(f"P has columns of these lengths: {sizes}; expected one entry in each for every transition")
+    s, a, s_next = (_indices(f"P: {name}", x, n) for name, x, n in zip(names[-4:-1], P[-4:-1], (S, A, S), strict=True))
+    h = _indices("P: h", P[0], None) if len(P) == 5 else np.zeros(1, dtype=np.int64)
+    prob = numbers("P: p", P[-1], copy=False)
+    T = int(h.max()) + 1
+    return Kernel.from_entries((T, S, A), (h * S + s) * A + a, s_next, prob), tolerance_of(np.asarray(P[-1]).dtype)
+
+
+def _indices(what: str, x: Any, n: int | None) -> IntArray:
+    """A column of indices, which have to be smaller than n."""
+    column = np.asarray(x)
+    if column.dtype.kind not in "iu":
+        raise CmdpkitError(f"{what} is an array of {column.dtype}, expected indices, which are whole numbers from 0")
+    outside = np.flatnonzero((column < 0) | (column >= (np.iinfo(np.int64).max if n is None else n)))
+    if len(outside):
+        i = int(outside[0])
+        rule = "at least 0" if n is None else f"in 0..{n - 1}"
+        raise CmdpkitError(f"{what}[{i}] is {column[i]}, expected an index {rule}; indices count from 0")
+    return column.astype(np.int64, copy=False)

@@ -9,7 +9,7 @@ from cmdpkit import learners
 from cmdpkit.exact.solver import solve
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.loading import load
-from cmdpkit.model import first_calls
+from cmdpkit.model import compiled
 from cmdpkit.model.policy import Policy
 from cmdpkit.running.learning import learn
 from cmdpkit.simulate.distribution import simulate_policy
@@ -32,7 +32,7 @@ def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], N
     Returns the names of the parts.
     """
     done = []
-    allowed, first_calls.INTERPRETED_SECONDS = first_calls.INTERPRETED_SECONDS, 0.0
+    allowed, compiled.INTERPRETED_SECONDS = compiled.INTERPRETED_SECONDS, 0.0
     try:
         for name, work in _parts(learners.names() if algorithms is None else algorithms):
             tell(name)
@@ -41,7 +41,7 @@ def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], N
                 work()
             done.append(name)
     finally:
-        first_calls.INTERPRETED_SECONDS = allowed
+        compiled.INTERPRETED_SECONDS = allowed
     return done
 
 

@@ -16,10 +16,9 @@ from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.stationary.gaps import gap_table
 from cmdpkit.learners import Learner, Spec
-from cmdpkit.model.chains import long_run_shares
+from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.stationary import chain_of
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.chains import absorbing_states, chain_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.random import stream

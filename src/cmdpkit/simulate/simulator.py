@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
-from cmdpkit.model.first_calls import call
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
 

@@ -6,9 +6,8 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.chains import Chain, closed_classes
+from cmdpkit.model.chains import Chain, absorbing_states, chain_of, closed_classes
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.stationary import absorbing_states, chain_of
 from cmdpkit.model.transitions import FloatArray
 
 

@@ -37,8 +37,8 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.components import Rows, walk_to
+from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
-from cmdpkit.model.sweeps import DAMPING
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 EPS = float(np.finfo(float).eps)

@@ -21,7 +21,7 @@ from cmdpkit.io.formats.decimals import rule_of
 from cmdpkit.io.formats.source import Fields, Index, Mistakes, Table
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
-from cmdpkit.model.rounding import corrected_rows, corrected_start, report_correction
+from cmdpkit.model.read_dynamics import corrected_rows, corrected_start, report_correction
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
 from cmdpkit.model.validate import Name, nearest
 

@@ -22,9 +22,9 @@ from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
 from cmdpkit.exact.columns import EXTRA_LOWERING, Column, Columns
 from cmdpkit.exact.stationary.sources import class_columns
 from cmdpkit.exact.units import FEASIBLE
+from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import NEGLIGIBLE
-from cmdpkit.model.sweeps import DAMPING
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights
