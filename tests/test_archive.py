@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.archive import ALWAYS_ALLOWED_BYTES, MAX_INFLATION, opened
+from cmdpkit.io.formats.npz import ALWAYS_ALLOWED_BYTES, MAX_INFLATION, opened
 
 MEGABYTE = 1 << 20
 BOMB = 64 * MEGABYTE  # more than any small file may inflate to, and quickly made

@@ -11,7 +11,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.decimals import Written, tolerance_of
+from cmdpkit.io.formats.source import Written, tolerance_of
 
 PLAIN = """\
 # horizon = 20

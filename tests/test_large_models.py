@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 import cmdpkit as ck
-from cmdpkit.io.formats import npz
+from cmdpkit.io.formats.npz import write_npz
 from cmdpkit.model.transitions import assembled
 
 pytestmark = pytest.mark.compiled
@@ -247,5 +247,5 @@ def test_an_exploration_reports_how_far_it_came_and_ends_complete(monkeypatch, c
 def test_a_file_of_version_0_1_with_the_whole_table_is_still_read(tmp_path):
     pi = np.array([[[0.25, 0.75], [1.0, 0.0]]])
     with open(tmp_path / "old.npz", "wb") as file:
-        npz.write(file, "policy", {"horizon": 1, "states": 2, "actions": ["a", "b"]}, {"pi": pi})
+        write_npz(file, "policy", {"horizon": 1, "states": 2, "actions": ["a", "b"]}, {"pi": pi})
     assert ck.read_policy(tmp_path / "old.npz") == ck.Policy(pi, (), ("a", "b"))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli.app import app
-from cmdpkit.io.formats.decimals import Written, tolerance_of
+from cmdpkit.io.formats.source import Written, tolerance_of
 
 THIRDS = np.full((3, 1, 3), 1 / 3)
 R = np.zeros((3, 1))

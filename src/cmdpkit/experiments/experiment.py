@@ -20,11 +20,10 @@ from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.experiments import document as read
 from cmdpkit.experiments.document import MAX_RUNS, Node, Pair, Settings
-from cmdpkit.io.formats import toml_text
+from cmdpkit.io.formats.json_toml import parse_toml
 from cmdpkit.io.formats.source import Mistakes, read_text
-from cmdpkit.io.loading import build, load, parsed
+from cmdpkit.io.loading import build, load, look_in, parsed
 from cmdpkit.io.models import SUFFIXES
-from cmdpkit.io.references import look_in
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.registry import name_of, resolve
 from cmdpkit.model.cmdp import CMDP
@@ -226,7 +225,7 @@ class Experiment:
         `runs`.
         """
         path = Path(path)
-        document = toml_text.parse(path, read_text(path))
+        document = parse_toml(path, read_text(path))
         document.setdefault("name", path.stem)
         return cls.of(document, str(path), path.parent)
 

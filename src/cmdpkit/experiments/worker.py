@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.loading import look_in
 from cmdpkit.io.models import read_model
-from cmdpkit.io.references import look_in
 from cmdpkit.learners import Learner, resolve
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run

@@ -10,7 +10,7 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_text, writing
 from cmdpkit.io.formats import prism, umb
-from cmdpkit.io.formats.explicit import explicit_of
+from cmdpkit.io.formats.prism import explicit_of
 from cmdpkit.io.formats.source import reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed

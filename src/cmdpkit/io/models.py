@@ -13,13 +13,13 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_pieces, write_text, writing
-from cmdpkit.io.formats import csv_model, json_text, npz_model, parquet_model, toml_text
-from cmdpkit.io.formats.criterion import constraint_entry
-from cmdpkit.io.formats.decimals import Written
+from cmdpkit.io.formats import csv_model, parquet_model
 from cmdpkit.io.formats.describe import tables_of, transitions
-from cmdpkit.io.formats.document import model_of
+from cmdpkit.io.formats.document import constraint_entry, model_of
+from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
+from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
 from cmdpkit.io.formats.parquet_model import without_signals
-from cmdpkit.io.formats.source import Mistakes, read_text, reading, suffix_of
+from cmdpkit.io.formats.source import Mistakes, Written, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
@@ -83,13 +83,13 @@ def read_model(
         raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
     with reading(path):
         if suffix == ".npz":
-            return npz_model.read(path, renormalise=renormalise, mmap=mmap)
+            return read_npz_model(path, renormalise=renormalise, mmap=mmap)
         text = read_text(path)
         mistakes = Mistakes(path)
         if suffix == ".csv":
             document = csv_model.parse(path, text, overrides, mistakes)
         else:
-            document = toml_text.parse(path, text, Written) if suffix == ".toml" else json_text.parse(path, text)
+            document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
         return model_of(path, document, mistakes, renormalise=renormalise)
 
 
@@ -101,16 +101,16 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
         raise CmdpkitError(f"write_model writes a CMDP, got {type(cmdp).__name__}")
     if suffix == ".npz":
         with writing(path, overwrite=overwrite) as file:
-            npz_model.write(file, cmdp)
+            write_npz_model(file, cmdp)
         return path
     tables = tables_of(cmdp)
     if suffix == ".csv":
         return write_pieces(path, csv_model.pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
     if suffix == ".json":
-        return write_pieces(path, json_text.pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
+        return write_pieces(path, json_pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
     listed = list(transitions(cmdp))
     model = {**tables["model"], "transitions": len(listed)}  # so that a file cut short between two of them is noticed
-    return write_text(path, toml_text.dump({**tables, "model": model, "transition": listed}), overwrite=overwrite)
+    return write_text(path, dump_toml({**tables, "model": model, "transition": listed}), overwrite=overwrite)
 
 
 def _name(start: Any) -> Any:

@@ -11,13 +11,13 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
-from cmdpkit.io.formats import csv_text, json_text, npz, policy_csv
-from cmdpkit.io.formats.archive import Expected
+from cmdpkit.io.formats import csv_text, policy_tables
 from cmdpkit.io.formats.controller import python_module
-from cmdpkit.io.formats.decimals import Written, rule_of
 from cmdpkit.io.formats.describe import names_entry
-from cmdpkit.io.formats.markdown import policy_table
-from cmdpkit.io.formats.source import Fields, Index, Table, read_text, reading, suffix_of
+from cmdpkit.io.formats.json_toml import json_pieces, parse_json
+from cmdpkit.io.formats.npz import Arrays, Expected, read_npz, write_npz
+from cmdpkit.io.formats.policy_tables import policy_table
+from cmdpkit.io.formats.source import Fields, Index, Table, Written, read_text, reading, rule_of, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, index_type, rows_at
 from cmdpkit.model.fits import forced
@@ -90,7 +90,7 @@ def write_policy(
         policy = policy.with_model(model)
     if suffix == ".npz":
         with writing(path, overwrite=overwrite) as file:
-            npz.write(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
+            write_npz(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
         return path
     pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
@@ -122,17 +122,17 @@ def _decisions(policy: Policy) -> Iterator[dict[str, Any]]:
 
 
 def _json_pieces(policy: Policy) -> Iterator[str]:
-    return json_text.pieces({"format": FORMAT, "version": VERSION, **_head(policy), "decisions": _decisions(policy)})
+    return json_pieces({"format": FORMAT, "version": VERSION, **_head(policy), "decisions": _decisions(policy)})
 
 
 def _csv_pieces(policy: Policy) -> Iterator[str]:
     columns = COLUMNS[1:] if policy.is_stationary else COLUMNS
-    yield csv_text.top({**_head(policy), "rows": policy_csv.count(policy)}, (), columns)
-    yield from policy_csv.lines(policy)
+    yield csv_text.top({**_head(policy), "rows": policy_tables.count(policy)}, (), columns)
+    yield from policy_tables.lines(policy)
 
 
 def _parse_json(path: Path, text: str) -> Table:
-    document = json_text.parse(path, text)
+    document = parse_json(path, text)
     fields = Fields(path, "policy", document)
     fields.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
     if document["format"] != FORMAT:
@@ -160,7 +160,7 @@ def _read_long_csv(path: Path) -> Policy | None:
         return None
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None
-    found = policy_csv.read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
+    found = policy_tables.read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
     if found is None:
         return None
     where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
@@ -289,13 +289,13 @@ def _named(
     return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
 
 
-def _arrays(policy: Policy) -> npz.Arrays:
+def _arrays(policy: Policy) -> Arrays:
     found = policy.decisions
     return {"choice": found.choice, "where": np.stack(all_rows(found, len(found.choice))[:2], axis=1), "p": found.p}
 
 
 def _read_npz(path: Path) -> Policy:
-    header, arrays = npz.read(path, "policy", _layout)
+    header, arrays = read_npz(path, "policy", _layout)
     names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
     if "pi" in arrays:
         return Policy(arrays["pi"], *names, H is None)._with(made_for=made_for)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.references import is_reference, referenced
+from cmdpkit.io.loading import is_reference, referenced
 from cmdpkit.learners.contract import Learner
 from cmdpkit.model.validate import index_of
 

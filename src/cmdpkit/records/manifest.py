@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.formats import json_text
 from cmdpkit.io.formats.describe import names_entry
+from cmdpkit.io.formats.json_toml import dump_json
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
@@ -49,7 +49,7 @@ class Failure:
 def seal(kind: str, body: Plain) -> str:
     """The text of a manifest: what it is, its schema, the body and a checksum of all that."""
     document = {"format": kind, "schema": SCHEMA, **plain(body, kind)}
-    return json_text.dump({**document, "checksum": _checksum(document)})
+    return dump_json({**document, "checksum": _checksum(document)})
 
 
 def unseal(path: Path, text: str, kind: str) -> Plain:

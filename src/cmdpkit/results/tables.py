@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.formats import markdown
+from cmdpkit.io.formats.policy_tables import markdown_escaped, markdown_line, markdown_literal
 from cmdpkit.model.showing import Shown
 from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
@@ -192,10 +192,10 @@ class Table(Shown, Generic[R]):
     def to_markdown(self) -> str:
         """The table in Markdown, with its title, if it has one, in bold above it."""
         columns, rows = self.by_row()
-        head = markdown.line(markdown.escaped(c.heading) for c in columns)
-        rule = markdown.line("---:" if c.align == "right" else "---" for c in columns)
-        body = [markdown.line(markdown.escaped(text) for text in _texts(row)) for row in rows]
-        title = [f"**{markdown.literal(self.title)}**", ""] if self.title else []
+        head = markdown_line(markdown_escaped(c.heading) for c in columns)
+        rule = markdown_line("---:" if c.align == "right" else "---" for c in columns)
+        body = [markdown_line(markdown_escaped(text) for text in _texts(row)) for row in rows]
+        title = [f"**{markdown_literal(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body]) + "\n"
 
     def to_latex(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.io.formats.markdown import phases_of
+from cmdpkit.io.formats.policy_tables import phases_of
 from cmdpkit.model.decisions import rows_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name

@@ -8,10 +8,8 @@ from typing import Any
 
 from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.criterion import KEYS
-from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.document import RESERVED, constraints_of
-from cmdpkit.io.formats.source import Fields, Mistakes, Table
+from cmdpkit.io.formats.document import KEYS, RESERVED, constraints_of
+from cmdpkit.io.formats.source import Fields, Mistakes, Table, Written
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats import toml_text
-from cmdpkit.io.formats.decimals import Written
-from cmdpkit.io.formats.source import Fields, Mistakes, Table
+from cmdpkit.io.formats.json_toml import toml_value
+from cmdpkit.io.formats.source import Fields, Mistakes, Table, Written
 from cmdpkit.model.constraints import SENSES
 from cmdpkit.model.validate import nearest
 
@@ -194,9 +193,9 @@ def whole(text: str) -> int | str:
 
 def top(head: Mapping[str, Any], constraints: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """The lines above the data: the head and the names of the columns."""
-    lines = [f"# {key} = {toml_text.value(x)}" for key, x in head.items()]
+    lines = [f"# {key} = {toml_value(x)}" for key, x in head.items()]
     for c in constraints:
-        name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_text.value(c["name"])
+        name = c["name"] if _PLAIN.fullmatch(c["name"]) else toml_value(c["name"])
         per_step = _PER_STEP if c.get("per_step") else ""
         lines.append(f"# constraint {name} {_SIGNS[c['sense']]} {c['bound']!r}{per_step}")
     return "".join(f"{text}\n" for text in lines) + line(columns)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.criterion import constraint_entry, criterion_entry
-from cmdpkit.io.formats.document import PER_STEP, RESERVED
+from cmdpkit.io.formats.document import PER_STEP, RESERVED, constraint_entry, criterion_entry
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.validate import Name, written_name
 

@@ -23,8 +23,8 @@ import numpy as np
 
 import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.archive import inflation_limit, too_large
-from cmdpkit.io.formats.explicit import Explicit, check_names, one_start, told_apart
+from cmdpkit.io.formats.npz import inflation_limit, too_large
+from cmdpkit.io.formats.prism import Explicit, check_names, one_start, told_apart
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 

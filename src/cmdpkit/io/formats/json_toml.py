@@ -1,15 +1,18 @@
-"""TOML with line numbers when read, and written with every number exact."""
+"""TOML and JSON with line numbers when read, and written with every number exact."""
 
 from __future__ import annotations
 
+import bisect
+import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from json import decoder, scanner
 from pathlib import Path
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Table
+from cmdpkit.io.formats.source import Table, Written
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = r"""\s*(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))\s*"""
@@ -22,7 +25,7 @@ _LONG_KEY = re.compile(rf"(?m)(?:^|[{{,])[ \t]*+\[*+[ \t]*+({_PART}(?:[ \t]*+\.[
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def parse(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
+def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
     """The document, whose top-level tables know their lines; ``number`` converts the text of a fraction."""
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
@@ -67,34 +70,97 @@ def _key(match: re.Match[str]) -> str:
     return next(x for x in (match["double"], match["single"], match["bare"]) if x is not None)
 
 
-def dump(tables: Mapping[str, Any]) -> str:
+def dump_toml(tables: Mapping[str, Any]) -> str:
     """Tables and lists of tables, each under its header, one key per line."""
     parts = []
     for name, content in tables.items():
         header = f"[[{name}]]" if isinstance(content, list) else f"[{name}]"
         for table in content if isinstance(content, list) else [content]:
-            parts.append("\n".join([header, *(f"{key(k)} = {value(x)}" for k, x in table.items())]))
+            parts.append("\n".join([header, *(f"{toml_key(k)} = {toml_value(x)}" for k, x in table.items())]))
     return "\n\n".join(parts) + "\n"
 
 
-def key(name: str) -> str:
+def toml_key(name: str) -> str:
     """A key, quoted if TOML requires it."""
-    return name if _BARE.fullmatch(name) else value(name)
+    return name if _BARE.fullmatch(name) else toml_value(name)
 
 
-def value(x: Any) -> str:
+def toml_value(x: Any) -> str:
     """A text, number, truth value, list or table on one line; floats with as many digits as they need."""
     if isinstance(x, bool):
         return "true" if x else "false"
     if isinstance(x, str):
         return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape(c)) for c in x) + '"'
     if isinstance(x, Mapping):
-        return "{" + ", ".join(f"{key(k)} = {value(v)}" for k, v in x.items()) + "}"
+        return "{" + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in x.items()) + "}"
     if isinstance(x, list):
-        return "[" + ", ".join(value(v) for v in x) + "]"
+        return "[" + ", ".join(toml_value(v) for v in x) + "]"
     return repr(x)
 
 
 def _escape(c: str) -> str:
     surrogate = "\ud800" <= c <= "\udfff"  # half a character, which the encoder will refuse
     return c if surrogate else f"\\U{ord(c):08x}" if ord(c) > 0xFFFF else f"\\u{ord(c):04x}"
+
+
+# -- JSON with line numbers when read, and written for people: one line for each entry of a list.
+
+
+def parse_json(path: Path, text: str) -> Table:
+    """The document, in which every object is a `Table` that knows its line and every fraction is a `Written` number.
+
+    A key that is given twice is refused.
+    """
+    try:
+        document = _Decoder(text).decode(text)
+    except json.JSONDecodeError as error:
+        raise CmdpkitError(f"{path}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
+        raise CmdpkitError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, Table):
+        raise CmdpkitError(f"{path}:1: expected a JSON object, got a {type(document).__name__}")
+    return document
+
+
+class _Decoder(json.JSONDecoder):
+    """A decoder that records the line of each object, which only the scanner written in Python makes possible."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(object_pairs_hook=lambda pairs: pairs, parse_float=Written)
+        self.newlines = [match.start() for match in re.finditer("\n", text)]
+        self.parse_object = self._object
+        self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+    def _object(self, text_and_start: tuple[str, int], *rest: Any) -> tuple[Table, int]:
+        line = bisect.bisect_left(self.newlines, text_and_start[1]) + 1
+        pairs, end = decoder.JSONObject(text_and_start, *rest)  # type: ignore[attr-defined]
+        table = Table(pairs, line)
+        if len(table) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise json.JSONDecodeError(f"key {quoted(twice)} is given twice", *text_and_start)
+        return table, end
+
+
+def dump_json(tables: Mapping[str, Any]) -> str:
+    """An object with one line per key, and one line per entry where a value is a list of objects."""
+    return "".join(json_pieces(tables))
+
+
+def json_pieces(tables: Mapping[str, Any]) -> Iterator[str]:
+    """The same text bit by bit; a value may also be an iterator of objects, of which there is at least one."""
+    before = "{\n"
+    for name, content in tables.items():
+        yield f"{before}  {_line(name)}: "
+        before = ",\n"
+        if isinstance(content, Iterator) or (isinstance(content, list) and content and isinstance(content[0], dict)):
+            for i, x in enumerate(content):
+                yield f"{',' if i else '['}\n    {_line(x)}"
+            yield "\n  ]"
+        else:
+            yield _line(content)
+    yield "\n}\n"
+
+
+def _line(x: Any) -> str:
+    return json.dumps(x, ensure_ascii=False, allow_nan=False)
