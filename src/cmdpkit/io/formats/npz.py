@@ -1,9 +1,9 @@
 """Models and policies as npz files. Names, types and sizes are checked before anything is inflated.
 
 Nothing is unpickled. An npz file is a zip archive of arrays, each with a short header that gives its type and shape. A
-small file can claim any size, or inflate to it. An `Archive` therefore reads the directory and the headers first, and refuses a file that
-contradicts itself or inflates too much. The caller then compares names, types and shapes with what it expects, and only
-the arrays that it asks for are read.
+small file can claim any size, or inflate to it. An `Archive` therefore reads the directory and the headers first, and
+refuses a file that contradicts itself or inflates too much. The caller then compares names, types and shapes with what
+it expects, and only the arrays that it asks for are read.
 """
 
 from __future__ import annotations
