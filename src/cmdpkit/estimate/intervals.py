@@ -20,6 +20,16 @@ from cmdpkit.model.transitions import FloatArray
 LEAST_BATCHES = 10  # with fewer, the spread of batches is a guess
 
 
+class Part(NamedTuple):
+    """How much of a gap is due to what is not known about one cell."""
+
+    step: int | None  # counting from 0; None where all steps share their counts
+    state: int  # its index
+    action: int  # its index
+    visits: int  # how often the action was taken
+    amount: float  # in unit scale
+
+
 class Intervals(NamedTuple):
     """Simultaneous confidence intervals for the expected totals of one policy, in unit scale."""
 
@@ -27,6 +37,8 @@ class Intervals(NamedTuple):
     episodes: int  # how many episodes they rest on; without episodes, how many steps
     intervals: tuple[tuple[float, float], ...]  # [1+N]: lower and upper end for the value and for each utility
     approximate: bool = False  # whether the level is only approximate; without episodes, the intervals are per step
+    best: float = math.inf  # no policy within the bounds has a larger value; minus infinity if none keeps them
+    parts: tuple[Part, ...] = ()  # the largest parts of `best` less the lower end of the value, largest first
 
 
 def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int, each: int = 1) -> Intervals:

@@ -1,0 +1,260 @@
+"""A certificate from counts alone: how far a policy is from the optimum at most, and whether it keeps its bounds.
+
+    intervals   for every transition frequency, start frequency and mean signal, by `estimate.sequential`
+    U           the largest v + lam . (w - rho) of any policy in any model within the intervals: no policy within the
+                bounds is worth more, whatever lam >= 0 is. An error of the solver that chose lam cannot hurt.
+    v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic induction
+
+The probability that all intervals hold at all times is at least 1 - delta, whatever decided about the actions. On that
+one event every policy, chosen from the data or not, keeps its bounds if w_lo >= rho, and is at most U - v_lo below the
+optimum (docs/theory/guarantees.md, statements 1 and 2). In a world that is declared stationary all steps share their
+intervals. In one that is declared noiseless, one visit tells the signals. Rounding is added to U and subtracted from
+the lower totals.
+
+The inductions are in `estimate.within`. An interval is computed again only if its row has been visited since.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.counts import Counts, signals_of, steps_of
+from cmdpkit.estimate.intervals import Intervals, Part
+from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.within import (
+    add_parts,
+    best_pair,
+    extreme_total,
+    most_unknown,
+    new_sides,
+    new_work,
+    update_sides,
+)
+from cmdpkit.exact.columns import Column, Columns
+from cmdpkit.exact.horizon import Horizon
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.progress import Watch
+from cmdpkit.exact.solver import solve_in
+from cmdpkit.exact.units import FEASIBLE, ROUNDOFF
+from cmdpkit.model.compiled import readonly
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+PRICED_TO = 1e-4  # share of H up to which U is the smallest over all prices
+MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new pair explains, the master is solved in exact arithmetic
+MARGINS = 8  # plans that are tried for a policy that can be proved to keep its bounds
+SAME_MARGIN = 1e-3  # relative change of a margin below which no further one is tried
+CLEAR = 1e-9  # times H: by so much its proved utilities shall exceed the bounds, so that no rounding decides
+STEADY = 1e-12  # variances of signals below this are rounding
+
+
+class Bound(NamedTuple):
+    """No policy within the bounds is worth more than `value`, in unit scale; minus infinity if none keeps them."""
+
+    value: float
+    prices: FloatArray  # [N]: the lam at which this was found
+
+
+class Certifier:
+    """Proves statements about policies from counts that grow; one object serves one run or one log.
+
+    `allowed` [H, S, A] are the actions that exist, rho [N] the bounds (in unit scale, utilities at least rho), delta
+    the probability with which anything stated here may be wrong. T = 1 if all steps share their counts, else H.
+    """
+
+    def __init__(self, allowed: BoolArray, rho: FloatArray, T: int, delta: float, *, noiseless: bool = False) -> None:
+        if not 0 < delta < 1:
+            raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
+        self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
+        (self.H, S, A), M = allowed.shape, 1 + len(rho)
+        self.noiseless, self.contradicted = noiseless, False
+        self.sides, self.work = new_sides(T, S, A, M), new_work(self.H, S, M)
+        self.counts: Counts | None = None
+        self._bound: Bound | None = None
+
+    # -- intervals -----------------------------------------------------------------------------------------------------
+
+    def number_of_intervals(self) -> int:
+        """How many intervals must hold at once: each has its equal part of delta."""
+        own = int(self.allowed.any(axis=0).sum())
+        rows, cells = (own, own) if self.T == 1 else (int(self.allowed[:-1].sum()), int(self.allowed.sum()))
+        S, signals = self.allowed.shape[1], 0 if self.noiseless else 1 + len(self.rho)
+        return (rows * S if self.H > 1 else 0) + S + cells * signals
+
+    def look(self, counts: Counts) -> None:
+        """Bring the intervals up to date with the counts, which may have grown since the last look."""
+        if signals_of(counts) != 1 + len(self.rho) or steps_of(counts, self.allowed.shape[2]) != self.T:
+            raise CmdpkitError("the counts have another number of signals or steps than the certificate was made for")
+        self.counts, self._bound = counts, None
+        room = len(counts.link) - len(self.sides.lo)
+        if room:
+            lists = {name: np.append(getattr(self.sides, name)[: len(counts.link)], np.zeros(max(room, 0)))
+                     for name in ("lo", "up")}  # fmt: skip
+            self.sides = self.sides._replace(**lists)
+        if self.noiseless and _varies(counts, 1 + len(self.rho)):
+            self.noiseless, self.contradicted = False, True
+            self.sides.moves[...], self.sides.visits[...] = -1, -1
+        log = math.log(self.number_of_intervals() / self.delta)
+        update_sides(counts, self.sides, log, self.noiseless)
+
+    # -- what follows from them ----------------------------------------------------------------------------------------
+
+    def bound(self) -> Bound:
+        """U, the largest value that any policy within the bounds can have, at the prices that make it smallest.
+
+        The probability of an error counts once for all looks, so the smallest U of all looks would hold too; it is
+        not used, so that a certificate is a function of the counts and of nothing else.
+        """
+        if self._bound is None:
+            self._bound = self._cheapest()
+        return self._bound
+
+    def _cheapest(self) -> Bound:
+        pool: Columns[_Source] = Columns(_Source(self), FEASIBLE, MAX_UNEXPLAINED_GAP)
+        thresholds = pool.scaled(self.rho)
+        if pool.N:
+            t, _, y = pool.reach(thresholds, np.ones(pool.N), enough=0.0)
+            if t < -FEASIBLE:
+                value, _ = self._largest(np.append(0.0, np.maximum(y, 0.0)))
+                if value - float(np.maximum(y, 0.0) @ self.rho) < 0:
+                    return Bound(-np.inf, np.zeros(pool.N))
+        best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= PRICED_TO)
+        lam = np.maximum(best.lam, 0.0)
+        return Bound(self._largest(np.append(1.0, lam))[0] - float(lam @ self.rho), lam)
+
+    def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
+        """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""
+        best_pair(self._seen(), self.sides, readonly(weights), self.allowed, self.work)
+        totals = self.work.totals
+        return float(totals[0]) + self._rounding(float(weights.sum())), totals[1:].copy()
+
+    def totals(self, pi: FloatArray) -> FloatArray:
+        """[1+N, 2]: the smallest and the largest value and utilities of pi [H, S, A] within the intervals."""
+        found, rounding = np.empty((1 + len(self.rho), 2)), self._rounding(1.0)
+        for m in range(len(found)):
+            for side, sign in enumerate((-1.0, 1.0)):
+                x = self.sides.most if sign > 0 else self.sides.least
+                total = extreme_total(self._seen(), self.sides, x, m, sign, readonly(pi), self.work)
+                found[m, side] = min(max(total + sign * rounding, 0.0), float(self.H))
+        return found
+
+    def accuracy(self, choice: IntArray | None = None) -> float:
+        """eps_t: the totals of a policy differ by no more between two models within the intervals.
+
+        With `choice` [H, S] it is filled with the actions that lead to where most is unknown (EXPLORE).
+        """
+        found = self.work.choice if choice is None else choice
+        return float(most_unknown(self._seen(), self.sides, self.allowed, self.work, found))
+
+    def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
+        """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
+        ends = self.totals(pi)
+        if sample is not None:
+            own = np.array(sample.intervals)
+            ends = np.stack((np.maximum(ends[:, 0], own[:, 0]), np.minimum(ends[:, 1], own[:, 1])), axis=1)
+        return Intervals(
+            level=1 - self.delta - (0.0 if sample is None else 1 - sample.level),
+            episodes=int(self._seen().starts.sum()),
+            intervals=tuple((float(low), float(max(low, high))) for low, high in ends),
+            best=self.bound().value,
+            parts=tuple(self.parts(pi)) if np.isfinite(self.bound().value) else (),
+        )
+
+    def safe_policy(self) -> tuple[FloatArray, float] | None:
+        """HAND-OVER: of plans that can be proved to keep their bounds, the one with the largest proved value.
+
+        The plans are those of the estimated model with its bounds tightened by a margin. The first margin is
+        `accuracy`, which is all that statement 4 needs; the others are found from what a plan lacked of a proof.
+        """
+        cmdp = model_of(self._seen(), self.rho, self.allowed, 1).cmdp
+        pool, best = Columns(Horizon(cmdp)), None
+        margin, refused = np.full(len(self.rho), self.accuracy()), np.full(len(self.rho), np.inf)
+        for k in range(MARGINS):
+            names = (c.name for c in cmdp.constraints)
+            asked = cmdp.with_bounds(**{name: float(x) for name, x in zip(names, self.rho + margin, strict=True)})
+            try:
+                pi = solve_in(pool, asked, "auto", Watch()).policy.pi
+            except Infeasible:
+                refused = np.minimum(refused, margin)
+                margin = margin / 2 if k else np.zeros(len(margin))
+                continue
+            low = self.totals(pi)[:, 0]
+            if np.all(low[1:] >= self.rho) and (best is None or low[0] > best[1]):
+                best = pi, float(low[0])
+            before, margin = margin, np.maximum(margin + self.rho + CLEAR * self.H - low[1:], 0.0)
+            if np.any(margin >= refused):
+                margin = (before + np.minimum(margin, refused)) / 2
+            if np.allclose(before, margin, rtol=SAME_MARGIN, atol=CLEAR):
+                break
+        return best
+
+    def parts(self, pi: FloatArray, most: int = 3) -> list[Part]:
+        """The cells that make the largest parts of U - v_lo(pi), largest first: what is known least, where it matters.
+
+        U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
+        the intervals allow beyond the estimate; so is the estimated value of pi less v_lo(pi).
+        """
+        counts, sides, work = self._seen(), self.sides, self.work
+        S, A = self.allowed.shape[1:]
+        amounts, flow = np.zeros(len(counts.visits)), np.zeros((2, S))
+        weights = np.append(1.0, self.bound().prices)
+        self._largest(weights)
+        chosen = np.eye(A)[work.choice]
+        add_parts(counts, sides, sides.most, readonly(weights), readonly(chosen), 1.0, work, flow, amounts)
+        extreme_total(counts, sides, sides.least, 0, -1.0, readonly(pi), work)
+        reward = np.eye(1, len(weights))[0]
+        add_parts(counts, sides, sides.least, readonly(reward), readonly(pi), -1.0, work, flow, amounts)
+        found = []
+        for cell in np.argsort(-amounts, kind="stable")[:most]:
+            h, s, a = int(cell) // (S * A), int(cell) // A % S, int(cell) % A
+            found.append(Part(None if self.T == 1 else h, s, a, int(counts.visits[cell]), float(amounts[cell])))
+        return [part for part in found if part.amount > 0]
+
+    def _rounding(self, weight: float) -> float:
+        """Rounding error of a total of signals in [0, weight], at most.
+
+        A row adds up at most 2 S products of a probability and a value of at most H weight, and its probabilities have
+        errors of at most 2 S units; H rows follow one another, and A products make the value of a state.
+        """
+        S, A = self.allowed.shape[1:]
+        return float(ROUNDOFF * self.H * (self.H * weight) * (4 * S + 2 * A + 8))
+
+    def _seen(self) -> Counts:
+        if self.counts is None:
+            raise CmdpkitError("the certificate has not looked at any counts yet: call look(counts) first")
+        return self.counts
+
+
+class _Source:
+    """The source of columns of the extended LP: pairs of a policy and a model within the intervals."""
+
+    exact = True
+    first: tuple[Column, ...] = ()
+
+    def __init__(self, certifier: Certifier) -> None:
+        self.certifier, self.N = certifier, len(certifier.rho)
+        self.units = np.full(1 + self.N, float(certifier.H))
+        self.offsets, self.noise = np.zeros(1 + self.N), np.zeros(1 + self.N)
+        self.best = np.full(self.N, np.inf)
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+        """The pair with the largest weights . (v, w), and that value."""
+        upper, values = self.certifier._largest(weights / self.units)
+        values = values / self.units
+        choice = self.certifier.work.choice.copy()
+        return upper, [Column(choice, float(values[0]), values[1:], weights, upper)]
+
+    def refine(self, column: Column) -> Column:
+        """Values of backward induction are exact up to rounding."""
+        return column
+
+
+def _varies(counts: Counts, M: int) -> bool:
+    """Whether some action has ever earned different signals."""
+    n = np.maximum(counts.visits, 1)[:, None]
+    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1
+    means = counts.moments[:, :M] / n
+    return bool(np.any(counts.moments[:, diagonal] / n - means**2 > STEADY + 4 * ROUNDOFF * n))

@@ -1,0 +1,337 @@
+"""Inductions over all models within intervals: the best pair of a policy and a model, and a policy's extreme totals.
+
+The rows of these models are as sparse as the counts: next states that were seen have an interval each, and all others
+share one largest probability. Given the values of the next step, the best row begins with the smallest probabilities
+and gives what is missing to the states of largest value first. One sort of the states serves all rows of a step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.estimate.induction import sort_descending
+from cmdpkit.estimate.sequential import lower_end, upper_end
+from cmdpkit.exact.units import ROUNDOFF
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import FloatArray, IntArray
+
+
+class Sides(NamedTuple):
+    """The intervals, with the numbers of observations that they rest on; compiled code fills the arrays."""
+
+    lo: FloatArray  # [capacity]: smallest probability of each transition in the lists of `Counts`
+    up: FloatArray  # [capacity]: the largest
+    unseen: FloatArray  # [cells]: the largest probability of any one next state that was never seen
+    spare: FloatArray  # [cells]: 1 - sum of lo, the probability that is still to be given out
+    moves: IntArray  # [cells]: moves that these rest on
+    least: FloatArray  # [cells, M]: smallest mean of each signal
+    most: FloatArray  # [cells, M]: the largest
+    visits: IntArray  # [cells]: visits that these rest on
+    start_lo: FloatArray  # [S]: smallest probability of starting in each state
+    start_up: FloatArray  # [S]: the largest
+
+
+class Work(NamedTuple):
+    """What an induction finds, and its working memory."""
+
+    V: FloatArray  # [H+1, S]: values of the objective
+    X: FloatArray  # [2, S, M]: values of the signals
+    choice: IntArray  # [H, S]: the action of a policy that was chosen
+    order: IntArray  # [S]: states by falling value of the next step
+    room: FloatArray  # [S]: -1, or how much more than its least a next state of the row at hand can get
+    row: FloatArray  # [S]: the probabilities of the row at hand; 0 between two rows
+    totals: FloatArray  # [1 + M]: expected totals of the objective and of the signals
+
+
+def new_sides(T: int, S: int, A: int, M: int) -> Sides:
+    """Nothing known yet; T is 1 where all steps share their counts, else H."""
+    cells = T * S * A
+    return Sides(
+        lo=np.zeros(0),
+        up=np.zeros(0),
+        unseen=np.ones(cells),
+        spare=np.ones(cells),
+        moves=np.full(cells, -1),
+        least=np.zeros((cells, M)),
+        most=np.ones((cells, M)),
+        visits=np.full(cells, -1),
+        start_lo=np.zeros(S),
+        start_up=np.ones(S),
+    )
+
+
+def new_work(H: int, S: int, M: int) -> Work:
+    """Arrays for inductions to fill."""
+    return Work(
+        V=np.zeros((H + 1, S)),
+        X=np.zeros((2, S, M)),
+        choice=np.zeros((H, S), dtype=np.int64),
+        order=np.arange(S),
+        room=np.full(S, -1.0),
+        row=np.zeros(S),
+        totals=np.zeros(1 + M),
+    )
+
+
+@compiled
+def update_sides(counts, sides, log, noiseless):
+    """Fill `sides` (Sides) for all rows that were visited since; log is the logarithm of intervals / delta."""
+    M = sides.least.shape[1]
+    for cell in range(len(sides.moves)):
+        n = counts.moves[cell]
+        if n != sides.moves[cell]:
+            sides.moves[cell] = n
+            total = 0.0
+            j = counts.head[cell]
+            while j >= 0:
+                sides.lo[j] = lower_end(counts.times[j], n, log)
+                sides.up[j] = upper_end(counts.times[j], n, log)
+                total += sides.lo[j]
+                j = counts.link[j]
+            sides.spare[cell] = max(1.0 - total, 0.0)
+            sides.unseen[cell] = upper_end(0.0, n, log)
+        n = counts.visits[cell]
+        if n != sides.visits[cell]:
+            sides.visits[cell] = n
+            for m in range(M):
+                error = n * ROUNDOFF  # of a sum of n numbers, relative to it
+                low, high = counts.moments[cell, m] * (1.0 - error), counts.moments[cell, m] * (1.0 + error)
+                if n == 0:
+                    sides.least[cell, m], sides.most[cell, m] = 0.0, 1.0
+                elif noiseless:
+                    sides.least[cell, m], sides.most[cell, m] = max(low / n, 0.0), min(high / n, 1.0)
+                else:
+                    sides.least[cell, m] = lower_end(low, n, log)
+                    sides.most[cell, m] = upper_end(min(high, float(n)), n, log)
+    episodes = counts.starts.sum()
+    for s in range(len(counts.starts)):
+        sides.start_lo[s] = lower_end(counts.starts[s], episodes, log)
+        sides.start_up[s] = upper_end(counts.starts[s], episodes, log)
+
+
+@compiled
+def _fill(counts, sides, cell, work):
+    """Fill work.row [S] with the probabilities of a row that give as much as possible to states early in the order.
+
+    Returns how many states of the order were gone through.
+    """
+    j = counts.head[cell]
+    while j >= 0:
+        work.row[counts.state[j]] = sides.lo[j]
+        work.room[counts.state[j]] = sides.up[j] - sides.lo[j]
+        j = counts.link[j]
+    missing, i = sides.spare[cell], 0
+    while missing > 0.0 and i < len(work.order):
+        s = work.order[i]
+        more = sides.unseen[cell] if work.room[s] < 0.0 else work.room[s]
+        more = min(more, missing)
+        work.row[s] += more
+        missing -= more
+        i += 1
+    return i
+
+
+@compiled
+def _clear(counts, cell, work, gone):
+    """Undo `_fill`."""
+    for i in range(gone):
+        work.row[work.order[i]] = 0.0
+    j = counts.head[cell]
+    while j >= 0:
+        work.row[counts.state[j]] = 0.0
+        work.room[counts.state[j]] = -1.0
+        j = counts.link[j]
+
+
+@compiled
+def _expected(counts, sides, cell, work, V):
+    """The largest expectation of V [S] over a row; work.order lists states by falling V."""
+    value = 0.0
+    j = counts.head[cell]
+    while j >= 0:
+        value += sides.lo[j] * V[counts.state[j]]
+        work.room[counts.state[j]] = sides.up[j] - sides.lo[j]
+        j = counts.link[j]
+    missing, i = sides.spare[cell], 0
+    while missing > 0.0 and i < len(work.order):
+        s = work.order[i]
+        more = sides.unseen[cell] if work.room[s] < 0.0 else work.room[s]
+        more = min(more, missing)
+        value += more * V[s]
+        missing -= more
+        i += 1
+    j = counts.head[cell]
+    while j >= 0:
+        work.room[counts.state[j]] = -1.0
+        j = counts.link[j]
+    return value
+
+
+@compiled
+def _from_start(sides, work, V):
+    """The largest expectation of V [S] over start distributions; fills work.row with the maximiser."""
+    sort_descending(V, work.order)
+    missing = 1.0
+    for s in range(len(V)):
+        work.row[s] = sides.start_lo[s]
+        missing -= sides.start_lo[s]
+    for i in range(len(V)):
+        s = work.order[i]
+        more = max(min(sides.start_up[s] - sides.start_lo[s], missing), 0.0)
+        work.row[s] += more
+        missing -= more
+    total = 0.0
+    for s in range(len(V)):
+        total += work.row[s] * V[s]
+    return total
+
+
+@compiled
+def _begin(work):
+    """Prepare an induction: nothing follows the last step, and the order is fresh, so that ties break alike."""
+    for s in range(len(work.order)):
+        work.order[s] = s
+        work.V[len(work.V) - 1, s] = 0.0
+
+
+@compiled
+def best_pair(counts, sides, weights, allowed, work):
+    """Fill work.choice, V and totals with the pair of a policy and a model that has most of weights . signals."""
+    H, S, A = allowed.shape
+    M = len(weights)
+    T = len(counts.head) // (S * A)
+    _begin(work)
+    for h in range(H - 1, -1, -1):
+        V, X, X_next = work.V[h], work.X[h % 2], work.X[(h + 1) % 2]
+        sort_descending(work.V[h + 1], work.order)
+        for s in range(S):
+            best, best_value = 0, -np.inf
+            for a in range(A):
+                if allowed[h, s, a]:
+                    cell = ((0 if T == 1 else h) * S + s) * A + a
+                    value = 0.0
+                    for m in range(M):
+                        value += weights[m] * sides.most[cell, m]
+                    if h + 1 < H:
+                        value += _expected(counts, sides, cell, work, work.V[h + 1])
+                    if value > best_value:
+                        best, best_value = a, value
+            work.choice[h, s], V[s] = best, best_value
+            cell = ((0 if T == 1 else h) * S + s) * A + best
+            for m in range(M):
+                X[s, m] = sides.most[cell, m]
+            if h + 1 < H:
+                gone = _fill(counts, sides, cell, work)
+                for s_next in range(S):
+                    if work.row[s_next] > 0.0:
+                        for m in range(M):
+                            X[s, m] += work.row[s_next] * X_next[s_next, m]
+                _clear(counts, cell, work, gone)
+    work.totals[0] = _from_start(sides, work, work.V[0])
+    for m in range(M):
+        work.totals[1 + m] = 0.0
+        for s in range(S):
+            work.totals[1 + m] += work.row[s] * work.X[0, s, m]
+    work.row[:] = 0.0
+
+
+@compiled
+def extreme_total(counts, sides, signals, m, sign, pi, work):
+    """The smallest (sign -1) or largest (sign 1) total of signal m of signals [cells, M] under pi; fills sign * V."""
+    H, S, A = pi.shape
+    T = len(counts.head) // (S * A)
+    _begin(work)
+    for h in range(H - 1, -1, -1):
+        sort_descending(work.V[h + 1], work.order)
+        for s in range(S):
+            total = 0.0
+            for a in range(A):
+                if pi[h, s, a] > 0.0:
+                    cell = ((0 if T == 1 else h) * S + s) * A + a
+                    value = sign * signals[cell, m]
+                    if h + 1 < H:
+                        value += _expected(counts, sides, cell, work, work.V[h + 1])
+                    total += pi[h, s, a] * value
+            work.V[h, s] = total
+    total = sign * _from_start(sides, work, work.V[0])
+    work.row[:] = 0.0
+    return total
+
+
+@compiled
+def most_unknown(counts, sides, allowed, work, choice):
+    """Fill choice [H, S] with the actions of largest X (see docs/theory/guarantees.md); returns eps_t."""
+    H, S, A = allowed.shape
+    T, M = len(counts.head) // (S * A), sides.least.shape[1]
+    _begin(work)
+    for h in range(H - 1, -1, -1):
+        sort_descending(work.V[h + 1], work.order)
+        left = H - h - 1
+        for s in range(S):
+            best, best_value = 0, -np.inf
+            for a in range(A):
+                if allowed[h, s, a]:
+                    cell = ((0 if T == 1 else h) * S + s) * A + a
+                    value = 0.0
+                    for m in range(M):
+                        value = max(value, sides.most[cell, m] - sides.least[cell, m])
+                    if left > 0:
+                        seen, widths, j = 0, 0.0, counts.head[cell]
+                        while j >= 0:
+                            seen, widths, j = seen + 1, widths + sides.up[j] - sides.lo[j], counts.link[j]
+                        widths += (S - seen) * sides.unseen[cell]
+                        value += left * min(1.0, widths / 2)
+                        value += _expected(counts, sides, cell, work, work.V[h + 1])
+                    value = min(value, left + 1.0)
+                    if value > best_value:
+                        best, best_value = a, value
+            choice[h, s], work.V[h, s] = best, best_value
+    widths = 0.0
+    for s in range(S):
+        widths += sides.start_up[s] - sides.start_lo[s]
+    total = H * min(1.0, widths / 2) + _from_start(sides, work, work.V[0])
+    work.row[:] = 0.0
+    return min(total, float(H))
+
+
+@compiled
+def add_parts(counts, sides, signals, weights, pi, sign, work, flow, amounts):
+    """Add to amounts [cells] what the intervals allow beyond the estimate, times expected visits in the estimate.
+
+    The values that work.V has of pi are `sign` times its extreme values in the models within the intervals.
+    """
+    H, S, A = pi.shape
+    T, M = len(counts.head) // (S * A), len(weights)
+    episodes = max(counts.starts.sum(), 1)
+    for s in range(S):
+        flow[0, s], work.order[s] = counts.starts[s] / episodes, s
+    for h in range(H):
+        now, then = flow[h % 2], flow[(h + 1) % 2]
+        then[:] = 0.0
+        if h + 1 < H:
+            sort_descending(work.V[h + 1], work.order)
+        for s in range(S):
+            for a in range(A):
+                mass = now[s] * pi[h, s, a]
+                if mass == 0.0:
+                    continue
+                cell = ((0 if T == 1 else h) * S + s) * A + a
+                beyond = 0.0
+                for m in range(M):
+                    mean = counts.moments[cell, m] / max(counts.visits[cell], 1)
+                    beyond += sign * weights[m] * (signals[cell, m] - mean)
+                if h + 1 < H:
+                    beyond += _expected(counts, sides, cell, work, work.V[h + 1])
+                    n = counts.moves[cell]
+                    if n == 0:  # the estimated model stays where it is
+                        beyond -= work.V[h + 1, s]
+                        then[s] += mass
+                    j = counts.head[cell]
+                    while j >= 0:
+                        p = counts.times[j] / n
+                        beyond -= p * work.V[h + 1, counts.state[j]]
+                        then[counts.state[j]] += mass * p
+                        j = counts.link[j]
+                amounts[cell] += mass * beyond

@@ -1,0 +1,296 @@
+"""Certificates from counts: intervals against another root finder, bounds against the LP, exact rounding."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import betaln
+
+import box_oracle
+import cmdpkit as ck
+from box_oracle import Problem
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.boxes import box_of
+from cmdpkit.estimate.certificate import Certifier
+from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
+from cmdpkit.estimate.sequential import lower_end, upper_end
+from cmdpkit.estimate.within import add_parts, extreme_total
+from cmdpkit.learners import Source, Spec, load
+from cmdpkit.model.policy import one_hot
+from cmdpkit.simulate.random import stream
+
+pytestmark = pytest.mark.compiled
+
+
+# -- the intervals -----------------------------------------------------------------------------------------------------
+
+
+def excess(log_m, k, n, log):
+    """The logarithm of the wealth against m, less log: above 0 outside of the interval."""
+    m = math.exp(log_m)
+    return betaln(k + 0.5, n - k + 0.5) - math.log(math.pi) - k * math.log(m) - (n - k) * math.log1p(-m) - log
+
+
+def test_ends_are_the_roots_that_another_solver_finds_and_never_inside():
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        n = int(10 ** rng.uniform(0, 6))
+        k = rng.choice([n * rng.random(), float(rng.integers(0, n + 1)), 0.2 + 0.8 * rng.random()])
+        log = rng.uniform(0.1, 30)
+        low, high = lower_end(k, n, log), upper_end(k, n, log)
+        if k > 0:
+            inside = math.log(k / n * (1 - 1e-9) if k < n else 1 - 1e-12)
+            root = math.exp(brentq(excess, -690.0, inside, (k, n, log), xtol=1e-13))
+            assert low == pytest.approx(root, rel=1e-6) and low <= root * (1 + 1e-11)
+        if k < n:
+            assert high == pytest.approx(1 - lower_end(n - k, n, log), abs=1e-15)
+        assert 0 <= low <= k / n <= high <= 1
+
+
+def test_ends_where_nothing_or_everything_was_seen_have_a_closed_form():
+    """Nothing among n: (1-m)^n = B(1/2, n+1/2) d / pi. With n = 1 that is 1 - m = d/2."""
+    assert upper_end(0.0, 1, math.log(20)) == pytest.approx(1 - 1 / 40, rel=1e-12)
+    assert lower_end(1.0, 1, math.log(20)) == pytest.approx(1 / 40, rel=1e-12)
+    assert (lower_end(0.0, 5, 1.0), upper_end(5.0, 5, 1.0)) == (0.0, 1.0)
+    assert (lower_end(0.0, 0, 1.0), upper_end(0.0, 0, 1.0)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.1, 0.5, "spread"])
+def test_at_the_worst_stopping_time_a_mean_is_missed_with_probability_delta_at_most(mean):
+    """2,000 sequences of 3,000 numbers at d = 5 %: more than 150 misses have probability below 1e-6."""
+    rng, d, n = np.random.default_rng(2), 0.05, np.arange(1, 3001)
+    missed = 0
+    for _ in range(2000):
+        x = rng.beta(0.4, 1.2, 3000) if mean == "spread" else rng.random(3000) < mean
+        m, k = 0.25 if mean == "spread" else mean, np.cumsum(x)
+        wealth = betaln(k + 0.5, n - k + 0.5) - math.log(math.pi) - k * math.log(m) - (n - k) * math.log1p(-m)
+        at = int(wealth.argmax())
+        missed += wealth[at] > math.log(1 / d)
+        inside = lower_end(float(k[at]), at + 1, -math.log(d)) <= m <= upper_end(float(k[at]), at + 1, -math.log(d))
+        assert inside == (wealth[at] <= math.log(1 / d)) or abs(wealth[at] - math.log(1 / d)) < 1e-6
+    assert missed <= 150
+
+
+# -- bounds within the intervals ---------------------------------------------------------------------------------------
+
+
+def seen(rng, H=3, S=3, A=2, N=1, T=None, episodes=80):
+    """Counts of a random problem in which some actions were never taken and some do not exist."""
+    T = H if T is None else T
+    P, x = rng.dirichlet(np.full(S, 0.5), (T, S, A)), rng.random((1 + N, T, S, A))
+    tried = rng.integers(0, episodes, (T, S, A)) * (rng.random((T, S, A)) < 0.85)
+    moves = np.array([rng.multinomial(n, p) for n, p in zip(tried.ravel(), P.reshape(-1, S), strict=True)])
+    sums = np.array([[rng.binomial(n, q) for n, q in zip(tried.ravel(), y.ravel(), strict=True)] for y in x]) * 1.0
+    starts = rng.multinomial(episodes, rng.dirichlet(np.ones(S)))
+    allowed = rng.random((H, S, A)) < 0.8
+    allowed[..., 0] = True
+    shape = (1 + N, T, S, A)
+    counts = counts_of(moves.reshape(T, S, A, S), tried, sums.reshape(shape), sums.reshape(shape), starts)
+    return counts, allowed
+
+
+def box_problem(certifier, rho):
+    """The same box, dense, for the LP."""
+    sides, counts = certifier.sides, certifier.counts
+    H, S, A = certifier.allowed.shape
+    T = certifier.T
+    lo, up = np.zeros((T * S * A, S)), np.repeat(sides.unseen[:, None], S, axis=1)
+    for cell in range(T * S * A):
+        j = counts.head[cell]
+        while j >= 0:
+            lo[cell, counts.state[j]], up[cell, counts.state[j]] = sides.lo[j], sides.up[j]
+            j = counts.link[j]
+    most = np.moveaxis(sides.most.reshape(T, S, A, -1), -1, 0)
+    box = box_of(lo.reshape(T, S, A, S), up.reshape(T, S, A, S), sides.start_lo, sides.start_up)
+    return Problem(box, most[0], most[1:], rho, np.asarray(certifier.allowed), H)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_bound_on_the_optimum_is_the_lp_over_the_whole_box_and_holds_at_any_price(seed):
+    rng = np.random.default_rng(seed)
+    N, T = int(rng.integers(0, 3)), (1, 3)[seed % 2]
+    counts, allowed = seen(rng, N=N, T=T)
+    rho = rng.uniform(0.2, 2.9, N)
+    certifier = Certifier(allowed, rho, T, 0.5)
+    certifier.look(counts)
+    found, x = certifier.bound(), box_problem(certifier, rho)
+    best = box_oracle.optimum(x, np.eye(1, 1 + N)[0], bounded=True)
+    if best is None:
+        assert found.value == -np.inf
+        return
+    assert best - 1e-9 <= found.value <= best + 3e-4 * 3
+    for _ in range(3):
+        lam = rng.exponential(1.0, N)
+        upper = certifier._largest(np.append(1.0, lam))[0] - lam @ rho
+        assert upper >= best - 1e-9
+        assert upper == pytest.approx(box_oracle.optimum(x, np.append(1.0, lam), bounded=False) - lam @ rho, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_smallest_and_largest_totals_of_a_policy_are_those_of_the_lp(seed):
+    rng = np.random.default_rng(100 + seed)
+    T = (1, 3)[seed % 2]
+    counts, allowed = seen(rng, T=T)
+    certifier = Certifier(allowed, np.zeros(1), T, 0.5)
+    certifier.look(counts)
+    choice = np.array([[rng.choice(np.flatnonzero(row)) for row in step] for step in allowed])
+    pi = one_hot(choice, 2)
+    ends, x = certifier.totals(pi), box_problem(certifier, np.zeros(1))
+    x = x._replace(allowed=pi > 0)
+    least = np.moveaxis(certifier.sides.least.reshape(T, 3, 2, 2), -1, 0)
+    for m, weights in enumerate(np.eye(2)):
+        assert ends[m, 1] == pytest.approx(box_oracle.optimum(x, weights, bounded=False), abs=1e-7)
+        low = -box_oracle.optimum(x._replace(r=least[0], g=least[1:]), -weights, bounded=False)
+        assert ends[m, 0] == pytest.approx(low, abs=1e-7)
+
+
+def exact_total(certifier, pi, m, sign):
+    """The extreme total of a drawing policy within the intervals as they are, in exact arithmetic."""
+    x = box_problem(certifier, certifier.rho)
+    signals = (certifier.sides.most if sign > 0 else certifier.sides.least)[:, m].reshape(certifier.T, 3, 2)
+    V = [Fraction(0)] * 3
+
+    def expected(lo, up, V):
+        p = [Fraction(float(y)) for y in lo]
+        missing = 1 - sum(p)
+        for s in sorted(range(3), key=lambda s: -sign * V[s]):
+            more = min(Fraction(float(up[s])) - p[s], missing)
+            p[s] += more
+            missing -= more
+        return sum(a * b for a, b in zip(p, V, strict=True))
+
+    for h in range(2, -1, -1):
+        t = h % certifier.T
+        Q = [
+            [Fraction(float(signals[t, s, a])) + (expected(x.box.lo[t, s, a], x.box.up[t, s, a], V) if h < 2 else 0)
+             for a in range(2)]
+            for s in range(3)
+        ]  # fmt: skip
+        V = [sum(Fraction(float(pi[h, s, a])) * Q[s][a] for a in range(2)) for s in range(3)]
+    return expected(x.box.start_lo, x.box.start_up, V)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_is_on_the_safe_side_of_exact_arithmetic(seed):
+    rng = np.random.default_rng(200 + seed)
+    counts, allowed = seen(rng, T=(1, 3)[seed % 2], episodes=10 ** rng.integers(1, 5))
+    certifier = Certifier(allowed, np.zeros(1), (1, 3)[seed % 2], 0.05)
+    certifier.look(counts)
+    pi = rng.dirichlet([1, 1], (3, 3)) * allowed
+    pi /= pi.sum(axis=-1, keepdims=True)
+    ends = certifier.totals(pi)
+    for m in range(2):
+        low, high = exact_total(certifier, pi, m, -1), exact_total(certifier, pi, m, 1)
+        slack = 1 + 1e-15 * 9  # the rows of pi add up to 1 up to rounding
+        assert Fraction(float(ends[m, 0])) <= low * Fraction(slack) and low - ends[m, 0] < 1e-12
+        assert high <= Fraction(float(ends[m, 1])) * Fraction(slack) and ends[m, 1] - high < 1e-12
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_parts_of_a_gap_add_up_to_what_the_intervals_add_to_the_estimate(pooled):
+    rng = np.random.default_rng(7)
+    T = 1 if pooled else 3
+    counts, _ = seen(rng, T=T)
+    allowed = np.ones((3, 3, 2), dtype=bool)
+    certifier = Certifier(allowed, np.array([1.0]), T, 0.05)
+    certifier.look(counts)
+    pi = rng.dirichlet([1, 1], (3, 3))
+    moves = dense_moves(counts, 2)
+    stay = np.broadcast_to(np.eye(3)[:, None], moves.shape[1:])
+    n = moves.sum(axis=-1, keepdims=True)
+    p = np.where(n > 0, moves / np.maximum(n, 1), stay)
+    x = signal_means(counts, 2).T.reshape(2, T, 3, 2)
+    estimate = Problem(box_of(p, p, *2 * [counts.starts / counts.starts.sum()]), x[0], x[1:], certifier.rho, allowed, 3)
+    mu = counts.starts / counts.starts.sum()
+    weights = np.append(1.0, certifier.bound().prices)
+    upper = certifier._largest(weights)[0]
+    chosen = np.eye(2)[certifier.work.choice]
+    amounts, flow, sides = np.zeros(T * 6), np.zeros((2, 3)), certifier.sides
+    add_parts(counts, sides, sides.most, weights, chosen, 1.0, certifier.work, flow, amounts)
+    # What the start distribution adds is no part of a cell.
+    start = upper - mu @ certifier.work.V[0]
+    assert amounts.sum() + start == pytest.approx(upper - weights @ box_oracle.start_values(estimate, chosen, p, mu))
+    amounts[:] = 0
+    low = extreme_total(counts, sides, sides.least, 0, -1.0, pi, certifier.work)
+    add_parts(counts, sides, sides.least, np.eye(2)[0], pi, -1.0, certifier.work, flow, amounts)
+    start = -mu @ certifier.work.V[0] - low
+    assert amounts.sum() + start == pytest.approx(box_oracle.start_values(estimate, pi, p, mu)[0] - low)
+    parts = certifier.parts(pi)
+    assert len(parts) == 3 and parts[0].amount >= parts[1].amount >= parts[2].amount > 0
+
+
+# -- counts that grow --------------------------------------------------------------------------------------------------
+
+
+def test_looking_often_is_looking_once_to_the_bit():
+    """A certificate is a function of the counts, so that a run that was resumed has the same one."""
+    cmdp = ck.envs.build("random", S=4, A=3, H=3, N=1, conflict=0.5, seed=3)
+    spec = Spec.of(cmdp, 400)
+    learner, source, rng = load("cl-pri")(spec), Source.of(cmdp, noise="bernoulli"), stream(1)
+    often = Certifier(np.asarray(spec.allowed), spec.rho, spec.H, 0.05)
+    for n in (1, 20, 79, 300):
+        learner.run(source, rng, n)
+        often.look(learner.counts)
+        often.prove(learner.recommend())
+        often.safe_policy()
+    once = Certifier(np.asarray(spec.allowed), spec.rho, spec.H, 0.05)
+    once.look(learner.counts)
+    assert often.prove(learner.recommend()) == once.prove(learner.recommend())
+
+
+def test_one_visit_tells_signals_that_are_declared_noiseless_until_they_turn_out_to_vary():
+    counts = counts_of(np.zeros((1, 1, 1, 1), int), np.full((1, 1, 1), 4), np.full((1, 1, 1, 1), 2.0),
+                       np.full((1, 1, 1, 1), 1.0), np.array([4]))  # fmt: skip
+    certifier = Certifier(np.ones((1, 1, 1), dtype=bool), np.zeros(0), 1, 0.05, noiseless=True)
+    certifier.look(counts)
+    assert certifier.totals(np.ones((1, 1, 1)))[0] == pytest.approx([0.5, 0.5], abs=1e-12)
+    assert certifier.number_of_intervals() == 1 and not certifier.contradicted
+    counts.moments[0, 1] = 1.5  # four numbers with mean 1/2 and mean square 3/8: they vary
+    certifier.look(counts)
+    assert certifier.contradicted and certifier.number_of_intervals() == 2
+    low, high = certifier.totals(np.ones((1, 1, 1)))[0]
+    assert low < 0.1 and high > 0.9
+
+
+@pytest.mark.parametrize(("T", "noiseless", "expected"), [(4, False, 3 * 9 * 3 + 3 + 36 * 2), (1, True, 9 * 3 + 3)])
+def test_delta_is_shared_by_as_many_intervals_as_there_are(T, noiseless, expected):
+    certifier = Certifier(np.ones((4, 3, 3), dtype=bool), np.zeros(1), T, 0.05, noiseless=noiseless)
+    assert certifier.number_of_intervals() == expected
+
+
+def test_a_policy_handed_over_as_safe_is_proved_safe_and_the_best_of_its_kind_in_reach():
+    """With ten times the data the proved value comes closer to the optimum, and the policy is truly safe."""
+    cmdp = ck.envs.build("paper/synthetic")
+    gaps = []
+    for K in (10_000, 100_000):
+        learner = load("opt-cmdp")(Spec.of(cmdp, K))
+        learner.run(Source.of(cmdp), stream(1), K)
+        certifier = Certifier(np.asarray(learner.spec.allowed), learner.spec.rho, 3, 0.05, noiseless=True)
+        certifier.look(learner.counts)
+        pi, value = certifier.safe_policy()
+        assert certifier.totals(pi)[1, 0] >= 2.0 and value == certifier.totals(pi)[0, 0]
+        v, w = ck.evaluate(cmdp, ck.Policy.of(cmdp, pi))
+        assert value <= v and w[0] >= 2.0 and v <= 1.57306 + 1e-5 <= certifier.bound().value + 1e-5
+        gaps.append(certifier.bound().value - value)
+    assert gaps[1] < 0.04 < gaps[0] < 0.12
+
+
+def test_a_problem_without_a_feasible_policy_is_found_out():
+    """One state, one step: the only action earns utility 0, and 1 is asked for."""
+    counts = counts_of(np.zeros((1, 1, 1, 1), int), np.full((1, 1, 1), 50), np.array([50.0, 0.0]).reshape(2, 1, 1, 1),
+                       np.array([50.0, 0.0]).reshape(2, 1, 1, 1), np.array([50]))  # fmt: skip
+    certifier = Certifier(np.ones((1, 1, 1), dtype=bool), np.array([1.0]), 1, 0.05)
+    certifier.look(counts)
+    assert certifier.bound().value == -np.inf and certifier.safe_policy() is None
+    assert certifier.prove(np.ones((1, 1, 1))).best == -np.inf
+
+
+def test_what_cannot_be_certified_is_refused():
+    with pytest.raises(CmdpkitError, match=r"delta is 1\.5, expected a probability"):
+        Certifier(np.ones((1, 1, 1), dtype=bool), np.zeros(0), 1, 1.5)
+    with pytest.raises(CmdpkitError, match="has not looked at any counts"):
+        Certifier(np.ones((1, 1, 1), dtype=bool), np.zeros(0), 1, 0.5).bound()
+    with pytest.raises(CmdpkitError, match="another number of signals or steps"):
+        Certifier(np.ones((2, 3, 2), dtype=bool), np.zeros(1), 2, 0.5).look(seen(np.random.default_rng(0))[0])
