@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 import gym_line
 from cmdpkit.cli import app
-from cmdpkit.results.model_tables import constraint_table, range_table, tradeoff_table
-from cmdpkit.results.showing import text
-from cmdpkit.results.text import diagnosis as show
+from cmdpkit.results import diagnosis as show
+from cmdpkit.results import tradeoff as tradeoff_text
+from cmdpkit.results.diagnosis import range_table
+from cmdpkit.results.solution import constraint_table
+from cmdpkit.results.tradeoff import tradeoff_table
 
 STEPS = 10
 
@@ -80,7 +82,7 @@ def test_tradeoffs_and_diagnoses_are_in_the_unit_of_the_bound(criterion, steps):
         np.testing.assert_allclose(steps * curve.infeasible, twin.infeasible)
         rows = tradeoff_table(curve).data()
         assert [row["bound_total"] for row in rows] == pytest.approx(twin.bounds.tolist())
-        assert "cost ≤ per step" in printed(show.tradeoff("server", curve))
+        assert "cost ≤ per step" in printed(tradeoff_text.tradeoff("server", curve))
     (one,), (other,) = (ck.diagnose(m, separation=False).ranges for m in (each, whole))
     assert (one.bound, one.per_step) == (0.5, True)
     for end in ("worst", "indifferent", "strictest", "best_alone"):
@@ -96,12 +98,12 @@ def test_what_is_printed_names_the_unit_and_tables_show_both(criterion, steps):
     assert repr(model.constraints[0]) == "Constraint(name='cost', sense='at_most', bound=0.5, per_step=True)"
     both = "≤ 5, 0.5 per step" if steps == 10 else "≤ 0.5 per step"
     found = ck.solve(model)
-    assert f"  cost {both}" in text(model)
-    assert both in text(found)
-    assert ("The price of cost is for 1 more per step." in text(found)) == (steps == 10)
+    assert f"  cost {both}" in str(model)
+    assert both in str(found)
+    assert ("The price of cost is for 1 more per step." in str(found)) == (steps == 10)
     compared = ck.compare_policies(model, {"rest": ck.Policy.of(model, lambda s: "rest")})
-    assert f"cost {both}" in text(compared)
-    assert "for 1 more per step" in text(ck.explain(model, 1, 2 if "horizon" in criterion else None))
+    assert f"cost {both}" in str(compared)
+    assert "for 1 more per step" in str(ck.explain(model, 1, 2 if "horizon" in criterion else None))
     (row,) = constraint_table(found).data()
     assert (row["bound"], row["per_step"], row["bound_total"]) == (0.5, True, pytest.approx(0.5 * steps))
     assert row["slack"] == pytest.approx(row["bound_total"] - row["value"])
@@ -190,4 +192,4 @@ def test_promises_from_logs_compare_totals_with_bounds_per_step():
         for bound in (ck.at_most("noise", 0.5, per_step=True), ck.at_most("noise", 2.0))
     )
     assert each.value == whole.value and each.policy == whole.policy
-    assert "≤ 2, 0.5 per step" in text(each)
+    assert "≤ 2, 0.5 per step" in str(each)

@@ -21,7 +21,7 @@ import cmdpkit as ck
 from cmdpkit import cli, envs
 from cmdpkit.exact.solver import METHODS
 from cmdpkit.io import policies as policy_files
-from cmdpkit.results.json import text as json_text
+from cmdpkit.results.showing import json_text
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "command-line.md"
 VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "report", "reproduce", "algos",

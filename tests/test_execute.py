@@ -19,7 +19,7 @@ from cmdpkit.experiments import worker as jobs
 from cmdpkit.experiments.execute import bench
 from cmdpkit.records import store
 from cmdpkit.records.manifest import difference
-from cmdpkit.results.folder import load_models
+from cmdpkit.results.study import load_models
 from cmdpkit.running.learning import learn_many
 
 SMALL = {"episodes": 2000, "seeds": 3}

@@ -17,11 +17,10 @@ from cmdpkit.experiments.execute import bench
 from cmdpkit.learners.registry import resolve
 from cmdpkit.records import code, origin, store
 from cmdpkit.records.record import Run
-from cmdpkit.results.folder import load_settings, model_of, save_settings
-from cmdpkit.results.groups import groups
+from cmdpkit.results.groups import compare, curve, groups
 from cmdpkit.results.published import AS_PUBLISHED, Row
 from cmdpkit.results.statistics import SeedMean
-from cmdpkit.results.study import Study, compare, curve
+from cmdpkit.results.study import Study, load_settings, model_of, save_settings
 from records import make_record
 
 OLD = Path(__file__).parent / "data" / "records-0.1"  # made by version 0.1

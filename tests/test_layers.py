@@ -26,9 +26,6 @@ ORDER = [
 # The public names, what starts the command, and the contract tests: they may import everything, and no room imports
 # them.
 OUTSIDE = {"__init__", "__main__", "testing"}
-# Imported when called, so that not everybody loads it: a model offers itself to Gymnasium, a policy reads a file, and
-# what is printed or drawn is made by `results`.
-LATE = {("model", "running"), ("model", "io"), ("model", "results"), ("exact", "results"), ("simulate", "results")}
 
 
 def imported(path: Path) -> set[str]:
@@ -53,8 +50,7 @@ def test_every_room_has_its_place_and_imports_only_earlier_ones():
             continue
         assert room in rank, f"{room} has no place in the order"
         for other in imported(path) - {room} - OUTSIDE:
-            if (room, other) not in LATE:
-                assert rank[other] < rank[room], f"{path} imports {other}, which comes later"
+            assert rank[other] < rank[room], f"{path} imports {other}, which comes later"
 
 
 def test_the_house_stays_small():

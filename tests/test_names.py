@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli.app import app
 from cmdpkit.errors import MAX_SHOWN, CmdpkitError, printable, quoted, shown
-from cmdpkit.results.json import text as json_text
+from cmdpkit.results.showing import json_text
 
 LONG = "x" * 100_000
 HOSTILE = [

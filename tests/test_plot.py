@@ -13,9 +13,10 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 import cmdpkit as ck
-from cmdpkit.results.figures import boards as plot_boards
 from cmdpkit.results.figures import curves as plot
-from cmdpkit.results.study import Study, curve, groups
+from cmdpkit.results.figures import policies as plot_boards
+from cmdpkit.results.groups import curve, groups
+from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
 
 

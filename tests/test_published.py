@@ -24,7 +24,7 @@ from cmdpkit.results.published import (
     in_order,
     judged,
 )
-from cmdpkit.results.report.page import render
+from cmdpkit.results.report import render
 from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import Study
 from records import study, two_bounds

@@ -14,8 +14,7 @@ import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import load_failures, load_record, save_failure, save_record
-from cmdpkit.results.folder import load_settings, save_settings
-from cmdpkit.results.study import Study
+from cmdpkit.results.study import Study, load_settings, save_settings
 from cmdpkit.running.checkpoint import read_saved, write_saved
 from records import make_record
 

@@ -14,10 +14,9 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run
-from cmdpkit.results.folder import model_of
-from cmdpkit.results.report.data import problems
-from cmdpkit.results.report.page import DETAILS, render
-from cmdpkit.results.study import Study, finals, groups
+from cmdpkit.results.groups import finals, groups
+from cmdpkit.results.report import DETAILS, problems, render
+from cmdpkit.results.study import Study, model_of
 from cmdpkit.running.learning import learn_many
 from records import make_record, study, two_bounds
 

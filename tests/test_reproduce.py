@@ -22,10 +22,11 @@ from cmdpkit.paper.experiments import LENGTHS, PARTS, READ_AT, after_pruning, pa
 from cmdpkit.paper.lower_bound import measured
 from cmdpkit.paper.phases import phases_of
 from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.results.figures.saving import SAVING
+from cmdpkit.results.figures.style import SAVING
+from cmdpkit.results.groups import groups
 from cmdpkit.results.published import Row, headlines, in_order, published_tables
 from cmdpkit.results.statistics import seed_mean
-from cmdpkit.results.study import Study, groups
+from cmdpkit.results.study import Study
 from cmdpkit.running.curves import checkpoints
 from records import make_record
 

@@ -19,9 +19,10 @@ from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
-from cmdpkit.results.text import diagnosis as show
-from cmdpkit.results.text.policy import view
-from cmdpkit.results.text.solution import solution
+from cmdpkit.results import diagnosis as show
+from cmdpkit.results import tradeoff as tradeoff_text
+from cmdpkit.results.policy import view
+from cmdpkit.results.solution import solution
 from cmdpkit.results.wording import aligned, label, number, percent, ranges
 
 
@@ -81,7 +82,7 @@ def test_a_name_can_neither_command_the_terminal_nor_pass_for_markup() -> None:
     found = ck.solve(cmdp)
     text = printed(solution("[x]", found)) + printed(show.diagnosis("[x]", cmdp, ck.diagnose(cmdp)))
     text += printed(show.separation(found, separations(found)))
-    text += printed(show.tradeoff("[x]", ck.tradeoff(cmdp, "[b]cost[/b]", 3)))
+    text += printed(tradeoff_text.tradeoff("[x]", ck.tradeoff(cmdp, "[b]cost[/b]", 3)))
     assert "\x1b" not in text
     for name in ("[x]", "[b]cost[/b]", "[red]go[/red]", r"\x1b[31m", "[dim]a", r"b\nc"):
         assert name in text, name
@@ -195,7 +196,7 @@ def test_every_environment_is_shown_without_nan_and_within_the_width(name: str) 
         printed(solution(name, found)),
         printed(show.diagnosis(name, cmdp, ck.diagnose(cmdp, separation=False))),
     ]
-    texts += [printed(show.tradeoff(name, ck.tradeoff(cmdp, c.name, 3))) for c in cmdp.constraints]
+    texts += [printed(tradeoff_text.tradeoff(name, ck.tradeoff(cmdp, c.name, 3))) for c in cmdp.constraints]
     for text in texts:
         assert "nan" not in text.lower()
         assert "inf" not in re.findall(r"[a-z]+", text)
@@ -289,7 +290,7 @@ def test_the_least_needed_action_comes_first_and_forced_ones_are_only_counted() 
 
 def test_a_tradeoff_has_a_row_and_a_bar_a_point_and_lists_what_cannot_be_met() -> None:
     cmdp = ck.load("paper/grid")
-    text = printed(show.tradeoff("paper/grid", ck.tradeoff(cmdp, "cost", 5, low=-0.5, high=1.5)))
+    text = printed(tradeoff_text.tradeoff("paper/grid", ck.tradeoff(cmdp, "cost", 5, low=-0.5, high=1.5)))
     rows = [line.split() for line in text.splitlines() if line.endswith(("█", "▏", "▌"))]
     assert [row[:3] for row in rows] == [
         ["0.0", "4.35588", rows[0][2]],
@@ -307,8 +308,10 @@ def test_a_tradeoff_without_any_point_or_any_slope_is_still_shown() -> None:
     cmdp = ck.load("paper/grid")
     none = np.array([])
     text = printed(
-        show.tradeoff("g", Tradeoff(cmdp.constraints[0], none, none, none, none.reshape(0, 1), np.array([-1.0, -2.0])))
+        tradeoff_text.tradeoff(
+            "g", Tradeoff(cmdp.constraints[0], none, none, none, none.reshape(0, 1), np.array([-1.0, -2.0]))
+        )
     )
     assert text.endswith("No policy meets ≤ -1, ≤ -2.")
-    flat = printed(show.tradeoff("g", ck.tradeoff(cmdp, "cost", 2, low=2, high=3)))
+    flat = printed(tradeoff_text.tradeoff("g", ck.tradeoff(cmdp, "cost", 2, low=2, high=3)))
     assert flat.count("█" * 40) == 2

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.errors import remedy
+from cmdpkit.results.groups import Comparison
 from cmdpkit.results.statistics import SeedMean
-from cmdpkit.results.study import Comparison
 
 
 def chain(**more: object) -> ck.CMDP:

@@ -14,8 +14,9 @@ import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.errors import CmdpkitError, RoundingWarning
 from cmdpkit.model.policy import Policy
-from cmdpkit.results.figures import boards
-from cmdpkit.results.model_tables import constraint_table, separation_table
+from cmdpkit.results.diagnosis import separation_table
+from cmdpkit.results.figures import policies as boards
+from cmdpkit.results.solution import constraint_table
 from cmdpkit.simulate.simulator import Simulator
 
 P = np.array([[[0.8, 0.2], [0.95, 0.05]], [[0.5, 0.5], [0.5, 0.5]]])

@@ -10,7 +10,7 @@ from cmdpkit import cli
 from cmdpkit.estimate.intervals import batch_intervals
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.records.manifest import difference
-from cmdpkit.results.report.page import render
+from cmdpkit.results.report import render
 
 TOML = """
 steps = {steps}

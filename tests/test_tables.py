@@ -19,14 +19,12 @@ import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.exact.diagnosis import separations
 from cmdpkit.records import store
-from cmdpkit.results.json import learned
-from cmdpkit.results.model_tables import constraint_table, range_table, separation_table
-from cmdpkit.results.run_tables import run_table
-from cmdpkit.results.showing import BRIEF
-from cmdpkit.results.study import Study, groups
-from cmdpkit.results.tables import Column, Table, each, in_line, joined, whole
-from cmdpkit.results.text import learning
-from cmdpkit.results.text.layout import TerminalTable
+from cmdpkit.results.diagnosis import range_table, separation_table
+from cmdpkit.results.groups import groups
+from cmdpkit.results.run import learned, learned_data, run_table
+from cmdpkit.results.solution import constraint_table
+from cmdpkit.results.study import BRIEF, Study
+from cmdpkit.results.tables import Column, Table, TerminalTable, each, in_line, joined, whole
 from records import make_record, study, two_bounds
 
 HOSTILE = ["a & b", "50 %", "x_y^z", r"\input{/etc/passwd}", "{$#~}", "<b>|</b>", '[2] "q" `c` *s*', "\x1b[31m\nnext"]
@@ -155,7 +153,7 @@ def test_every_form_has_the_same_columns_and_the_numbers_of_the_records(two):
 
 
 def render_page(shown):
-    from cmdpkit.results.report.page import render
+    from cmdpkit.results.report import render
 
     return render(shown)
 
@@ -263,8 +261,8 @@ def test_runs_that_a_rule_has_ended_at_different_lengths_show_their_own(two):
     mine = [r for r in two.records if r.run.algo == "pri"]
     ended = [replace(r, run=replace(r.run, episodes=100 + r.run.seed, anytime=True)) for r in mine]
     assert [row["episodes"] for row in run_table(ended, most=3).data()] == [100, 101, 102]
-    assert learned(ended)["episodes"] is None and learned(mine)["episodes"] == mine[0].run.episodes
-    assert "100 to 102 episodes" in str(learning.learned(ended).renderables[0])
+    assert learned_data(ended)["episodes"] is None and learned_data(mine)["episodes"] == mine[0].run.episodes
+    assert "100 to 102 episodes" in str(learned(ended).renderables[0])
 
 
 def test_runs_without_any_constraint_have_a_table_too():

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from cmdpkit.model import showing as _showing
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -62,10 +64,10 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
     from cmdpkit.results import published as published
+    from cmdpkit.results.groups import compare as compare
+    from cmdpkit.results.groups import curve as curve
+    from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.study import Study as Study
-    from cmdpkit.results.study import compare as compare
-    from cmdpkit.results.study import curve as curve
-    from cmdpkit.results.study import slope as slope
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
     from cmdpkit.running.importing import import_run as import_run
@@ -100,12 +102,19 @@ _HOME = {
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "records.store": ("load_record", "load_records", "save_record"),
-    "results.study": ("Study", "compare", "curve", "slope"),
+    "results.groups": ("compare", "curve", "slope"),
+    "results.study": ("Study",),
     "running.importing": ("import_run",),
     "running.active": ("Progress",),
     "running.learning": ("continue_run", "learn"),
     "simulate.distribution": ("exact_distribution", "simulate_policy"),
 }
+# Where the work is done that methods of earlier rooms ask of later ones.
+_showing.render.module = "cmdpkit.results.showing"
+_showing.draw.module = "cmdpkit.results.figures"
+_showing.to_gym.module = "cmdpkit.running.gym"
+_showing.read_policy.module = "cmdpkit.io.policies"
+
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = {
     "envs": "envs",

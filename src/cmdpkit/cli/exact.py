@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from cmdpkit.exact.infeasible import Infeasible
     from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
-    from cmdpkit.results.tables import Table
 
 
 @app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
@@ -49,8 +48,8 @@ def envs(
 ) -> None:
     """List the environments, or the parameters of one."""
     from cmdpkit import envs
-    from cmdpkit.results.model_tables import Environment, environment_table
-    from cmdpkit.results.text import catalogue
+    from cmdpkit.results import catalogue
+    from cmdpkit.results.catalogue import Environment, environment_table
 
     names = envs.names() if name is None else [name]
     listed = [Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
@@ -85,9 +84,7 @@ def check(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import json as data
-    from cmdpkit.results.model_tables import range_table, separation_table
-    from cmdpkit.results.text import diagnosis as show
+    from cmdpkit.results import diagnosis as show
 
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
     with busy("checking"):
@@ -96,9 +93,10 @@ def check(
         say(show.diagnosis(model, cmdp, found))
     separated = _separated(found, separation, threads)
     if as_json:
-        say_json(data.diagnosis(model, cmdp, found, separated))
+        say_json(show.diagnosis_data(model, cmdp, found, separated))
     elif table is not None:
-        say_tables([range_table(found.ranges), *([] if separated is None else [separation_table(separated)])], table)
+        more = [] if separated is None else [show.separation_table(separated)]
+        say_tables([show.range_table(found.ranges), *more], table)
     elif found.solution is not None:
         say(show.separation(found.solution, separated))
     if found.infeasible is not None:
@@ -148,11 +146,8 @@ def solve(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import json as data
-    from cmdpkit.results.model_tables import constraint_table
-    from cmdpkit.results.simple_tables import draw_table, rule_table, shape_table
-    from cmdpkit.results.text import simplified as show_simple
-    from cmdpkit.results.text import solution as show
+    from cmdpkit.results import simple as shown_simple
+    from cmdpkit.results import solution as shown
 
     changed, share = bounds_of(bound or []), share_of(simple)
     refuse_existing(save_policy, force)
@@ -172,23 +167,25 @@ def solve(
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
     if as_json:
-        say_json(data.solution(model, found))
+        say_json(
+            shown_simple.simple_data(model, found)
+            if isinstance(found, ck.Simplified)
+            else shown.solution_data(model, found)
+        )
     elif table is not None:
-        tables: list[Table[Any]] = [constraint_table(found)]
-        if isinstance(found, ck.Simplified):
-            tables += [shape_table(found), rule_table(found), *([draw_table(found)] if found.after.draws else [])]
-        say_tables(tables, table)
+        more = shown_simple.simple_tables(found) if isinstance(found, ck.Simplified) else []
+        say_tables([shown.constraint_table(found), *more], table)
     elif isinstance(found, ck.Simplified):
-        say(show_simple.simplified(model, found, console().width))
+        say(shown_simple.simplified(model, found, console().width))
     else:
-        say(show.solution(model, found, console().width))
+        say(shown.solution(model, found, console().width))
     if not found.complete:
         raise typer.Exit(INTERRUPTED)
 
 
 def _add_relaxations(error: Infeasible) -> None:
     """Add notes that say how far each bound alone must move; for a single bound, the error itself says it."""
-    from cmdpkit.results.text.diagnosis import relaxations
+    from cmdpkit.results.diagnosis import relaxations
 
     for line in relaxations(error) if len(error.conflict) > 1 else ():
         error.add_note(line)
@@ -218,10 +215,8 @@ def tradeoff(
     Without --low and --high, the bounds go from where the constraint stops mattering to the strictest that can be met.
     """
     import cmdpkit as ck
-    from cmdpkit.results import json as data
+    from cmdpkit.results import tradeoff as show
     from cmdpkit.results.figures.style import save
-    from cmdpkit.results.model_tables import tradeoff_table
-    from cmdpkit.results.text import diagnosis as show
 
     refuse_existing(plot, force)
     cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
@@ -230,9 +225,9 @@ def tradeoff(
     if plot is not None:
         save(found.plot(), plot)
     if as_json:
-        say_json(data.tradeoff(model, found))
+        say_json(show.tradeoff_data(model, found))
     elif table is not None:
-        say_tables([tradeoff_table(found)], table)
+        say_tables([show.tradeoff_table(found)], table)
     else:
         say(show.tradeoff(model, found))
 

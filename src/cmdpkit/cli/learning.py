@@ -58,8 +58,8 @@ Episodes = Annotated[
 def algos(table: Tables = None, as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
-    from cmdpkit.results.model_tables import algorithm_table
-    from cmdpkit.results.text import catalogue
+    from cmdpkit.results import catalogue
+    from cmdpkit.results.catalogue import algorithm_table
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     if as_json:
@@ -162,9 +162,7 @@ def learn(
     """
     from cmdpkit.cli.progress import Watch
     from cmdpkit.io.policies import read_policy
-    from cmdpkit.results import json as data
-    from cmdpkit.results.run_tables import run_table
-    from cmdpkit.results.text import learning as show
+    from cmdpkit.results import run as shown
     from cmdpkit.running.learning import learn_many
 
     if as_json and verbose:
@@ -188,12 +186,12 @@ def learn(
             **settings_of(setting or []),
         )
     if as_json:
-        say_json(data.learned(records))
+        say_json(shown.learned_data(records))
         return
     if table is not None:
-        say_tables([run_table(records, len(records))], table)
+        say_tables([shown.run_table(records, len(records))], table)
     else:
-        say(show.learned(records))
+        say(shown.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
 

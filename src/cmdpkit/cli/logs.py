@@ -72,10 +72,8 @@ def estimate(
 
     import cmdpkit as ck
     from cmdpkit.estimate.from_log import check_confidence
-    from cmdpkit.results import json as data
-    from cmdpkit.results.log_tables import promise_table
-    from cmdpkit.results.text import logs as show
-    from cmdpkit.results.text.layout import EMPTY_LINE
+    from cmdpkit.results import log as show
+    from cmdpkit.results.tables import EMPTY_LINE
 
     check_confidence(confidence)
     for path in (out, save_policy):
@@ -100,7 +98,7 @@ def estimate(
         if given is not None:
             say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
     elif table is not None and given is not None:
-        say_tables([promise_table(given)], table)
+        say_tables([show.promise_table(given)], table)
     answer: ck.Promise | ck.NoPromise
     try:
         with busy("choosing and testing policies"):
@@ -110,10 +108,10 @@ def estimate(
     if isinstance(answer, ck.Promise) and save_policy is not None:
         ck.write_policy(answer.policy, save_policy, overwrite=force)
     if as_json:
-        say_json({**data.estimated(str(log), found, answer), "policy": data.off_policy(given)})
+        say_json({**show.estimate_data(str(log), found, answer), "policy": show.off_policy_data(given)})
     elif isinstance(answer, ck.Promise):
         if table is not None:
-            say_tables([promise_table(answer)], table)
+            say_tables([show.promise_table(answer)], table)
         else:
             say(Group(EMPTY_LINE, show.promise(answer, show_notes=False)))
     if isinstance(answer, CmdpkitError):

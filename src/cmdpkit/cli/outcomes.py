@@ -17,10 +17,8 @@ from cmdpkit.paper.phases import phase_table
 from cmdpkit.paper.reproduce import Reproduction
 from cmdpkit.paper.table1 import table1_table
 from cmdpkit.results.published import Claim, headlines, in_order, numbered, published_tables
-from cmdpkit.results.showing import tables_of
-from cmdpkit.results.study import Study
-from cmdpkit.results.tables import Table
-from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TerminalTable
+from cmdpkit.results.study import Study, tables_of
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable
 from cmdpkit.results.wording import counted, duration, label
 
 

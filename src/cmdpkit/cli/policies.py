@@ -61,9 +61,8 @@ def simulate(
     Without a horizon an episode is a run of many steps: its discounted total, or its mean per step.
     """
     import cmdpkit as ck
+    from cmdpkit.results.comparison import simulation, spread_table
     from cmdpkit.results.figures.style import save
-    from cmdpkit.results.policy_tables import spread_table
-    from cmdpkit.results.text import policies as show
 
     refuse_existing(plot, force)
     cmdp = ck.load(model)
@@ -80,7 +79,7 @@ def simulate(
     elif table is not None:
         say_tables([spread_table(played)], table)
     else:
-        say(show.simulation(model, played))
+        say(simulation(model, played))
 
 
 @app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))
@@ -100,8 +99,7 @@ def explain(
     """
     import cmdpkit as ck
     from cmdpkit.model.validate import written_name
-    from cmdpkit.results.policy_tables import option_table
-    from cmdpkit.results.text import policies as show
+    from cmdpkit.results.comparison import explanation, option_table
 
     cmdp = ck.load(model)
     when = 1 if step is None and not cmdp.criterion.stationary else step
@@ -118,13 +116,12 @@ def explain(
     elif table is not None:
         say_tables([option_table(found)], table)
     else:
-        say(show.explanation(found))
+        say(explanation(found))
 
 
 def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
     import cmdpkit as ck
-    from cmdpkit.results.policy_tables import difference_table, judged_table
-    from cmdpkit.results.text import policies as show
+    from cmdpkit.results.comparison import comparison, difference_table, judged_table
 
     cmdp = ck.load(model)
     names = [path.stem for path in files]
@@ -141,4 +138,4 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     elif table is not None:
         say_tables([judged_table(found), difference_table(found.differences)], table)
     else:
-        say(show.comparison(found))
+        say(comparison(found))

@@ -119,9 +119,9 @@ def say(renderable: RenderableType) -> None:
 
 def say_json(answer: Any) -> None:
     """Print a result as JSON."""
-    from cmdpkit.results.json import text
+    from cmdpkit.results.showing import json_text
 
-    typer.echo(text(answer))
+    typer.echo(json_text(answer))
 
 
 def say_tables(tables: Sequence[Table[Any]], form: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.actions import relative_values
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy, reach
 from cmdpkit.model.mixture import Mixture, decompose
@@ -75,9 +76,7 @@ class Solution(Shown):
 
     def plot(self) -> Figure:
         """A matplotlib figure of the policy: boards where the model has a grid, otherwise a map of states and steps."""
-        from cmdpkit.results.figures.maps import solution_map
-
-        return solution_map(self)
+        return showing.draw(self)
 
     def stochastic_decisions(self) -> list[Decision]:
         """The steps and states where the policy draws its action at random: at most N of them."""

@@ -17,6 +17,7 @@ from cmdpkit.exact.solver import Solution, need_horizon, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
 from cmdpkit.exact.units import FEASIBLE
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
@@ -64,9 +65,7 @@ class Tradeoff(Shown):
 
     def plot(self, bound: float | None = None) -> Figure:
         """A matplotlib figure: the value and the price for every bound; ``bound`` is marked, by default the model's."""
-        from cmdpkit.results.figures.curves import price_curve
-
-        return price_curve(self, self.constraint.bound if bound is None else bound)
+        return showing.draw(self, self.constraint.bound if bound is None else bound)
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""

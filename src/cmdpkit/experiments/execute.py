@@ -29,8 +29,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.code import Coded, source_folder
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
-from cmdpkit.results.folder import MODELS, save_settings
-from cmdpkit.results.study import Study
+from cmdpkit.results.study import MODELS, Study, save_settings
 from cmdpkit.running.active import Progress
 from cmdpkit.running.gym.recipe import GymRecipe
 from cmdpkit.simulate.simulator import Noise

@@ -18,6 +18,7 @@ from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import Arrays, Expected, read_npz, write_npz
 from cmdpkit.io.formats.policy_tables import policy_table
 from cmdpkit.io.formats.source import Fields, Index, Table, Written, read_text, reading, rule_of, suffix_of
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, index_type, rows_at
 from cmdpkit.model.fits import forced
@@ -314,3 +315,7 @@ def _layout(header: Fields) -> dict[str, Expected]:
         "where": Expected("int64", ((m,), (2,))),
         "p": Expected("float64", ((m,), (A,))),
     }
+
+
+showing.read_policy.register(str, read_policy)
+showing.read_policy.register(os.PathLike, read_policy)

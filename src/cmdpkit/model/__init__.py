@@ -9,6 +9,6 @@ unit interval and back. All transitions are stored in one form, the sparse rows 
 
 Other rooms may import the classes and functions of `cmdp`, `constraints`, `transitions`, `policy`, `mixture` and
 `evaluate`, the checks of `validate` (names, whole numbers, shapes), and from `compiled` the decorators that all
-compiled code uses. This room imports `errors` alone. What a model or a policy does through a later room is imported
-when it is asked for: `to_gym`, reading a policy from a file, printing and plotting.
+compiled code uses. This room imports `errors` alone. What a model or a policy does through a later room (`to_gym`,
+reading a policy from a file, printing and plotting) is declared in `showing`, where the later room registers itself.
 """

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model import showing
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.constraints import Constraint, read_constraints, scale_of
 from cmdpkit.model.constraints import Scale as Scale
@@ -40,8 +41,9 @@ from cmdpkit.model.validate import (
 )
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from cmdpkit.model.from_functions import Explored
-    from cmdpkit.running.gym import CMDPEnv
 
 LARGEST_BOUND = 1e200  # a larger one is taken for a mistake, unless the signal is as large
 
@@ -425,11 +427,11 @@ class CMDP(Shown):
         limits = (renormalise, max_states)
         return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid, progress))
 
-    def to_gym(self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False) -> CMDPEnv:
+    def to_gym(
+        self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
+    ) -> gymnasium.Env[Any, Any]:
         """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
-        from cmdpkit.running.gym import to_gym
-
-        return to_gym(self, noise, observe_step=observe_step)
+        return showing.to_gym(self, noise, observe_step=observe_step)
 
     # -- for people and for records --------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
@@ -127,9 +128,7 @@ class Policy(Shown):
         True
         """
         if isinstance(rule, (str, os.PathLike)):
-            from cmdpkit.io.policies import read_policy
-
-            return read_policy(rule, cmdp)
+            return showing.read_policy(rule, cmdp)
         if isinstance(rule, Policy):
             repeats = rule.is_stationary and not cmdp.criterion.stationary
             policy = rule.repeated(cmdp.H) if repeats else rule
@@ -393,9 +392,7 @@ class Policy(Shown):
 
     def plot(self) -> Figure:
         """A matplotlib figure: the action at every step in every state, one colour per action."""
-        from cmdpkit.results.figures.maps import policy_map
-
-        return policy_map(self)
+        return showing.draw(self)
 
     def __repr__(self) -> str:
         H, S, A = self.shape

@@ -1,20 +1,81 @@
-"""How objects print: as the command line shows them, in Python and in notebooks."""
+"""What later rooms do for the objects of earlier ones: print them, draw them, act in them, read them from a file.
+
+A room imports only rooms before it. So methods such as ``__str__`` and ``plot`` call a `Task`, which is declared here
+and chooses a function by the type of its first argument. The room that does the work registers its functions with the
+task, and the ``__init__`` of the package says which module has to be imported for that.
+"""
 
 from __future__ import annotations
 
+import importlib
+import io
+from collections.abc import Callable
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-class Shown:
-    """An object whose text, and whose picture in a notebook, are what the command line shows of it.
+if TYPE_CHECKING:
+    import gymnasium
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
 
-    What is shown is made by `cmdpkit.results.showing`, which is loaded when something is printed.
+    from cmdpkit.model.policy import Policy
+
+T = TypeVar("T")
+
+WIDTH = 100  # characters of a line
+PAGE = '<pre style="white-space:pre; overflow-x:auto; line-height:1.25; font-family:monospace">{code}</pre>'
+
+
+class Task(Generic[T]):
+    """A function of objects of many types, which a later room provides.
+
+    >>> double: Task[int] = Task("double")
+    >>> double.register(int, lambda x: 2 * x)
+    >>> double(4)
+    8
     """
 
-    def __str__(self) -> str:
-        from cmdpkit.results.showing import text
+    def __init__(self, name: str) -> None:
+        def unknown(thing: object, *_args: Any, **_options: Any) -> Any:
+            raise TypeError(f"nothing is registered to {name} an object of type {type(thing).__name__}")
 
-        return text(self)
+        self.module = ""  # imported before the first call: it registers the functions
+        self._by_type = singledispatch(unknown)
+
+    def register(self, kind: type, function: Callable[..., T]) -> None:
+        """Use this function for objects of a type and of the types derived from it."""
+        self._by_type.register(kind, function)
+
+    def __call__(self, thing: object, *args: Any, **options: Any) -> T:
+        """Do it."""
+        if self.module:
+            importlib.import_module(self.module)
+        done: T = self._by_type(thing, *args, **options)
+        return done
+
+
+render: Task[RenderableType] = Task("print")
+draw: Task[Figure] = Task("draw")
+to_gym: Task[gymnasium.Env[Any, Any]] = Task("make a Gymnasium environment of")
+read_policy: Task[Policy] = Task("read a policy from")
+
+
+class Shown:
+    """An object whose text, and whose picture in a notebook, are what the command line shows of it."""
+
+    def __str__(self) -> str:
+        """Plain text of at most 100 columns, without colours."""
+        from rich.console import Console
+
+        console = Console(width=WIDTH, file=io.StringIO(), color_system=None)
+        with console.capture() as captured:
+            console.print(render(self))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
     def _repr_html_(self) -> str:
-        from cmdpkit.results.showing import html
+        """A piece of HTML for notebooks; whatever comes from the user is escaped."""
+        from rich.console import Console
 
-        return html(self)
+        console = Console(width=WIDTH, file=io.StringIO(), record=True, force_jupyter=False)
+        console.print(render(self))
+        return console.export_html(inline_styles=True, code_format=PAGE)

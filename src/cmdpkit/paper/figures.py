@@ -8,11 +8,11 @@ from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.results.figures.boards import policy_boards
 from cmdpkit.results.figures.curves import multiplier, overview
+from cmdpkit.results.figures.policies import policy_boards
 from cmdpkit.results.figures.style import save
-from cmdpkit.results.folder import model_of
-from cmdpkit.results.study import Group, Study
+from cmdpkit.results.groups import Group
+from cmdpkit.results.study import Study, model_of
 
 DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn beside the optimum
 

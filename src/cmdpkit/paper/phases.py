@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.folder import model_of
 from cmdpkit.results.groups import Group
 from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.study import model_of
 from cmdpkit.results.tables import Column, Table, with_ends, with_interval
 
 

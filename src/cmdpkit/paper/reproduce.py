@@ -22,9 +22,9 @@ from cmdpkit.paper.lower_bound import LowerBound, measured
 from cmdpkit.paper.phases import Phase, phases_of
 from cmdpkit.paper.table1 import Table1Row, table1_rows
 from cmdpkit.results.figures.style import matplotlib
-from cmdpkit.results.folder import save_settings
+from cmdpkit.results.groups import Group
 from cmdpkit.results.published import Claim, Row
-from cmdpkit.results.study import Group, Study
+from cmdpkit.results.study import Study, save_settings
 
 TITLE = "The paper, run again"
 SEEDS, QUICK_SEEDS = 10, 3  # independent runs of every algorithm, by default and with --quick

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cmdpkit.results.groups import Group
+from cmdpkit.results.groups import Group, slope
 from cmdpkit.results.statistics import SeedMean
-from cmdpkit.results.study import slope
 from cmdpkit.results.tables import MISSING, Column, Table
 
 TABLE1_EPISODES = 100_000

@@ -13,7 +13,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import RunRecord
 from cmdpkit.records.store import IDENTITY, columns_of
-from cmdpkit.results.study import Group, Study
+from cmdpkit.results.groups import Group
+from cmdpkit.results.study import Study
 
 EVENT_FILES = "events.out.tfevents.*"  # the names by which TensorBoard finds its files
 MOST_CHARACTERS = 80  # of the name of a folder

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from cmdpkit.errors import shown
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision
-from cmdpkit.model.validate import Name
+from cmdpkit.model.validate import Name, written_name
 
+MOST_LISTED = 1_000  # names in a list of JSON
 FIRST_SHORTENED = 1e4  # from here on `compact` counts in thousands
 
 label = shown  # a name that cannot disturb a terminal
@@ -154,6 +155,11 @@ def sizes(cmdp: CMDP) -> list[str]:
     if not cmdp.compact.allowed.all():
         found[1] += " (not all of them everywhere)"
     return found
+
+
+def listed(names: Sequence[Name]) -> list[str | int]:
+    """Names for JSON, at most 1,000 of them."""
+    return [written_name(name) for name in names[:MOST_LISTED]]
 
 
 def ranges(steps: Iterable[int]) -> str:

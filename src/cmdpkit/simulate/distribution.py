@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model import showing
 from cmdpkit.model.chains import absorbing_states, chain_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
@@ -62,9 +63,7 @@ class Simulation(Shown):
 
     def plot(self) -> Figure:
         """A matplotlib figure: a histogram of every total, with its mean and its bound."""
-        from cmdpkit.results.figures.totals import totals
-
-        return totals(self)
+        return showing.draw(self)
 
     @property
     def episodes(self) -> int:

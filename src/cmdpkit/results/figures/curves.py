@@ -1,8 +1,4 @@
-"""Figures of studies: what `cmdpkit.results.study` computed, drawn with matplotlib. Nothing is shown or saved here.
-
-Every function returns a `matplotlib.figure.Figure`; ``figure.savefig("name.pdf")`` writes it. No window system and no
-global state is involved.
-"""
+"""Curves of regret, violation and prices, with what `cmdpkit.results.groups` computes of them."""
 
 from __future__ import annotations
 
@@ -18,8 +14,8 @@ from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
-from cmdpkit.results.folder import model_of
-from cmdpkit.results.study import Group, Kind, curve, curve_name, groups
+from cmdpkit.results.groups import Group, Kind, curve, curve_name, groups
+from cmdpkit.results.study import model_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

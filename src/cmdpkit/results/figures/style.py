@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -26,6 +26,12 @@ FORMATS = ("png", "pdf", "svg")  # of files
 Options = ParamSpec("Options")
 
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
+SAVING = {
+    "pdf.fonttype": 42,  # TrueType
+    "ps.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text, which can be searched and edited; SVG files embed no fonts
+    "savefig.dpi": 200,
+}
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -75,10 +81,41 @@ def save(figure: Figure, path: Path) -> Path:
 
 def canvas(rows: int, columns: int, panel: tuple[float, float] = PANEL) -> tuple[Figure, Any]:
     """An empty figure and its axes [rows, columns]; pyplot is not used, so that nothing global changes."""
-    from cmdpkit.results.figures.saving import SelfContainedFigure
-
-    figure = SelfContainedFigure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
+    figure = _figure_class()(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    """A figure that is written with the settings `SAVING`, however it is saved.
+
+    Matplotlib decides how fonts are embedded when a file is written, from its global settings; by default it embeds
+    Type 3 fonts, which many journals refuse. These figures bring their settings along for the time of the writing, so
+    that the user's global settings need not be changed.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib.figure import Figure
+
+    class SelfContainedFigure(Figure):
+        def set_canvas(self, canvas: FigureCanvasBase) -> None:
+            """Take a new canvas; every way of saving a figure ends in its method ``print_figure``."""
+            super().set_canvas(canvas)
+            canvas.print_figure = _with_settings(canvas.print_figure)  # type: ignore[method-assign]
+
+    return SelfContainedFigure
+
+
+def _with_settings(print_figure: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(print_figure)
+    def inner(filename: Any, *args: Any, **options: Any) -> Any:
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        if isinstance(filename, PdfPages):  # its fonts are embedded later, with the settings of that moment
+            return print_figure(filename, *args, **options)
+        with matplotlib().rc_context(SAVING):
+            return print_figure(filename, *args, **options)
+
+    return inner
 
 
 def legend_below(figure: Figure) -> None:

@@ -11,6 +11,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray
@@ -148,3 +149,6 @@ def _range(scale: Scale, constraint: Constraint | None = None) -> tuple[float, f
     """Smallest and largest value of a signal in the user's units and sense."""
     ends = (scale.low, scale.low + scale.span)
     return ends if constraint is None or constraint.sign > 0 else (-ends[1] + 0.0, -ends[0] + 0.0)
+
+
+showing.to_gym.register(CMDP, to_gym)

@@ -1,6 +1,7 @@
 """A policy as a person wants to see it: a board with arrows, a table of decisions, or a summary of what it does.
 
-Only what the policy can meet is shown: a decision in a state that is never reached at that step says nothing.
+Of the policy of a solution, only decisions that it can meet are shown: one in a state that is never reached at that
+step says nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from rich.text import Text
 from cmdpkit.errors import remedy
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
+from cmdpkit.model.decisions import table_at
 from cmdpkit.model.evaluate import action_uses
-from cmdpkit.model.policy import NEGLIGIBLE
+from cmdpkit.model.policy import NEGLIGIBLE, Policy
 from cmdpkit.model.transitions import BoolArray
-from cmdpkit.results.text.layout import DRAWN, QUIET, TAKEN, plain_table, right
-from cmdpkit.results.wording import drawn, label, percent, ranges
+from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
+from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
+MOST_COLUMNS = 12  # of a table of a policy by itself
 MOST_BOARDS = 12  # different ones; further steps are only counted
 NEVER = "–"  # in place of a decision that is never met
 
@@ -177,3 +180,31 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
     hint = f"too large to print; {save_hint()} writes it (.csv .json .npz .md .py)."
     return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)
+
+
+# -- a policy by itself ------------------------------------------------------------------------------------------------
+
+
+def policy_text(policy: Policy) -> RenderableType:
+    """Every decision of a policy, whether it is met or not; neighbouring steps with the same ones share a column."""
+    S, A = len(policy.states), len(policy.action_names)
+    length = "Stationary policy" if policy.is_stationary else f"Policy for {counted(policy.horizon, 'step')}"
+    title = Text(f"{length}, {counted(S, 'state')}, {counted(A, 'action')}.")
+    if S > MOST_ROWS:
+        return Group(title, Text("It is too large to print; cmdpkit.write_policy writes it to a file.", style=QUIET))
+    stored = len(policy.decisions.choice)  # 1 if all steps have the same decisions
+    runs = runs_of_equal([table_at(policy.decisions, h).tobytes() for h in range(stored)])
+    shown = [range(policy.shape[0])] if stored == 1 else runs[:MOST_COLUMNS]
+    heads = ["action"] if policy.is_stationary else [heading(run) for run in shown]
+    table = plain_table("state", *heads)
+    for s, name in enumerate(policy.states):
+        table.add_row(Text(label(name)), *(_row(policy, run[0], s) for run in shown))
+    left = policy.shape[0] - sum(map(len, shown))
+    below = [Text(f"… and {left} more steps", style=QUIET)] if left else []
+    return Group(title, EMPTY_LINE, table, *below)
+
+
+def _row(policy: Policy, h: int, s: int) -> Text:
+    row = table_at(policy.decisions, h)[s]
+    used = {policy.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
+    return Text(odds(used), style=DRAWN) if len(used) > 1 else Text(label(next(iter(used))))

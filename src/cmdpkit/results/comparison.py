@@ -1,20 +1,30 @@
-"""Tables about given policies: beside the optimum, in a single decision, and over many episodes."""
+"""Given policies: compared with the optimum, explained in a single decision, and played over many episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, PolicyComparison
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
-from cmdpkit.results.tables import Column, Table, each, in_line, odds
-from cmdpkit.results.wording import bounded, label, percent, ranges, short
+from cmdpkit.results.statistics import bars_of
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line, odds
+from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
 
+MOST_DIFFERENCES = 15  # rows of the table of differences
+BINS, BAR_WIDTH = 12, 40  # of a histogram: its rows, and characters of the longest bar
 MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
 
 
 def judged_table(found: PolicyComparison) -> Table[Judged]:
@@ -75,6 +85,24 @@ def _written(probabilities: Mapping[Name, float]) -> str:
     return ", ".join(f"{percent(p)} {label(a)}" for a, p in probabilities.items())
 
 
+def comparison(found: PolicyComparison) -> RenderableType:
+    """Policies and the optimum side by side, and where they differ."""
+    parts: list[RenderableType] = [TerminalTable(judged_table(found))]
+    rows = found.differences
+    if rows:
+        total = sum(x.cost for x in rows)
+        text = f"{counted(len(rows), 'difference')} cost {number(total)} per episode, at the prices of the bounds:"
+        parts += [EMPTY_LINE, Text(text), EMPTY_LINE, TerminalTable(difference_table(rows[:MOST_DIFFERENCES]))]
+        if len(rows) > MOST_DIFFERENCES:
+            parts.append(Text(f"… and {len(rows) - MOST_DIFFERENCES:,} more", style=QUIET))
+    elif not found.optimum.cmdp.criterion.stationary:
+        parts += [EMPTY_LINE, Text("No decision costs anything at the prices of the bounds.")]
+    return Group(*parts)
+
+
+# -- explanations ------------------------------------------------------------------------------------------------------
+
+
 def option_table(found: Explanation) -> Table[Option]:
     """The actions in a state, the best first."""
     columns: list[Column[Option]] = [
@@ -93,6 +121,30 @@ def _ahead(cmdp: CMDP, n: int) -> Column[Option]:
     name = label(cmdp.constraints[n].name)
     explained = "The total of this constraint from here on."
     return Column(f"total_{n + 1}", name, explained, lambda x: float(x.utilities[n]), in_line, "right")
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """Why a policy does what it does somewhere."""
+    step = "" if found.step is None else f"step {found.step}, "
+    where = Text.assemble((f"{step}{titled('state', found.state)}", "bold"))
+    where.append(f": {_reached(found)}. {found.why}.")
+    prices = ", ".join(
+        f"{label(c.name)} {number(float(p))}{' for 1 more per step' * c.per_step}"
+        for c, p in zip(found.cmdp.constraints, found.prices, strict=True)
+    )
+    note = [Text(f"Prices of the bounds: {prices}.", style=QUIET)] if prices else []
+    return Group(where, EMPTY_LINE, TerminalTable(option_table(found)), EMPTY_LINE, *note)
+
+
+def _reached(found: Explanation) -> str:
+    if found.step is not None:
+        return f"reached in {percent(found.reach)} of the episodes"
+    if found.cmdp.criterion.kind == "total":
+        return f"visited {number(found.reach)} times"
+    return f"{percent(found.reach)} of the time is spent there"
+
+
+# -- simulations -------------------------------------------------------------------------------------------------------
 
 
 class Spread(NamedTuple):
@@ -140,3 +192,38 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
         return Spread(name, mean, quantiles, c, played.above(name, c.total), exact)
     exact = None if counted is None else counted.below(c.total)
     return Spread(name, mean, quantiles, c, played.below(name, c.total), exact)
+
+
+def simulation(name: str, played: Simulation) -> RenderableType:
+    """How totals spread over episodes, as a table and as bars."""
+    headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
+    bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played)), *bars)
+
+
+def _played(played: Simulation) -> str:
+    """How many episodes were played, and of what kind where there is no horizon."""
+    kind = played.cmdp.criterion.kind
+    if kind == "finite":
+        return counted(played.episodes, "episode")
+    runs = f"{counted(played.episodes, 'run')} of {counted(played.steps, 'step')}"
+    if kind == "average":
+        return f"{runs}; means per step"
+    if kind == "discounted":
+        return f"{runs}, discounted; all later steps weigh {percent(played.left_out)}"
+    return f"{runs}; {percent(played.left_out)} of the runs last longer"
+
+
+def _histogram(name: str, totals: np.ndarray) -> Text:
+    """How many episodes have which total."""
+    lines = [label(name)]
+    if np.ptp(totals) <= 1e-9 * max(1.0, float(np.abs(totals).max())):
+        return Text(f"{lines[0]}: {number(float(totals[0]))} in every episode")
+    edges, unit = bars_of(totals, BINS)
+    counts, _ = np.histogram(totals, edges)
+    for i, n in enumerate(counts):
+        bar = "█" * round(BAR_WIDTH * n / counts.max())
+        first, last = edges[i] + unit / 2, edges[i + 1] - unit / 2  # where totals are counted, the smallest and largest
+        place = f"{first:.4g}".rjust(12) + ("" if last - first < unit / 2 else f" to {last:.4g}")
+        lines.append(f"{place:<26} {bar} {percent(n / len(totals))}")
+    return Text("\n".join(lines))

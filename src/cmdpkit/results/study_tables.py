@@ -1,18 +1,15 @@
-"""The tables about runs: groups of them, comparisons, and single runs."""
+"""The tables of a study: groups of runs on each problem, and how groups differ."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.records.record import Evaluation, RunRecord
-from cmdpkit.results.published import ONE_RUN
-from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.study import (
+from cmdpkit.records.record import Evaluation
+from cmdpkit.results.groups import (
     KINDS,
     Comparison,
     Group,
@@ -23,13 +20,13 @@ from cmdpkit.results.study import (
     policy_misses,
     slope,
 )
+from cmdpkit.results.published import ONE_RUN
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import (
-    MISSING,
     Cell,
     Column,
     Share,
     Table,
-    each,
     not_at_all,
     part_alone,
     rounded,
@@ -38,7 +35,7 @@ from cmdpkit.results.tables import (
     with_ends,
     with_interval,
 )
-from cmdpkit.results.wording import label, short
+from cmdpkit.results.wording import label
 
 MEANINGS = {  # by what the length of a run counts
     "episode": {
@@ -55,7 +52,6 @@ MEANINGS = {  # by what the length of a run counts
 GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
 FRESH = "The mean total of fresh episodes of the final policy."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
-SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 
 
 # -- groups of runs ----------------------------------------------------------------------------------------------------
@@ -240,104 +236,3 @@ def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
     ]  # fmt: skip
     title = f"{other.run.env}: {name.replace('_', ' ')} minus that of {other.label}"
     return Table(title, tuple(columns), tuple(pairs))
-
-
-# -- single runs -------------------------------------------------------------------------------------------------------
-
-Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
-# The entries that are lists with one number per constraint.
-LISTED = ("violation", "strong_violation", "realised_violation", "realised_utility", "policy_utilities")
-
-
-def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
-    """One row per seed of one request, and their mean; where there are more than ``most`` seeds, the mean alone.
-
-    The rows are the entries of ``cmdpkit learn --json``.
-    """
-    entries = [record.to_dict() for record in records]
-    constraints = tuple(label(c.name) for c in records[0].constraints)
-    meanings, lengths = MEANINGS[records[0].run.unit], {record.run.episodes for record in records}
-    columns: list[Column[Entry]] = [
-        Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
-        _figure("episodes", f"{records[0].run.unit}s", "How long the run was.", shown=len(lengths) > 1),
-        _figure("regret", "regret", meanings["weak"]),
-        _figure("violation", "violation", meanings["weak"], constraints),
-        _figure("strong_regret", "strong regret", meanings["strong"]),
-        _figure("strong_violation", "strong violation", meanings["strong"], constraints),
-        _figure("realised_regret", "realised regret", meanings["realised"], shown="regret" not in entries[0]),
-        _figure("realised_violation", "realised violation", meanings["realised"], constraints),
-        _figure("gaps_paid", "gaps paid", GAPS),
-        _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
-        _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
-        _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
-        _figure("policy_value", "policy value", "The exact value of the final policy."),
-        _figure("policy_utilities", "policy total", "The exact totals of the final policy.", constraints),
-    ]
-    kept = tuple(column for column in columns if constraints or column.key not in LISTED)
-    mean = ({**_means(entries), "seed": "mean"},) if len(entries) > 1 else ()
-    return Table("runs", kept, tuple(entries) if len(entries) <= most else (), mean)
-
-
-def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = (), *, shown: bool = True) -> Column[Entry]:
-    write = each(lambda x: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}")
-    return Column(key, heading, meaning, lambda entry: entry.get(key), write, "right", parts, shown=shown)
-
-
-def _means(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Means of the numbers that all runs have; of lists, item by item."""
-    means: dict[str, Any] = {}
-    for key in entries[0]:
-        values: list[Any] = [entry.get(key) for entry in entries]
-        if key in LISTED and None not in values:
-            means[key] = [statistics.fmean(items) for items in zip(*values, strict=True)]
-        elif all(isinstance(x, (int, float)) for x in values):
-            means[key] = statistics.fmean(values)
-    return means
-
-
-class Member(NamedTuple):
-    """A run and the name of its group."""
-
-    record: RunRecord  # the run
-    group: str  # label of its group
-
-
-def ledger_table(found: Sequence[Group]) -> Table[Member]:
-    """One row per run on one problem."""
-    unit = f"{found[0].run.unit}s"
-    columns: list[Column[Member]] = [
-        Column("algorithm", "algorithm", "The group that the run belongs to.", lambda m: m.group),
-        Column("preset", "preset", "The preset of its parameters.", lambda m: m.record.run.preset),
-        Column("seed", "seed", "The seed of the run.", lambda m: m.record.run.seed, each(str), "right"),
-        Column(unit, unit, "How long the run was.", lambda m: m.record.run.episodes, whole, "right"),
-        Column("regret", "regret", "Expected where there is a model, observed otherwise.",
-               lambda m: _ends_of(m.record, "regret"), _worst_of_each, "right"),
-        Column("violation", "violation", "Expected where there is a model, observed otherwise; one per bound.",
-               lambda m: _ends_of(m.record, "violation"), _worst_of_each, "right"),
-        Column("certificate", "certificate", "What the data alone say of the final policy, for each bound.",
-               _certificate),
-        Column("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, rounded(3), "right"),
-        Column("record", "record", "The name of the files that hold it.", lambda m: m.record.run.key),
-    ]  # fmt: skip
-    rows = tuple(Member(record, group.label) for group in found for record in group.records)
-    return Table("runs", tuple(columns), rows)
-
-
-def _ends_of(record: RunRecord, subject: str) -> list[float] | None:
-    """Where the expected curve ends, or else the observed one; a number per bound where it is a violation."""
-    for name in (subject, curve_name(subject, "realised")):
-        if name in record.curves:
-            return [float(x) for x in np.ravel(record.final(name))] or None
-    return None
-
-
-def _worst_of_each(values: Sequence[list[float] | None], _narrow: bool) -> list[Cell]:
-    """Several numbers in a cell, which is sorted by the largest."""
-    return [Cell(MISSING) if x is None else Cell(", ".join(map(short, x)), value=max(x)) for x in values]
-
-
-def _certificate(member: Member) -> str | None:
-    found = member.record.certificate
-    if found is None:
-        return None
-    return ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")

@@ -1,21 +1,54 @@
-"""The lists of environments and of algorithms, for the terminal."""
+"""The lists of environments and of algorithms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from cmdpkit.learners import Facts
-from cmdpkit.results.model_tables import Environment, algorithm_table, environment_table
-from cmdpkit.results.text.layout import EMPTY_LINE, QUIET, TAKEN, TerminalTable
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Column, Table, TerminalTable, each
 
 RUNS_ONE = (
     "`cmdpkit learn MODEL --algo NAME --episodes K` runs one. Models without a horizon take --steps T in place of "
     "episodes."
 )
+
+
+class Environment(NamedTuple):
+    """An environment in a list."""
+
+    name: str  # what to call it
+    description: str  # what it is, in one line
+    parameters: Mapping[str, object]  # what can be changed, with defaults
+
+
+def environment_table(rows: Sequence[Environment]) -> Table[Environment]:
+    """One row per environment."""
+    columns: list[Column[Environment]] = [
+        Column("name", "environment", "What to call it.", lambda e: e.name, tone=lambda _: "name"),
+        Column("description", "what it is", "The problem in a line.", lambda e: e.description),
+        Column("parameters", "", "What can be changed, and its default.", lambda e: dict(e.parameters), shown=False),
+    ]
+    return Table("environments", tuple(columns), tuple(rows))
+
+
+def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
+    """One row per learning algorithm."""
+    columns: list[Column[tuple[str, Facts]]] = [
+        Column("name", "algorithm", "What to call it.", lambda x: x[0], tone=lambda _: "name"),
+        Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title),
+        Column("reference", "reference", "Where it was published.", lambda x: x[1].paper),
+        Column("source", "source", "What its constants were taken from.", lambda x: x[1].source),
+        Column("guarantee", "guarantee", "What is proved about it.", lambda x: x[1].guarantee),
+        Column("needs", "needs", "What it has to be given.", lambda x: list(x[1].needs), each(", ".join)),
+        Column("presets", "presets", "The settings that come with it.", lambda x: list(x[1].presets), each(", ".join)),
+        Column("criteria", "", "Kinds of problems it can learn.", lambda x: list(x[1].criteria), shown=False),
+    ]
+    return Table("algorithms", tuple(columns), tuple(listed.items()))
 
 
 def environments(listed: Sequence[Environment]) -> RenderableType:

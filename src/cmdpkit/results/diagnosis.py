@@ -1,0 +1,281 @@
+"""A diagnosis: where each bound sits between what any policy meets and what none meets, and what actions are worth."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cmdpkit.errors import remedy
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
+from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.ranges import Range
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.validate import written_name
+from cmdpkit.results.policy import MOST_ROWS
+from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
+from cmdpkit.results.tables import (
+    DRAWN,
+    EMPTY_LINE,
+    QUIET,
+    Cell,
+    Column,
+    Table,
+    TerminalTable,
+    each,
+    in_line,
+    odds,
+    whole,
+)
+from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
+
+ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
+BAR_WIDTH = 40  # characters of a drawing
+MOST_SEPARATIONS = 12  # rows of the table of separations
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def range_table(rows: Sequence[Range]) -> Table[Range]:
+    """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
+    columns: list[Column[Range]] = [
+        Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
+        Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
+        Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
+               lambda values, _: with_symbols(rows, values)),
+        Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
+               each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
+        Column("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
+               each(number), "right"),
+        Column("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
+               lambda r: r.indifferent, each(number), "right"),
+        Column("strictest", "possible until", "Beyond this no policy meets it together with the others.",
+               lambda r: r.strictest, each(number), "right"),
+        Column("best_alone", "possible alone until", "Beyond this no policy meets it at all.",
+               lambda r: r.best_alone, each(number), "right"),
+    ]  # fmt: skip
+    return Table("how far each bound can be moved", tuple(columns), tuple(rows))
+
+
+def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
+    """One row per action that the optimum uses: what is lost without it."""
+
+    def losses(values: Sequence[Any], narrow: bool) -> list[Cell]:
+        cells = in_line(values, narrow)
+        return [c if math.isfinite(x) else c._replace(text="infeasible") for c, x in zip(cells, values, strict=True)]
+
+    timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
+    columns: list[Column[Separation]] = [
+        Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right", shown=timed),
+        Column("state", "state", "The state.", lambda r: written_name(r.state)),
+        Column("action", "action", "The action that is dropped.", lambda r: written_name(r.action)),
+        Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,
+               "right"),
+        Column("value_loss", "value lost", "By how much the optimal value falls without the action.",
+               lambda r: r.value_loss, losses, "right"),
+        Column("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
+               lambda r: r.sigma, in_line, "right"),
+    ]  # fmt: skip
+    return Table("what dropping an action of the optimum costs", tuple(columns), tuple(rows))
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
+    """Sizes, feasibility, and where every bound sits."""
+    bounds: list[RenderableType] = [EMPTY_LINE, _bounds(found), _legend(found.ranges)] if found.ranges else []
+    return Group(_sizes(name, cmdp, found), EMPTY_LINE, _verdict(cmdp, found), *bounds)
+
+
+def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
+    if isinstance(found, StationaryDiagnosis):
+        return _stationary_sizes(name, cmdp, found)
+    return Text.assemble(
+        (label(name), "bold"),
+        f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n",
+        f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached.",
+    )
+
+
+def _verdict(cmdp: CMDP, found: Diagnosis) -> Text:
+    if found.solution is None:
+        missed = f": every policy misses some bound by {number(-found.slater_slack)} or more."
+        return Text.assemble(("Infeasible", "bold red"), missed)
+    value = f"The optimal value is {number(found.solution.value)}."
+    if cmdp.N == 0:
+        return Text(value)
+    bounds = "the bound can be met" if cmdp.N == 1 else "all bounds can be met at once"
+    room = f": {bounds} with {number(found.slater_slack)} to spare (Slater slack).\n"
+    return Text.assemble(("Feasible", "bold green"), room, value)
+
+
+def relaxations(found: Infeasible) -> list[str]:
+    """For every bound a sentence for the command line that says how far it alone must move."""
+    lines = []
+    for c, move in zip(found.cmdp.constraints, found.relax.values(), strict=True):
+        if move is not None:
+            bound = rounded_off(move.bound, -c.sign)
+            lines.append(
+                f"all bounds can be met with {label(c.name)} {c.symbol} {bound}{c.unit} instead: --bound "
+                f"{shlex.quote(f'{label(c.name)}={bound}')}"
+            )
+    return lines
+
+
+def _bounds(found: Diagnosis) -> RenderableType:
+    """For every bound a headline, the drawing between its ends, and the numbers in words."""
+    ends = [(number(r.worst), number(r.best_alone)) for r in found.ranges]
+    left = max(len(worst) for worst, _ in ends)
+    met = [None] * len(ends) if found.solution is None else constraint_table(found.solution).rows
+    parts: list[RenderableType] = []
+    for r, (worst, best), at_optimum in zip(found.ranges, ends, met, strict=True):
+        bar = Text.assemble(f"  {worst:>{left}} ", drawn_range(r), f" {best}")
+        parts += [_headline(r, at_optimum), bar, Text(f"  {_in_words(r)}", style=QUIET), EMPTY_LINE]
+    return Group(*parts)
+
+
+def _headline(r: Range, met: Met | None) -> Text:
+    unit = " per step" if r.per_step else ""
+    bound = (f"{label(r.name)} {SYMBOLS[r.sense]} {number(r.bound)}{unit}", "bold")
+    if met is None:
+        return Text.assemble(bound)
+    if not met.binding:
+        return Text.assemble(bound, (" does not bind", QUIET))
+    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
+
+
+def _in_words(r: Range) -> str:
+    to = "up to" if r.sense == "at_least" else "down to"
+    worst, free, strictest, best = map(number, (r.worst, r.indifferent, r.strictest, r.best_alone))
+    alone = f" (alone {to} {best})" if best != strictest else ""
+    return f"met by any policy {to} {worst}, for free {to} {free}, at a price {to} {strictest}{alone}"
+
+
+def drawn_range(r: Range, width: int = BAR_WIDTH) -> Text:
+    """Where a bound sits between what any policy meets (left) and what none meets (right)."""
+
+    def place(x: float) -> float:
+        return (x - r.worst) / (r.best_alone - r.worst) if r.best_alone != r.worst else 0.5
+
+    free = min(max(round(place(r.indifferent) * width), 0), width)
+    possible = min(max(round(place(r.strictest) * width), free), width)
+    bar = Text.assemble(" ", *_zones(free, possible - free, width - possible), " ")
+    at = place(r.bound)
+    if at < -ROUNDING or at > 1 + ROUNDING:  # outside: beside the bar
+        cell = 0 if at < 0 else width + 1
+    else:
+        cell = 1 + min(max(math.floor(at * width), 0), width - 1)
+    return bar[:cell] + Text("◆", style="bold") + bar[cell + 1 :]
+
+
+def _zones(free: int, priced: int, excluded: int) -> tuple[tuple[str, str], ...]:
+    return ("─" * free, "green"), ("━" * priced, "yellow"), ("╌" * excluded, "red")
+
+
+def _legend(ranges: Sequence[Range]) -> Text:
+    free, priced, excluded = _zones(1, 1, 1)
+    words: list[str | tuple[str, str]] = [free, " changes nothing   ", priced, " costs reward   "]
+    if any(number(r.best_alone) != number(r.strictest) for r in ranges):
+        words += [excluded, " excluded by the other bounds   "]
+    return Text.assemble(*words, ("◆", "bold"), " the bound")
+
+
+def separation(found: Solution, rows: Sequence[Separation] | None) -> RenderableType:
+    """What each action of the optimum is worth, the least needed first; None stands for not computed.
+
+    Where a state has one action only, there is nothing to tell apart, and its row is only counted.
+    """
+    if rows is None:
+        used = found.used
+        how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")
+        skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how}."
+        return Group(EMPTY_LINE, Text(skipped, style=QUIET))
+    choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))
+    if not choices:
+        return Group(
+            EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
+        )
+    hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
+    notes = ["sigma: the least by which the value or some bound is missed without the action."]
+    if len(rows) < found.used:
+        notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
+                  f"({remedy('separation=True', '--separation')} looks at all)."]  # fmt: skip
+    everything = remedy("diagnosis.separation", "--json")
+    notes += [f"Not shown: {hidden:,} that are needed more ({everything} lists all)."] * (hidden > 0)
+    notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
+    title = Text("What dropping an action of the optimum costs, the least needed first:")
+    table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
+    return Group(EMPTY_LINE, title, EMPTY_LINE, table, EMPTY_LINE, *(Text(note, style=QUIET) for note in notes))
+
+
+def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
+    """What a diagnosis says first: sizes, what can be reached, where one can stay for ever, feasible starts."""
+    text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(sizes(cmdp))}.\n")
+    text.append(f"{found.reachable:,} of {found.pairs:,} states can be reached.")
+    if cmdp.criterion.kind == "average":
+        inside = sum(len(part) for part in found.components)
+        parts = counted(len(found.components), "end component")
+        text.append(f"\nOne can stay for ever in {parts} with {counted(inside, 'state')}")
+        passed = found.reachable - inside
+        text.append(f"; the other {passed:,} are only passed through." if passed else ".")
+        if len(found.components) > 1:
+            text.append(" Where one settles decides what is earned, so the optimum may need a draw at the start.")
+    if cmdp.N and cmdp.criterion.kind != "average":
+        text.append(f"\n{_starts(cmdp, found)}")
+    return text
+
+
+def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
+    known = set(found.feasible_starts)
+    listed = [s + 1 for s in range(cmdp.S) if cmdp.states[s] in known]
+    by_name = ", ".join(label(s) for s in found.feasible_starts[:MOST_ROWS])
+    named = by_name if len(listed) <= 12 else f"those numbered {ranges(listed)}"
+    if len(listed) == cmdp.S:
+        named = "all of them"
+    exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
+    return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
+    """All that `diagnose` found; "separation" is null where it was not computed."""
+    return {
+        "env": name,
+        "steps": cmdp.criterion.horizon,
+        "states": cmdp.S,
+        "actions": cmdp.A,
+        **(_components(found) if isinstance(found, StationaryDiagnosis) else {}),
+        "reachable": found.reachable,
+        "pairs": found.pairs,
+        "feasible": found.feasible,
+        "slater_slack": found.slater_slack,
+        "ranges": range_table(found.ranges).data(),
+        "value": None if found.solution is None else found.solution.value,
+        "constraints": None if found.solution is None else constraint_table(found.solution).data(),
+        "binding": list(found.binding),
+        "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
+        "separation": None if separated is None else separation_table(separated).data(),
+    }
+
+
+def _components(found: StationaryDiagnosis) -> dict[str, Any]:
+    """Where one can stay and start; of long lists of states only the beginning, and how many there are."""
+    lists = (*found.components, found.feasible_starts)
+    cut = f"lists of states end after {MOST_LISTED:,} names; cmdpkit.diagnose(model) has all of them"
+    return {
+        "end_components": [listed(part) for part in found.components],
+        "end_component_sizes": [len(part) for part in found.components],
+        "feasible_starts": listed(found.feasible_starts),
+        "feasible_starts_total": len(found.feasible_starts),
+        "feasible_starts_exact": found.starts_exact,
+        "left_out": cut if any(len(names) > MOST_LISTED for names in lists) else None,
+    }
