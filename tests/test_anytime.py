@@ -12,9 +12,9 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopParams, ClosedLoopPRI
 from cmdpkit.learners.cl_pri.episodes import Timetable
 from cmdpkit.records.manifest import difference
-from cmdpkit.running.curves import readings_of
+from cmdpkit.running.active import readings_of
 from cmdpkit.running.learning import learn_many
-from cmdpkit.running.stopping import stop_of
+from cmdpkit.running.request import stop_of
 from cmdpkit.simulate.random import stream
 from gym_line import Line
 

@@ -10,8 +10,8 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import learners
 from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.running.account import in_users_units
 from cmdpkit.running.learning import learn
-from cmdpkit.running.wording import in_users_units
 from cmdpkit.running.worlds import ModelWorld
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.running.baselines import known_safe
+from cmdpkit.running.account import told_slack
 from cmdpkit.running.learning import learn
-from cmdpkit.running.wording import told_slack
+from cmdpkit.running.request import known_safe
 from cmdpkit.running.worlds import ModelWorld
 
 

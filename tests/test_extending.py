@@ -21,7 +21,7 @@ from cmdpkit.records.manifest import difference
 from cmdpkit.results.study import Study
 from cmdpkit.running import account
 from cmdpkit.running.gym import GymWorld
-from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.gym.world import GymRecipe
 
 LEARNERS = """
 import cmdpkit as ck
@@ -229,7 +229,7 @@ def test_an_edited_environment_is_another_one(project):
 
 def edited_fingerprint(project):
     """The fingerprint in a process that has not read the file before."""
-    text = "from cmdpkit.running.gym.recipe import GymRecipe; print(GymRecipe('my_places:world').make().fingerprint)"
+    text = "from cmdpkit.running.gym.world import GymRecipe; print(GymRecipe('my_places:world').make().fingerprint)"
     done = subprocess.run([sys.executable, "-c", text], cwd=project, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -9,7 +9,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.learners.triple_q import TripleQ
-from cmdpkit.records import origin
+from cmdpkit.records import code
 from cmdpkit.records.manifest import difference
 from cmdpkit.records.store import load_record, save_record
 from cmdpkit.running.gym import GymWorld
@@ -19,9 +19,9 @@ from gym_line import Line
 
 @pytest.fixture
 def looked_up_again():
-    origin.versions.cache_clear()
+    code.versions.cache_clear()
     yield
-    origin.versions.cache_clear()
+    code.versions.cache_clear()
 
 
 @pytest.mark.usefixtures("looked_up_again")
@@ -30,20 +30,20 @@ def test_a_run_from_a_source_tree_without_package_metadata_is_kept(monkeypatch, 
     def version(package):
         raise error
 
-    monkeypatch.setattr(origin, "version", version)
+    monkeypatch.setattr(code, "version", version)
     record = ck.learn("paper/synthetic", "triple-q", episodes=3)
     assert record.versions["cmdpkit"] == ck.__version__ and record.versions["numpy"] == np.__version__
     monkeypatch.delitem(sys.modules, "highspy", raising=False)
-    origin.versions.cache_clear()
-    assert origin.versions()["highspy"] == "unknown"
+    code.versions.cache_clear()
+    assert code.versions()["highspy"] == "unknown"
     save_record(record, tmp_path)
     assert load_record(tmp_path, record.run.key).versions == record.versions
 
 
 @pytest.mark.usefixtures("looked_up_again")
 def test_metadata_without_a_version_are_as_good_as_none(monkeypatch):
-    monkeypatch.setattr(origin, "version", lambda package: None)
-    assert origin.versions()["numba"] == sys.modules["numba"].__version__
+    monkeypatch.setattr(code, "version", lambda package: None)
+    assert code.versions()["numba"] == sys.modules["numba"].__version__
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_git_that_cannot_be_asked_is_no_commit(monkeypatch, tmp_path, error):
         raise error
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert origin._checkout.__wrapped__(tmp_path / "mine.py") is None
+    assert code._checkout.__wrapped__(tmp_path / "mine.py") is None
 
 
 def test_a_script_that_is_edited_while_it_runs_keeps_its_result(tmp_path):

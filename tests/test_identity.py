@@ -15,7 +15,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.experiments.execute import bench
 from cmdpkit.learners.registry import resolve
-from cmdpkit.records import code, origin, store
+from cmdpkit.records import code, store
 from cmdpkit.records.record import Run
 from cmdpkit.results.groups import compare, curve, groups
 from cmdpkit.results.published import AS_PUBLISHED, Row
@@ -174,7 +174,7 @@ def test_a_record_names_the_commit_of_its_learner_and_whether_it_was_clean(tmp_p
         done = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
-    look = origin._checkout.__wrapped__
+    look = code._checkout.__wrapped__
     mine, other = tmp_path / "mine.py", tmp_path / "other.py"
     mine.write_text("x = 1\n")
     other.write_text("x = 1\n")
@@ -183,10 +183,10 @@ def test_a_record_names_the_commit_of_its_learner_and_whether_it_was_clean(tmp_p
     assert look(mine) is None
     git("add", "mine.py")
     git("commit", "-qm", "first")
-    assert look(mine) == origin.Checkout(git("rev-parse", "HEAD"), True)
+    assert look(mine) == code.Checkout(git("rev-parse", "HEAD"), True)
     assert look(other) is None, "a file that is not under version control belongs to no commit"
     mine.write_text("x = 2\n")
-    assert look(mine) == origin.Checkout(git("rev-parse", "HEAD"), False)
+    assert look(mine) == code.Checkout(git("rev-parse", "HEAD"), False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert look(mine) is None
 

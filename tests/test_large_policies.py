@@ -11,8 +11,8 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.io import policies as policy_files
 from cmdpkit.model.evaluate import action_uses, reach
+from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.rollout import episodes
 from cmdpkit.simulate.simulator import Simulator
 
 pytestmark = pytest.mark.compiled
@@ -130,7 +130,7 @@ def test_an_episode_takes_the_same_random_numbers_whether_a_decision_draws_or_no
     nearly = pi.copy()
     nearly[2, :4] = np.where(pi[2, :4] > 0, 1 - 1e-15, 1e-15 / 2)  # drawn, but never otherwise in so few episodes
     sim = Simulator.of(cmdp)
-    one, other = (episodes(sim, ck.Policy(x), stream(1), 2000) for x in (pi, nearly))
+    one, other = (play_episodes(sim, ck.Policy(x), stream(1), 2000) for x in (pi, nearly))
     assert len(ck.Policy(nearly).rows[0]) == 4
     np.testing.assert_array_equal(one.reward, other.reward)
     np.testing.assert_array_equal(one.utilities, other.utilities)

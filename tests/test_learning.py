@@ -10,7 +10,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import learners
-from cmdpkit.running.curves import checkpoints
+from cmdpkit.running.active import checkpoints
 from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream

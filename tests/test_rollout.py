@@ -13,8 +13,8 @@ from bench._counts import counts
 from scipy import stats
 
 from cmdpkit import CMDP, Policy, envs, evaluate, occupancy, simulate_policy
+from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.rollout import episodes
 from cmdpkit.simulate.simulator import Simulator
 
 pytestmark = pytest.mark.compiled
@@ -88,7 +88,7 @@ def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
     pi = some_policy(paper)
-    played = episodes(Simulator.of(paper, noise), Policy(pi), stream(1), 100_000)
+    played = play_episodes(Simulator.of(paper, noise), Policy(pi), stream(1), 100_000)
     samples = np.stack([played.reward, *played.utilities])
     assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
 
@@ -105,7 +105,7 @@ def test_counting_has_the_exact_mean_and_covariance_of_total_returns(paper, nois
 @pytest.mark.long
 @pytest.mark.parametrize(("n", "repetitions"), [(1, 1000), (3, 1000), (20, 1000)])
 def test_counting_and_stepping_have_the_same_distribution_of_total_reward(paper, n, repetitions):
-    played = episodes(Simulator.of(paper), Policy(some_policy(paper)), stream(3), n * repetitions)
+    played = play_episodes(Simulator.of(paper), Policy(some_policy(paper)), stream(3), n * repetitions)
     stepped = played.reward.reshape(repetitions, n).sum(axis=1)
     assert stats.ks_2samp(stepped, [c.reward for c in counted("none", n, repetitions)]).pvalue > UNLIKELY
 

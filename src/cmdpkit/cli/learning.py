@@ -216,7 +216,7 @@ def _environment(model: str, constraint: list[str] | None, horizon: int | None, 
     if constraint is None and horizon is None:
         return model
     from cmdpkit.model.constraints import Constraint
-    from cmdpkit.running.gym.recipe import GymRecipe
+    from cmdpkit.running.gym.world import GymRecipe
 
     limits = None if constraint is None else tuple(Constraint(*x) for x in constraints_of(constraint))
     return GymRecipe(model, constraints=limits, bounds=tuple(bounds_of(bound).items()), horizon=horizon)

@@ -31,7 +31,7 @@ from cmdpkit.records.record import Run
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
 from cmdpkit.results.study import MODELS, Study, save_settings
 from cmdpkit.running.active import Progress
-from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.simulate.simulator import Noise
 
 STALE_FILE_SECONDS = 3600.0  # a temporary file that is older was left behind by a killed process

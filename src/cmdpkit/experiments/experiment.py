@@ -30,7 +30,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import index_of
 from cmdpkit.records.record import Run, Scalar, unit_of
-from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.request import check_criterion, run_of
 from cmdpkit.simulate.simulator import Noise
 

@@ -21,11 +21,10 @@ from cmdpkit.io.models import read_model
 from cmdpkit.learners import Learner, resolve
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run
-from cmdpkit.running.active import Progress
-from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.active import Progress, Report
+from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.playing import keep, saved_run
 from cmdpkit.running.request import Request
-from cmdpkit.running.threads import Report
 from cmdpkit.running.worlds import ModelWorld, World, model_world
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.simulator import Noise

@@ -26,7 +26,7 @@ from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import written_name
-from cmdpkit.records.origin import Checkout
+from cmdpkit.records.code import Checkout
 
 Scalar = float | int | bool | str
 

@@ -24,9 +24,20 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import make_folder, write_bytes, write_text
 from cmdpkit.model.validate import check_seed
-from cmdpkit.records.earlier import key_of, run_of
-from cmdpkit.records.manifest import FAILURE, RECORD, Failure, Plain, body_of, difference, record_of, seal, unseal
-from cmdpkit.records.origin import versions
+from cmdpkit.records.code import versions
+from cmdpkit.records.manifest import (
+    FAILURE,
+    RECORD,
+    Failure,
+    Plain,
+    body_of,
+    difference,
+    key_of,
+    record_of,
+    run_of,
+    seal,
+    unseal,
+)
 from cmdpkit.records.record import Run, RunRecord
 
 if TYPE_CHECKING:

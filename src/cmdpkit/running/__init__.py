@@ -6,11 +6,10 @@ asks for a checkpoint.
 
 There is one way through this room. `learning` has the functions that users call (one run, several seeds, a run that
 goes on). Each states a `Request`, which checks what is asked and makes the `Run` (`request`), and has it played
-(`playing`): in pieces of an active run (`active`), with `curves`, checkpoints (`checkpoint`) and rules to stop
-(`stopping`). What a record adds for its reader comes from `account`. `worlds` is where learners act (`steps` for models
-without a horizon, `gym/` for Gymnasium environments), `baselines` finds safe policies, and `importing` takes over runs
-that were made elsewhere.
+(`playing`): in pieces of an active run (`active`), with curves and checkpoints (`checkpoint`). What a record adds for
+its reader comes from `account`. `worlds` is where learners act (`gym/` for Gymnasium environments), and `importing`
+takes over runs that were made elsewhere.
 
-Other rooms may import the functions of `learning`, `request` and `playing`, `Progress` of `active`, the names of
-`stopping`, `worlds`, `baselines` and `threads`, `GymRecipe`, and the public names of `gym`.
+Other rooms may import the functions of `learning`, `request`, `playing` and `worlds`, `Progress` and `in_threads` of
+`active`, `GymRecipe`, and the public names of `gym`.
 """

@@ -1,12 +1,13 @@
-"""What is added to a record for its reader only: the learner's own account of the run, and its certificate.
+"""The parts of a record that are for its reader only: the learner's own account of the run, and its certificate.
 
 A run is worth hours, and its result is complete without these. So if one of them cannot be computed (a method of a
 user's learner raises an error, or returns a value that a record cannot hold), it is left out and a note says why.
+Sentences and explanations of a learner are put into the user's names and units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,15 +15,63 @@ import numpy as np
 
 from cmdpkit.errors import printable
 from cmdpkit.learners import Learner
+from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
 from cmdpkit.learners.registry import name_of
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.manifest import plain
 from cmdpkit.records.record import Certificate, Evaluation
 from cmdpkit.running.active import certificate_of
-from cmdpkit.running.steps import StepWorld
-from cmdpkit.running.wording import in_users_names, in_users_units
-from cmdpkit.running.worlds import World
+from cmdpkit.running.request import Baseline
+from cmdpkit.running.worlds import StepWorld, World
 from cmdpkit.simulate.random import stream
+
+# -- What learners say, put into the user's names and units.
+
+
+def in_users_units(sentence: str, world: World) -> str:
+    """A note or warning of a learner in the names and units of the world's user.
+
+    If the optimum of the world is known, all bounds can be met together, and no warning may say otherwise.
+    """
+    if not isinstance(sentence, BoundWarning):
+        return sentence
+    possible = world.optimum is not None
+    n = sentence.constraint
+    if n is None:
+        return sentence.told("a constraint", possible=possible)
+    reward, utility = world.scales[0].span, world.scales[1 + n].span
+    name = str(world.constraints[n])
+    return sentence.told(name, sentence.by * utility, sentence.price * reward / utility, possible=possible)
+
+
+def in_users_names(value: Any, world: World, policy: Policy) -> Any:
+    """A learner's explanation with states and actions by name instead of index, and totals in the user's units."""
+    if isinstance(value, Mapping):
+        return dict(_named(key, inner, world, policy) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return [in_users_names(inner, world, policy) for inner in value]
+    if isinstance(value, UtilityAmount):
+        return float(value) * world.scales[1 + value.constraint].span
+    return value
+
+
+def _named(key: str, value: Any, world: World, policy: Policy) -> tuple[str, Any]:
+    """An entry of an explanation."""
+    if key == "state index":
+        return "state", policy.states[value] if value < len(policy.states) else "(episode over)"
+    if key == "action index":
+        return "action", policy.action_names[value]
+    return key, in_users_names(value, world, policy)
+
+
+def told_slack(world: World, safe: Baseline) -> str:
+    """By how much a safe policy clears its bounds, in the user's units."""
+    rho, spans = world.spec(1).rho, [scale.span for scale in world.scales[1:]]
+    clears = (safe.utility - rho) * spans
+    told = (f"{c} by {x / c.scale:.4g}" for c, x in zip(world.constraints, clears, strict=True))
+    return f", which clears {', '.join(told)}" if world.constraints else ""
+
 
 EVALUATION_EPISODES = 1000  # of the final policy, in addition to those of the run
 CONFIDENCE_LEVEL = 0.95  # of every interval of the evaluation

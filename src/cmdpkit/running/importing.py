@@ -17,7 +17,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
 from cmdpkit.records.record import Run, RunRecord
-from cmdpkit.running.curves import checkpoints
+from cmdpkit.running.active import checkpoints
 
 PRESET = "imported"
 

@@ -25,12 +25,10 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import load_records
-from cmdpkit.running.active import Progress
-from cmdpkit.running.gym.recipe import GymRecipe
+from cmdpkit.running.active import Progress, Report, in_threads
+from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.playing import keep, play
-from cmdpkit.running.request import Request, check_parameters, length_of, stop_rule
-from cmdpkit.running.stopping import Asked, Stop
-from cmdpkit.running.threads import Report, in_threads
+from cmdpkit.running.request import Asked, Request, Stop, check_parameters, length_of, stop_rule
 from cmdpkit.running.worlds import World, world_of
 from cmdpkit.simulate.simulator import Noise
 

@@ -18,17 +18,23 @@ from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.io.policies import write_policy
 from cmdpkit.learners import Learner
-from cmdpkit.records.origin import checkout_of, versions
+from cmdpkit.records.code import checkout_of, versions
 from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.records.store import has_record, load_record, save_record
-from cmdpkit.running.account import account_of
-from cmdpkit.running.active import ActiveRun, Progress, arrays_of, progress_of, put_back, saved_key
-from cmdpkit.running.baselines import Baseline, known_safe
+from cmdpkit.running.account import account_of, told_slack
+from cmdpkit.running.active import (
+    ActiveRun,
+    Progress,
+    arrays_of,
+    curves_of,
+    progress_of,
+    put_back,
+    readings_of,
+    row_of,
+    saved_key,
+)
 from cmdpkit.running.checkpoint import read_saved, write_saved
-from cmdpkit.running.curves import curves_of, readings_of, row_of
-from cmdpkit.running.request import Request
-from cmdpkit.running.stopping import Stop
-from cmdpkit.running.wording import told_slack
+from cmdpkit.running.request import Baseline, Request, Stop, known_safe
 from cmdpkit.running.worlds import ModelWorld, World
 from cmdpkit.simulate.random import stream
 

@@ -2,26 +2,180 @@
 
 A `Request` says where an algorithm acts, which algorithm it is, how long it acts and what it is told. Its `Run` is the
 identity of the result: `learn`, `learn_many`, `continue_run` and experiments all make it here.
+
+A run of unknown length has a `Stop` rule: after a number of episodes, steps or seconds, or when its certificate says
+enough. Seconds are looked at several times a second. All other rules are looked at only where curves are read, so that
+the same request stops at the same episode or step on every machine.
+
+Some algorithms must be told a policy that is known to be safe, and its utilities (`Baseline`). A user may give the
+policy, its utilities or both. If there is a model, whatever is missing is computed. If the user gives neither, the
+policy that stays farthest from all bounds is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.learners import Learner, name_of, names_for, resolve
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.fits import check_policy
+from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import check_length, check_seed, is_int
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import check_length, check_seed, is_int, numbers
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar, unit_of
-from cmdpkit.running.baselines import Baseline, known_safe
-from cmdpkit.running.stopping import Asked, Stop, stop_of
+from cmdpkit.running.active import Progress
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.simulator import Noise
+
+# -- What some algorithms must be told before they begin: a policy that is known to be safe, and its utilities.
+
+
+class Baseline(NamedTuple):
+    """A safe policy in the learner's units."""
+
+    pi: FloatArray | None  # [H, S, A]; None where only its utilities are known
+    utility: FloatArray  # [N], its expected totals
+    slack: float  # min_n (utility_n - rho_n)
+    of: str  # where the policy comes from, in words for a note
+
+    def digest(self) -> str:
+        """A short digest of its numbers, which is part of the identity of a run."""
+        parts = (b"" if self.pi is None else self.pi.tobytes(), self.utility.tobytes())
+        return hashlib.sha256(b"|".join(parts)).hexdigest()[:12]
+
+
+def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | None = None) -> Baseline:
+    """The baseline of a world: the user's policy, its totals [N] in the user's units, or the model's safest policy."""
+    of = "the policy that was given"
+    if policy is None and utility is None:
+        if world.cmdp is None:
+            raise CmdpkitError(f"{world.name} has no model to find a safe policy in; give baseline=, baseline_utility=")
+        policy, of = safest(world.cmdp), "the policy farthest from all bounds"
+    if policy is not None:
+        check_policy(policy)
+    w = _utilities(world, policy, utility)
+    spec = world.spec(1)
+    signed = [c.sign * x for c, x in zip(world.constraints, w, strict=True)]
+    unit = np.array([scale.total_to_unit(x, spec.H) for scale, x in zip(world.scales[1:], signed, strict=True)])
+    pi = None if policy is None else world.table(policy)
+    return Baseline(pi, unit, float((unit - spec.rho).min(initial=np.inf)), of)
+
+
+def safest(cmdp: CMDP) -> Policy:
+    """The policy that stays farthest from all bounds at once; with one bound, it maximises that utility."""
+    if cmdp.N == 0:
+        return Policy.uniform(cmdp)
+    pool = columns_of(cmdp)
+    spans = np.array([scale.span for scale in cmdp.utility_scales])
+    _, weights, _ = pool.reach(pool.scaled(cmdp.rho), spans / pool.units[1:])
+    parts = [(w, Policy.deterministic(c.choice, cmdp.A)) for w, c in zip(weights, pool.columns, strict=False) if w > 0]
+    return markov(cmdp, Mixture(tuple(policy for _, policy in parts), np.array([w for w, _ in parts]) / weights.sum()))
+
+
+def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> FloatArray:
+    """The totals [N] of the baseline, in the user's units and sense; refused unless all of them meet their bounds."""
+    if given is not None:
+        w = np.atleast_1d(numbers("baseline_utility", given))
+        if w.shape != (len(world.constraints),):
+            raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected one number per constraint")
+    else:
+        exact = None if policy is None else world.values(policy)
+        if exact is None:
+            raise CmdpkitError(f"baseline_utility is missing: {world.name} has no model to compute the baseline's from")
+        w = exact[0].w
+    for c, x in zip(world.constraints, w, strict=True):
+        if not c.sign * x > c.sign * c.total:
+            raise CmdpkitError(
+                f"the baseline's {c.name} is {x / c.scale:g}{c.unit}, expected strictly within the bound, {c}"
+            )
+    return w
+
+
+# -- When a run of unknown length stops: after so many episodes, steps or seconds, or when its certificate says enough.
+
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
+TIME = re.compile(rf"([0-9.]+(?:e[0-9]+)?) ?({'|'.join(SECONDS)})")
+WIDTH = re.compile(r"width ?= ?([0-9.]+(?:e[+-]?[0-9]+)?)")
+EXPECTED = 'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", or a function'
+
+Asked = int | str | Callable[[Progress], bool]  # what a user may give as stop=
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When to stop; exactly one of the three is given."""
+
+    episodes: int | None = None  # after so many episodes (or steps, without episodes) of the whole run
+    seconds: float | None = None  # after so many seconds of learning
+    rule: Callable[[Progress], bool] | None = None  # when this returns True
+    certified: bool = False  # whether a policy is wanted that its certificate can call safe
+    proved: bool = False  # whether the rule needs a certificate that holds whenever the run is stopped
+
+
+def stop_of(asked: Asked) -> Stop:
+    """The rule that a user asks for; see `cmdpkit.learn`."""
+    if callable(asked):
+        return Stop(rule=asked)
+    if not isinstance(asked, str):
+        if not is_int(asked) or asked < 1:
+            raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; a number must be whole and at least 1")
+        return Stop(episodes=check_length("stop", asked))
+    text = asked.strip()
+    if text == "certified":
+        return Stop(rule=is_certified, certified=True, proved=True)
+    time, width = TIME.fullmatch(text), WIDTH.fullmatch(text)
+    if time is not None:
+        return Stop(seconds=_positive(asked, time[1]) * SECONDS[time[2]])
+    if width is not None:
+        return Stop(rule=narrower_than(_positive(asked, width[1])), proved=True)
+    episodes = _number(text)
+    if episodes is None or not episodes.is_integer() or episodes < 1:
+        raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")
+    return Stop(episodes=check_length("stop", int(episodes)))
+
+
+def is_certified(at: Progress) -> bool:
+    """Whether the certificate of the policy says that every bound is kept."""
+    found = at.certificate()
+    return found is not None and len(found.safe) > 0 and all(x is True for x in found.safe)
+
+
+def narrower_than(width: float) -> Callable[[Progress], bool]:
+    """A rule that stops when no interval of the certificate is wider than this, each in its own units."""
+
+    def narrow(at: Progress) -> bool:
+        found = at.certificate()
+        return found is not None and all(high - low <= width for low, high in (found.value, *found.utilities))
+
+    return narrow
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _positive(asked: str, text: str) -> float:
+    number = _number(text)
+    if number is None or number <= 0:
+        raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}, with a number above 0")
+    return number
+
 
 # These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
 # fmt: off

@@ -8,8 +8,7 @@ The tests of this package hold its own algorithms and environments to the same f
 learner.
 """
 
-from cmdpkit.testing.broken import ContractBroken
-from cmdpkit.testing.environments import check_env
+from cmdpkit.testing.environments import ContractBroken, check_env
 from cmdpkit.testing.learners import CHECKS, PROBLEMS, Case, check_learner
 
 __all__ = ["CHECKS", "PROBLEMS", "Case", "ContractBroken", "check_env", "check_learner"]

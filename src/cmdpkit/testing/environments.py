@@ -26,7 +26,27 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, Player
 from cmdpkit.simulate.random import stream
-from cmdpkit.testing.broken import ContractBroken, expect, report
+
+# -- How the contract tests say what is wrong.
+
+
+class ContractBroken(AssertionError):
+    """A learner or an environment does not keep a promise; the message says in sentences what it does instead."""
+
+    __module__ = "cmdpkit.testing"
+
+
+def expect(holds: bool, sentence: str) -> None:
+    """Raise `ContractBroken` with this sentence unless the promise holds."""
+    if not holds:
+        raise ContractBroken(sentence)
+
+
+def report(name: str, what: str, sentences: Iterable[str]) -> None:
+    """Raise one `ContractBroken` for all the sentences that were collected; do nothing if there are none."""
+    listed = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(sentences))
+    expect(not listed, f"{name} breaks the contract of {what}:\n{listed}")
+
 
 # So many by default: the environment is then given a seed twice, and is reset 68 times without one.
 EPISODES = EPISODES_PER_SEED + 6

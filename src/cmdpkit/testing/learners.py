@@ -16,12 +16,12 @@ from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.running.account import account_of
-from cmdpkit.running.baselines import Baseline, known_safe
+from cmdpkit.running.request import Baseline, known_safe
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import reset, step
-from cmdpkit.testing.broken import ContractBroken, expect, report
+from cmdpkit.testing.environments import ContractBroken, expect, report
 
 ROUNDING = 1e-9  # how much sums of floats may differ if they are added up in another order
 

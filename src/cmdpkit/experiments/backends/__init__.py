@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.worker import Done, Job, work
-from cmdpkit.running.threads import Report, in_threads
+from cmdpkit.running.active import Report, in_threads
 
 Executor = Literal["serial", "processes", "dask"]
 EXECUTORS: tuple[Executor, ...] = ("serial", "processes", "dask")

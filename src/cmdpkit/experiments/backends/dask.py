@@ -15,7 +15,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends.processes import without_main
 from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
-from cmdpkit.running.threads import Report
+from cmdpkit.running.active import Report
 
 TOPIC = "cmdpkit"  # under which workers publish progress reports
 CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for

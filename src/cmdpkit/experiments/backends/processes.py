@@ -22,7 +22,7 @@ from types import ModuleType
 
 from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
 from cmdpkit.records.record import Run
-from cmdpkit.running.threads import GRACE_SECONDS, Report, stoppable
+from cmdpkit.running.active import GRACE_SECONDS, Report, stoppable
 
 LOOPBACK = "127.0.0.1"
 DIED = "the process that did this run died, and again when it was the only one (out of memory?)"

@@ -1,7 +1,7 @@
 """What some algorithms must be told about the problem: a safe policy, its utilities, or by how much bounds can be met.
 
 All of this is in unit scale and is checked here. A learner cannot find it out by itself: it is given by the user, or
-computed from the model in `cmdpkit.running.baselines`.
+computed from the model in `cmdpkit.running.request`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ environment. `make_env` returns Gymnasium's own toy environments with a cost. Th
 report their costs in another way.
 """
 
-from cmdpkit.running.gym.adapters import CostFromReward, CostFromStep, WithCost, make_env
-from cmdpkit.running.gym.env import CMDPEnv, to_gym
+from cmdpkit.running.gym.env import CMDPEnv, CostFromReward, CostFromStep, WithCost, make_env, to_gym
 from cmdpkit.running.gym.probe import Probe, probe
 from cmdpkit.running.gym.world import GymWorld
 

@@ -13,8 +13,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import check_length, check_seed
-from cmdpkit.running.gym.answers import complaint, costs, flag, real, reset_complaint, whole
 from cmdpkit.running.gym.env import CMDPEnv
+from cmdpkit.running.gym.episodes import complaint, costs, flag, real, reset_complaint, whole
 from cmdpkit.running.gym.reading import Numbers, declared_ranges, limits
 from cmdpkit.running.gym.world import GymWorld
 

@@ -1,10 +1,15 @@
-"""Any Gymnasium environment with `Discrete` spaces as a world to learn in."""
+"""Any Gymnasium environment with `Discrete` spaces as a world to learn in.
+
+A `GymRecipe` lets any process make the same environment: the name of a function, its parameters, and constraints.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,6 +18,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
+from cmdpkit.io.loading import build, builder_of
 from cmdpkit.learners import Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
@@ -21,17 +27,14 @@ from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import action_mask
-from cmdpkit.running.gym.adapters import WithCost
-from cmdpkit.running.gym.env import CMDPEnv
+from cmdpkit.model.validate import action_mask, index_of
+from cmdpkit.records.code import code_digest
+from cmdpkit.running.gym.env import CMDPEnv, WithCost
 from cmdpkit.running.gym.episodes import ByStep, FixedPolicy, Player, Problem
-from cmdpkit.running.gym.reading import Numbers, cost_scales, reward_scale, steps
+from cmdpkit.running.gym.reading import Numbers, Range, cost_scales, reward_scale, steps
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise
-
-if TYPE_CHECKING:
-    from cmdpkit.running.gym.recipe import GymRecipe
 
 
 class GymWorld:
@@ -241,3 +244,67 @@ def _allowed(given: Any, model: CMDP | None, problem: Problem) -> BoolArray:
     allowed[:, :S] = mask
     allowed[:, S, 0] = True
     return allowed
+
+
+# -- How any process can make the same Gymnasium environment: the name of a function, its parameters, and constraints.
+
+
+@dataclass(frozen=True)
+class GymRecipe:
+    """How to make a world from a user's function that returns a Gymnasium environment or a `GymWorld`.
+
+    Every call of `make` gives a new world. Its fingerprint includes the code of the function, so an edited environment
+    counts as another one.
+    """
+
+    source: str  # "package.module:function", with parameters after another colon, or a name that a package offers
+    params: tuple[tuple[str, Any], ...] = ()  # further parameters of the function
+    name: str = ""  # what records call it, by default the source
+    constraints: tuple[Constraint, ...] | None = None  # this and the last three fields are parameters of `GymWorld`
+    bounds: tuple[tuple[str, float], ...] = ()  # bounds that replace those of the constraints, by name
+    horizon: int | None = None  # number of steps; the time limit of the environment if None
+    reward_range: Range | None = None  # smallest and largest reward of a step
+    cost_ranges: tuple[Range, ...] | None = None  # smallest and largest value of each cost
+
+    def make(self, built: Any = None) -> GymWorld:
+        """A new world; ``built`` is what the function returned, if it was called already."""
+        with _named(self.source):
+            world = self._world(build(self.source, **dict(self.params)) if built is None else built)
+        world.name, world.recipe, world.bounds = self.name or self.source, self, dict(self.bounds)
+        code = code_digest(builder_of(self.source))
+        world.fingerprint = hashlib.sha256(f"{world.fingerprint} {code}".encode()).hexdigest()
+        return world
+
+    def _world(self, built: Any) -> GymWorld:
+        if isinstance(built, GymWorld):
+            given = [field.name for field in fields(self)[3:] if getattr(self, field.name)]
+            if given:
+                raise CmdpkitError(f"the function returns a GymWorld, which settles {', '.join(given)} itself")
+            return built
+        if not isinstance(built, gymnasium.Env):
+            kind = type(built).__name__
+            raise CmdpkitError(f"the function returns a {kind}, expected a CMDP, a gymnasium.Env or a GymWorld")
+        world = self._around(built, self.constraints)
+        return self._around(built, self._bounded(world.constraints)) if self.bounds else world
+
+    def _around(self, env: gymnasium.Env[Any, Any], constraints: Sequence[Constraint] | None) -> GymWorld:
+        return GymWorld(
+            env, constraints, horizon=self.horizon, reward_range=self.reward_range, cost_ranges=self.cost_ranges
+        )
+
+    def _bounded(self, constraints: tuple[Constraint, ...]) -> list[Constraint]:
+        """The constraints with the bounds that were changed."""
+        changed = list(constraints)
+        for name, bound in self.bounds:
+            n = index_of("constraint", [c.name for c in constraints], name)
+            changed[n] = replace(changed[n], bound=bound)
+        return changed
+
+
+@contextmanager
+def _named(source: str) -> Iterator[None]:
+    """Add to an error which environment it is about."""
+    try:
+        yield
+    except CmdpkitError as error:
+        raise CmdpkitError(f"{source}: {error}") from None
