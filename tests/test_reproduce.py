@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cmdpkit.running.curves import checkpoints
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -27,7 +28,6 @@ from cmdpkit.results.groups import groups
 from cmdpkit.results.published import Row, headlines, in_order, published_tables
 from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study
-from cmdpkit.running.curves import checkpoints
 from records import make_record
 
 SPREAD = {0: 0.9, 1: 1.0, 2: 1.1}
