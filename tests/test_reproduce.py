@@ -21,8 +21,7 @@ from cmdpkit.paper.claims import IDENTIFIED, claims_of
 from cmdpkit.paper.comparison import ASSUMPTIONS, compared
 from cmdpkit.paper.experiments import LENGTHS, PARTS, READ_AT, after_pruning, paper_experiments
 from cmdpkit.paper.lower_bound import measured
-from cmdpkit.paper.phases import phases_of
-from cmdpkit.paper.reproduce import Reproduction
+from cmdpkit.paper.reproduce import Reproduction, phases_of
 from cmdpkit.results.figures.style import SAVING
 from cmdpkit.results.groups import groups
 from cmdpkit.results.published import Row, headlines, in_order, published_tables

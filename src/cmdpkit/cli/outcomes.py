@@ -12,10 +12,9 @@ from rich.text import Text
 
 from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.departures import departures_table
+from cmdpkit.paper.experiments import table1_table
 from cmdpkit.paper.lower_bound import lower_bound_table
-from cmdpkit.paper.phases import phase_table
-from cmdpkit.paper.reproduce import Reproduction
-from cmdpkit.paper.table1 import table1_table
+from cmdpkit.paper.reproduce import Reproduction, phase_table
 from cmdpkit.results.published import Claim, headlines, in_order, numbered, published_tables
 from cmdpkit.results.study import Study, tables_of
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable

@@ -1,7 +1,7 @@
 """The published experiments again, beside the published figures.
 
 A number of seeds and a folder enter; runs, the report and the paper's figures are written into the folder, and a
-`reproduce.Reproduction` with every published figure beside the measured one leaves. `reproduce` runs and compares,
-`figures` draws, and `phases` says what each phase of the published algorithm costs. The command line may import all of
-them; no other room does.
+`reproduce.Reproduction` with every published figure beside the measured one leaves. `reproduce` runs,
+compares, draws, and says what each phase of the published algorithm costs. The command line may import all of them; no
+other room does.
 """

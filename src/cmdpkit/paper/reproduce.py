@@ -2,29 +2,140 @@
 
 `reproduce_paper` runs the parts that are asked for (`cmdpkit.paper.experiments.PARTS`), or what a folder lacks of them,
 and writes the report and the paper's figures into the folder.
+
+The table of phases says where the regret and violation of the published algorithm arise: what each of its phases has
+added to them. Its figures are realised ones, from the learner's own sums of rewards and utilities in each phase. On the
+paper's grid nothing is random, so there they are the exact ones.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.solver import solve_fully
 from cmdpkit.experiments.backends import Executor
 from cmdpkit.experiments.execute import Observer, execute
+from cmdpkit.io.atomic import make_folder
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Policy
 from cmdpkit.paper.claims import claims_of
 from cmdpkit.paper.comparison import compared, groups_of
-from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, paper_experiments
-from cmdpkit.paper.figures import write_figures
+from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, paper_experiments, table1_rows
 from cmdpkit.paper.lower_bound import LowerBound, measured
-from cmdpkit.paper.phases import Phase, phases_of
-from cmdpkit.paper.table1 import Table1Row, table1_rows
-from cmdpkit.results.figures.style import matplotlib
+from cmdpkit.records.record import RunRecord
+from cmdpkit.results.figures.curves import multiplier, overview
+from cmdpkit.results.figures.policies import policy_boards
+from cmdpkit.results.figures.style import matplotlib, save
 from cmdpkit.results.groups import Group
 from cmdpkit.results.published import Claim, Row
-from cmdpkit.results.study import Study, save_settings
+from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.study import Study, model_of, save_settings
+from cmdpkit.results.tables import Column, Table, with_ends, with_interval
+
+# -- The figures of the paper, drawn from runs made here, as PNG files with fixed names.
+
+DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn beside the optimum
+
+
+def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
+    """Draw regret and violation of every problem, multipliers, and policies on a grid; returns the paths of the files.
+
+    Files of these names are replaced, others in the folder stay as they are.
+    """
+    by_env: dict[str, list[Group]] = {}
+    for group in study.groups():
+        by_env.setdefault(group.run.env, []).append(group)
+    make_folder(folder)
+    return tuple(path for env, found in by_env.items() for path in _of_problem(study, folder, env, found))
+
+
+def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> list[Path]:
+    name = env.replace("/", "-")
+    records = [record for group in found for record in group.records]
+    written = [
+        save(overview(records), folder / f"{name}-regret-violation.png"),
+        save(overview(records, scale="symlog"), folder / f"{name}-regret-violation-log.png"),
+    ]
+    if any("multiplier" in record.curves for record in records):
+        drawn = multiplier(records, models=study.models, scale="log")
+        written.append(save(drawn, folder / f"{name}-multiplier.png"))
+    cmdp = model_of(found[0].run, study.models)
+    if cmdp is not None and cmdp.grid is not None:
+        written.append(_board(cmdp, solve_fully(cmdp).policy, "the optimum", folder / f"{name}-policy-optimum.png"))
+        for group in found:
+            algo, preset = group.run.algo, group.run.preset
+            if algo in DRAWN_ALGORITHMS:
+                title = f"{algo} ({preset}), seed {group.run.seed}"
+                path = folder / f"{name}-policy-{algo}-{preset}.png"
+                written.append(_board(cmdp, group.records[0].policy, title, path))
+    return written
+
+
+def _board(cmdp: CMDP, policy: Policy, title: str, path: Path) -> Path:
+    figure = policy_boards(cmdp, policy)
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=10)
+    return save(figure, path)
+
+
+# -- Where the regret and violation of the published algorithm arise: what each of its phases has added to them.
+
+
+class Phase(NamedTuple):
+    """What one phase of a group of runs has added, over the seeds that differ."""
+
+    name: str  # of the phase
+    episodes: SeedMean  # how long it took
+    regret: SeedMean  # what it added to the regret
+    violation: SeedMean  # what it added to the violation of the first constraint
+
+
+def phases_of(group: Group) -> list[Phase]:
+    """The phases in their order; one that a run did without has added nothing there."""
+    added = [_added(record) for record in group.samples]
+    names = dict.fromkeys(name for run in added for name in run)
+    found = []
+    for name in names:
+        figures = np.array([run.get(name, (0.0, 0.0, 0.0)) for run in added])
+        found.append(Phase(name, *(seed_mean(column) for column in figures.T)))
+    return found
+
+
+def _added(record: RunRecord) -> dict[str, tuple[float, float, float]]:
+    """Episodes, regret and violation of every phase of a run, from what the learner says that it has earned."""
+    cmdp = model_of(record.run)
+    if cmdp is None or record.optimum is None:
+        return {}
+    H, bound = cmdp.H, record.constraints[0].sign * record.constraints[0].total
+    found = {}
+    for earned in record.explanation["returns"]:
+        n = earned["episodes"]
+        reward = earned["reward"] * cmdp.reward_scale.span + n * H * cmdp.reward_scale.low
+        utility = earned["utilities"][0] * cmdp.utility_scales[0].span + n * H * cmdp.utility_scales[0].low
+        found[earned["phase"]] = (float(n), n * record.optimum - reward, n * bound - utility)
+    return found
+
+
+def phase_table(phases: Sequence[Phase]) -> Table[Phase]:
+    """One row per phase."""
+    columns: list[Column[Phase]] = [
+        Column("phase", "phase", "What the algorithm was doing.", lambda p: p.name),
+        _figure("episodes", "How long it took.", lambda p: p.episodes),
+        _figure("regret", "What it added to the regret.", lambda p: p.regret),
+        _figure("violation", "What it added to the violation.", lambda p: p.violation),
+    ]
+    return Table("pri (paper) on paper/grid, by phase", tuple(columns), tuple(phases))
+
+
+def _figure(key: str, meaning: str, get: Callable[[Phase], SeedMean]) -> Column[Phase]:
+    return Column(key, key, meaning, get, with_interval(6), "right", data=with_ends)
+
 
 TITLE = "The paper, run again"
 SEEDS, QUICK_SEEDS = 10, 3  # independent runs of every algorithm, by default and with --quick
