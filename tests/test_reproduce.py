@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cmdpkit.running.curves import checkpoints
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -27,6 +26,7 @@ from cmdpkit.results.groups import groups
 from cmdpkit.results.published import Row, headlines, in_order, published_tables
 from cmdpkit.results.statistics import seed_mean
 from cmdpkit.results.study import Study
+from cmdpkit.running.active import checkpoints
 from records import make_record
 
 SPREAD = {0: 0.9, 1: 1.0, 2: 1.1}
