@@ -10,7 +10,8 @@ Compiled code is kept in `__pycache__` next to the source or in the user's cache
 read-only installation, a user without a home folder), it is kept in a temporary folder as long as the process lives.
 
 Numba's cache of a function does not notice when a function it calls has changed in *another* file: after an edit,
-delete ``__pycache__``.
+delete ``__pycache__``. It also fails to load what was compiled when a module had another name. So whenever the version
+or the list of modules has changed, as after an upgrade, everything that was compiled before is deleted.
 
 Compiling a function takes a third of a second, and a first command needs a dozen of them, for work that the interpreter
 does in milliseconds where the model is small. So `call` lets the interpreter run a function as long as the work is
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import hashlib
 import os
 import shutil
 import sys
@@ -31,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -42,6 +45,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
+from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 
 
@@ -72,6 +76,29 @@ def _find_cache() -> None:
     )
 
 
+def forget_stale_code(package: Path, stamp: str) -> None:
+    """Delete what was compiled beside the sources of a package unless it was compiled for this stamp."""
+    note = package / "__pycache__" / "compiled-for.txt"
+    try:
+        if note.is_file() and note.read_text(encoding="utf-8") == stamp:
+            return
+        for kept in package.rglob("__pycache__/*.nb[ci]"):
+            kept.unlink(missing_ok=True)
+        note.parent.mkdir(exist_ok=True)
+        note.write_text(stamp, encoding="utf-8")
+    except OSError:  # an installation that cannot be written holds no stale code of ours
+        pass
+
+
+def _stamp(package: Path) -> str:
+    """Version and modules of a package, as a short text."""
+    folders = ((folder, files) for folder, _, files in os.walk(package))
+    modules = sorted(os.path.join(folder, name) for folder, files in folders for name in files if name.endswith(".py"))
+    return hashlib.sha256("\n".join([__version__, *modules]).encode()).hexdigest()[:16]
+
+
+PACKAGE = Path(__file__).parents[1]
+forget_stale_code(PACKAGE, _stamp(PACKAGE))
 _find_cache()
 compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
