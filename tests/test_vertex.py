@@ -100,7 +100,7 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
 def test_an_occupancy_that_no_class_of_its_policy_keeps_is_no_single_policy():
     """State 0 goes to 1 and never comes back, so a mixture that is said to stay in 0 is kept by no class at all."""
     rows = Rows.of(sparse.csr_array(np.array([[0.0, 1.0], [0.0, 1.0]])), np.arange(2), np.arange(2))
-    flows = Flows(rows, "average", 1.0, np.zeros(2))
+    flows = Flows(rows, True, np.zeros(2))
     assert flows.classes(np.ones(2), np.array([1.0, 0.0])) == ([], 0.0)
     part = (1.0, np.arange(2), np.array([1.0, 0.0]))
     assert stationary_vertex(flows, [part], np.zeros((1, 2)), np.zeros(1), np.zeros(1)).kept == 0.0

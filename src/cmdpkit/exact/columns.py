@@ -158,8 +158,14 @@ class Columns(Generic[From]):
         After every round, what was found so far is kept in ``so_far``, and ``enough`` is asked whether that will do.
         """
         self.so_far = None
-        if not self.columns:
-            self.price(np.eye(1, 1 + self.N)[0])
+        if not self.columns or not self.N:
+            upper, column, _ = self.price(np.eye(1, 1 + self.N)[0])
+        if not self.N:
+            weights, _, value = self._solve_master(rho, False)
+            self.so_far = Optimum(weights, value, upper, column, rho)
+            if enough is not None:
+                enough(self.so_far)
+            return self.so_far
         exactly, trials, slack = False, Trials(), 0.0
         weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):

@@ -4,24 +4,30 @@ All state is a table of relative values Y [S, K] of the policy at hand, for all 
 weighted sum of the signals, so h = Y @ weights is exact for the policy at hand whatever the weights: a search at new
 prices begins where the last one ended, and improving a policy and evaluating it are sweeps over the same table.
 
-**The bound.** Let o be the objective, h any vector, and delta_i = o_i + P_i h - h_s for every row i of a state s (P is
-multiplied by the discount, if any). Let d [S] > 0 be any profile. If delta_i <= b + kappa d_s for all rows, then
+**The bound.** Let o be the objective, h any vector, and delta_i = o_i + P_i h - h_s for every row i of a state s (a
+discount counts as a probability e = 1 - discount of leaving at every step). Let d [S] > 0 be any profile. If
+delta_i <= b + kappa d_s for all rows, then
 
     value of every policy <= alpha mu.h + beta b + kappa Omega,
 
 where Omega is at least the value of the signal d under every policy, and beta that of the signal 1:
 
     criterion                    alpha       beta
-    discounted (normalised)      1 - gamma   1
+    discounted (times e)         e           1
     average                      0           1
-    total, same exit e           1           1 / e
     total                        1           not needed, b = 0
 
 Proof: o_i <= b + kappa d_s + h_s - P_i h; summed over a policy's occupancy, the terms with h leave alpha mu.h. For the
 rows of one policy the same holds from below. With d = 1 this is MacQueen's bound, and Omega = beta; for totals Omega is
-then the longest expected time until absorption. Where numbers of very different size meet (a large signal in a state
-that is seldom visited, or states that are seldom left), d is in proportion to the rounding in each state, delta is
-computed from differences of h, and policies are evaluated by elimination without subtraction: the *careful* mode.
+then the longest expected time until absorption. Totals that end with the same probability e at every step are counted
+like discounted values.
+
+Where numbers of very different size meet (a large signal in a state that is seldom visited, or states that are seldom
+left), the engine is *careful*: d is in proportion to the rounding in each state, delta is computed from differences of
+h, and policies are evaluated by elimination without subtraction. How wrong the values of such a policy are is proved
+afterwards: in every state, h fails to solve its equation by |delta - b| and by the rounding of delta, which is counted
+operation by operation. This is a signal without negative entries. Its value under the policy is the error of the value,
+and is itself bounded as above, from a solution for this signal.
 
 If a policy need not be absorbed (`endless`), every step costs at least c > 0 of the objective. A policy that is
 better than one of value v takes at most -v / c steps, so Omega = -v / c will do.
@@ -29,6 +35,7 @@ better than one of value v takes at most -v / c steps, so Omega = -v / c will do
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -56,7 +63,8 @@ LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound wo
 STUBBORN = 50  # improvements beyond the number of states after which policies only follow each other in a circle
 WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
 FAINT = 1e-12  # a profile is at least this share of the total of it that may follow
-UNIFORM = 1e-12  # exits whose relative spread is below this are the same
+BLOCK = 10  # sweeps between two looks at the rounding
+ROUND_UP = 1 + 1e-9  # factor of errors that are computed with rounding themselves
 
 
 class TooLong(CmdpkitError):
@@ -70,61 +78,48 @@ class TooLong(CmdpkitError):
 
 
 class Engine:
-    """Policies of one criterion, on rows whose signals X [K, R] are scaled such that values are of order 1."""
+    """Policies of one criterion, on rows whose signals X [K, R] are scaled such that values are of order 1.
+
+    `Problem` describes the other arguments.
+    """
 
     def __init__(
-        self, rows: Rows, X: FloatArray, kind: str, gamma: float, mu: FloatArray, endless: bool = False
+        self, rows: Rows, X: FloatArray, kind: str, mu: FloatArray, endless: bool = False, blur: int = 0
     ) -> None:
-        self.rows, self.X, self.kind, self.gamma, self.mu, self.endless = rows, X, kind, gamma, mu, endless
-        self.S, self.K = rows.S, len(X)
-        self.data = rows.data if gamma == 1 else gamma * rows.data
-        self.loss = np.full(rows.R, 1 - gamma) if kind == "discounted" else rows.exits
-        self.entries = int(np.diff(rows.indptr.astype(np.int64)).max(initial=1))
+        self.rows, self.kind, self.mu, self.endless, self.S = rows, kind, mu, endless, rows.S
+        entries = int(np.diff(rows.indptr.astype(np.int64)).max(initial=1))
         self._start = np.flatnonzero(mu)  # sums over few states: a library of linear algebra would start threads
-        self.starts = len(self._start) + 4
-        self.Y, self.Z = np.zeros((self.S, self.K)), np.zeros((self.S, self.K))  # values at hand; room for a sweep
+        self.count, self.starts = entries + 8 + blur, len(self._start) + 4 + blur  # roundings of a row, and of a start
         self.choice = rows.first[:-1].astype(np.int64)  # [S], the row that the policy at hand takes in every state
-        self.values, self.half = np.zeros(self.K), np.full(self.K, np.inf)  # of that policy; their proved error
-        self.level = np.zeros(self.K)  # T Y - Y of the policy, the b of the bound
-        self.weights = np.ones(self.K)  # of the present objective
-        self.pad = 0.0  # rounding in the last bound
+        self.pad, self.sweeps = 0.0, 0  # rounding in the last bound; sweeps so far
         self.direct = self.careful = self.S <= DIRECT_STATES  # evaluate by elimination; bound rounding by states
-        self.profile: FloatArray | None = None  # d [S] of careful bounds; None stands for 1
-        self.u: FloatArray | None = None  # [S], longest expected times, where exits differ
-        self.sweeps = 0  # so far
-        self._low, self._high = np.zeros(self.K), np.zeros(self.K)
         self._ends = np.zeros(self.S + 1, dtype=np.uint64)  # the compact matrix of the policy at hand
-        self._to = np.zeros(self.S * self.entries, dtype=np.uint32)
-        self._weight = np.zeros(self.S * self.entries)
-        self.x = np.zeros((self.S, self.K))  # its signals
+        self._to, self._weight = np.zeros(self.S * entries, dtype=np.uint32), np.zeros(self.S * entries)
         self._work: FloatArray | None = None
-        self._taken, self._pivot = False, 0
-        self._top = np.abs(X).max(axis=1)  # [K], the largest signals
-        self._criterion()
-
-    def _criterion(self) -> None:
-        """alpha, beta, Omega and the way of sweeping of this criterion."""
-        self.tau = DAMPING if self.kind == "average" else 1.0
-        self.alpha = {"discounted": 1 - self.gamma, "average": 0.0, "total": 1.0}[self.kind]
-        self.beta, self.slop, self.uniform = 1.0, 0.0, True
-        if self.kind == "total":
-            least, most = float(self.loss.min()), float(self.loss.max())
-            self.uniform = not self.endless and least > 0 and most <= (1 + UNIFORM) * least
-            if self.uniform:
-                self.beta, self.slop = 1 / least, most / least - 1 + (self.entries + 4) * EPS
-        self.omega = self.beta
-        if self.endless:
+        self._taken, self._pivot = False, int(mu.argmax())  # a state that is visited
+        self._room(X)
+        self.uniform, self.tau = kind != "total", DAMPING if kind == "average" else 1.0
+        self.alpha = {"discounted": float(rows.exits[0]), "average": 0.0, "total": 1.0}[kind]
+        self.omega, self._e = 1.0, np.zeros(0)
+        self.u = np.zeros(0)  # [S], longest expected times, where exits differ
+        if endless:
             self._be_absorbed()
         elif not self.uniform and not self.careful:
             self.u, self.omega = self._longest(np.ones(self.S))
             if not self.omega < LONGEST:
                 raise TooLong
-            self._e = np.maximum(self.u[self.rows.owner] - self._products(self.u), 0.0)
+            delta, _ = self._changes(np.zeros((1, rows.R)), self.u[None])
+            self._e = np.maximum(-delta[0], 0.0)
 
-    def _products(self, h: FloatArray) -> FloatArray:
-        """P h [R]."""
-        delta, _ = self._changes(np.zeros(self.rows.R), h)
-        return np.asarray(delta + h[self.rows.owner])
+    def _room(self, X: FloatArray) -> None:
+        """All that belongs to the signals X [K, R]."""
+        self.X, self.K, self._top = X, len(X), np.abs(X).max(axis=1)
+        self.Y, self.Z = np.zeros((self.S, self.K)), np.zeros((self.S, self.K))  # values at hand; room for a sweep
+        self.x = np.zeros((self.S, self.K))  # signals of the policy at hand
+        self.values, self.half = np.zeros(self.K), np.full(self.K, np.inf)  # of that policy; their proved error
+        self.level = np.zeros(self.K)  # T Y - Y of the policy, the b of the bound
+        self.weights = np.ones(self.K)  # of the present objective
+        self.profile: FloatArray | None = None  # d [S] of careful bounds; None stands for 1
 
     def _be_absorbed(self) -> None:
         """Begin with a policy that is absorbed: policies that are better are, too."""
@@ -137,24 +132,18 @@ class Engine:
 
     def begin_with(self, unit: FloatArray, X: FloatArray) -> None:
         """Other signals, which are the old ones divided by unit [K], and perhaps shifted by a constant."""
-        self.X, self._top = X, np.abs(X).max(axis=1)
-        self.profile = None
-        self.Y /= unit
-        self.half[:] = np.inf
+        Y = self.Y / unit
+        self._room(X)
+        self.Y = Y
         if self._taken:
             self.take(self.choice)
 
     def other(self, X: FloatArray) -> Engine:
         """The same policy at hand for other signals X [K, R]."""
-        other, K = Engine.__new__(Engine), len(X)
-        other.__dict__.update(self.__dict__)
-        other.X, other.K, other.x, other._top = X, K, np.zeros((self.S, K)), np.abs(X).max(axis=1)
-        other.Y, other.Z, other.weights = np.zeros((self.S, K)), np.zeros((self.S, K)), np.ones(K)
-        other._low, other._high, other.choice = np.zeros(K), np.zeros(K), self.choice.copy()
+        other = copy(self)
         other._ends, other._to, other._weight = self._ends.copy(), self._to.copy(), self._weight.copy()
-        other.values, other.half, other.level = np.zeros(K), np.full(K, np.inf), np.zeros(K)
-        other.profile = None
-        other.take(other.choice)
+        other._room(X)
+        other.take(self.choice.copy())
         return other
 
     # -- the policy at hand
@@ -163,14 +152,15 @@ class Engine:
         """Make a choice of rows [S] the policy at hand."""
         rows = self.rows
         compact = (self._ends, self._to, self._weight, self.x)
-        kernels.gather(rows.indptr, rows.columns, self.data, self.X, choice, *compact)
+        kernels.gather(rows.indptr, rows.columns, self.rows.data, self.X, choice, *compact)
         self.choice, self._taken = choice, True
 
     def matrix(self) -> Any:
-        """Transition matrix [S, S] of the policy at hand, without the discount."""
+        """Transition matrix [S, S] of the policy at hand."""
         n = int(self._ends[-1])
-        data = self._weight[:n] if self.gamma == 1 else self._weight[:n] / self.gamma
-        return sparse.csr_array((data, self._to[:n].astype(np.int32), self._ends.astype(np.int64)), (self.S, self.S))
+        return sparse.csr_array(
+            (self._weight[:n], self._to[:n].astype(np.int32), self._ends.astype(np.int64)), (self.S, self.S)
+        )
 
     def evaluate(self, tol: float) -> None:
         """Y, values and half become those of the policy at hand, to within tol if rounding allows it."""
@@ -178,61 +168,54 @@ class Engine:
             if self.careful and self.profile is None:
                 self.be_careful()
             self._solve()
-            self._judge_careful() if self.careful else self._judge()
+            self._certify() if self.careful else self._sweep(1, 0.0)
             return
-        ones, rounds, best, waited, began = np.ones(1), 0, np.inf, 0, np.inf
-        floor = 0.0
+        done, last = 0, np.inf
         while True:
-            width = self._judge()
-            if rounds % 10 == 0:
-                floor = 4 * EPS * (float(np.abs(self.Y).max()) + float(np.abs(self.x).max())) * self._omega()
-            if width <= max(tol, floor) or (waited > 8 and width < 64 * floor) or rounds > SWEEPS:
+            floor = 4 * EPS * (float(np.abs(self.Y).max()) + float(np.abs(self.x).max())) * self._omega()
+            goal = max(tol, floor)
+            width, ratio, swept = self._sweep(TRY if done < TRY else BLOCK, goal)
+            done += swept
+            if width <= goal or (width < 64 * floor and width > 0.9 * last) or done > SWEEPS:
                 return
-            if self.uniform:
-                shift = -(self.Y[0] + self.tau * (self.Z[0] - self.Y[0]))
-                kernels.move(self.Y, self.Z, self.tau, shift, ones)
-            elif self.u is not None:  # the least residual along u; the middle of the range would not converge
-                e = self._e[self.choice] if self._taken else self._e
-                shift = (e[:, None] * (self.Z - self.Y)).sum(axis=0) / float((e * e).sum())
-                kernels.move(self.Y, self.Z, 1.0, shift, self.u - e)
-            else:
-                self.Y[:] = self.Z
-            rounds += 1
-            began = width if rounds == 1 else began
-            waited = 0 if width < 0.9 * best else waited + 1
-            best = min(best, width)
-            slow = rounds == TRY and (width / began) ** (1 / (TRY - 1)) >= SLOW
-            slow = slow and (width / began) ** (FAR / (TRY - 1)) * width > tol
-            if slow or rounds % 100 == 0:
-                solved = self._krylov(max(tol, floor) / self._omega())
-                if not solved and self._judge() > 64 * floor and self.S <= FACTORED:
+            self.Y, self.Z, last = self.Z, self.Y, width
+            if (done == TRY and ratio >= SLOW and ratio**FAR * width > tol) or done // 100 > (done - swept) // 100:
+                solved = self._krylov(goal / self._omega())
+                if not solved and self.S <= FACTORED and self._sweep(1, 0.0)[0] > 64 * floor:
                     self.direct = True
                     return self.evaluate(tol)
 
-    def _judge(self) -> float:
-        """One sweep from Y to Z: values of the policy at hand, and their error by the bound with d = 1."""
-        low, high = self._low, self._high
-        kernels.sweep(self._ends, self._to, self._weight, self.x, self.Y, self.Z, low, high)
-        self.sweeps += 1
+    def _sweep(self, most: int, goal: float) -> tuple[float, float, int]:
+        """Sweeps until the values of the policy at hand have an error of `goal`, by the bound with d = 1.
+
+        Afterwards Y is what the last sweep began with, and Z the table after it. Returns the error, the factor by which
+        it fell per sweep, and the number of sweeps.
+        """
+        low, high, widths = np.zeros(self.K), np.zeros(self.K), np.zeros(most)
+        e = self._e[self.choice] if len(self._e) else self._e
+        compact = (self._ends, self._to, self._weight, self.x, self.Y, self.Z)
+        goal /= max(self._omega(), 1e-300)
+        swept = kernels.sweeps(*compact, self.tau, self.uniform, e, self.u - e, goal, widths, low, high)
+        self.sweeps += swept
+        if swept % 2 == 0:
+            self.Y, self.Z = self.Z, self.Y
+        ratio = (widths[swept - 1] / widths[0]) ** (1 / (swept - 1)) if swept > 1 and widths[0] > 0 else 0.0
         start = self.alpha * self._from_start(self.Y)
         if self.uniform:
             self.level = (low + high) / 2
-            self.values, self.half = start + self.beta * self.level, self.beta * (high - low) / 2
+            self.values, self.half = start + self.level, (high - low) / 2
         else:
-            self.level = np.zeros(self.K)
-            error = np.maximum(np.abs(low), np.abs(high))
-            self.values = start
-            self.half = error * self._omega(float(error[0]))
-        return float(self.half.max())
+            self.level, error = np.zeros(self.K), np.maximum(np.abs(low), np.abs(high))
+            self.values, self.half = start, error * self._omega(float(error[0]))
+        return float(self.half.max()), ratio, swept
 
     def rounding(self) -> FloatArray:
         """What rounding adds to the error of the values at hand, [K]."""
         if self.careful:
             return np.zeros(self.K)
-        noise = (self.entries + 8) * EPS * (np.abs(self.x).max(axis=0) + 2 * np.abs(self.Y).max(axis=0))
-        start = self.starts * EPS * (self.alpha * np.abs(self.Y).max(axis=0) + self.beta * np.abs(self.level))
-        slop = self.beta * self.slop * np.abs(self.level)
-        return np.asarray(noise * self._omega() + start + slop)
+        noise = self.count * EPS * (np.abs(self.x).max(axis=0) + 2 * np.abs(self.Y).max(axis=0))
+        start = self.starts * EPS * (self.alpha * np.abs(self.Y).max(axis=0) + np.abs(self.level))
+        return np.asarray(noise * self._omega() + start)
 
     def _from_start(self, y: FloatArray) -> FloatArray:
         """mu . y for y [S] or [S, K]."""
@@ -240,11 +223,7 @@ class Engine:
 
     def advantages(self, taken: IntArray) -> FloatArray:
         """What each of some rows [n] gains if it is taken once instead of the row at hand, [n, K]."""
-        gains = np.zeros((len(taken), self.K))
-        for k in range(self.K):
-            delta, _ = self._changes(self.X[k], np.ascontiguousarray(self.Y[:, k]))
-            gains[:, k] = delta[taken] - self.level[k]
-        return gains
+        return np.asarray((self._changes(self.X, self.Y.T)[0][:, taken]).T - self.level)
 
     def _omega(self, error: float = 0.0) -> float:
         """Omega of d = 1 for the policy at hand; `error` is that of T Y - Y for the reward."""
@@ -272,40 +251,42 @@ class Engine:
 
     def _solve(self) -> None:
         """Y and level of the policy at hand by elimination."""
-        pivot = self._connect() if self.kind == "average" else self._pivot
-        P = self.matrix()
-        loss = np.full(self.S, 1 - self.gamma) if self.kind == "discounted" else self._lost()
-        if self.S > DENSE:
-            keeps = self.kind != "total"
-            more = {} if keeps else {"exits": loss}
-            chain = Chain(P, self.gamma, bordered=keeps, pivot=pivot, work=0.0, **more)
-            level, Y = chain.values(self.x)
-        else:
-            dense, order, level = self.gamma * P.toarray(), np.arange(self.S), np.zeros(self.K)
-            Y, values = np.zeros((self.S, self.K)), np.zeros((self.S, self.K))
-            for _ in range(2):  # a second time if the pivot turns out to be visited seldom
-                order[:] = np.arange(self.S)
-                order[0], order[pivot] = pivot, 0
-                permuted = (dense[np.ix_(order, order)], loss[order], self.x[order])
-                back, most = kernels.eliminate(*permuted, np.zeros(self.S), values, level, self.uniform)
-                Y[order] = values
-                if not self.uniform or back <= RARE * self.S:
-                    break
-                pivot = int(order[most])
-            self._pivot = pivot
+        if self.kind == "average":
+            self._connect()
+        level, Y = self._solved(self.x)
         if np.isfinite(Y).all():
-            self.Y, self.level = np.ascontiguousarray(Y), np.asarray(level, dtype=float)
+            self.Y, self.level = Y, level
 
-    def _lost(self) -> FloatArray:
-        """What the policy at hand loses in every state, [S]."""
-        return np.array(self.loss[self.choice])
+    def _solved(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """level and Y of the policy at hand for signals x [S, n], by elimination."""
+        P, loss = self.matrix(), self.rows.exits[self.choice]
+        if self.S > DENSE:
+            gamma = 1 - self.alpha if self.uniform else 1.0
+            exits = None if self.uniform else loss
+            chain = Chain(P / gamma, gamma, bordered=self.uniform, pivot=self._pivot, exits=exits, work=0.0)
+            level, Y = chain.values(x)
+            return np.asarray(level, dtype=float), np.ascontiguousarray(Y)
+        dense, order, level = P.toarray(), np.arange(self.S), np.zeros(x.shape[1])
+        Y, values = np.zeros(x.shape), np.zeros(x.shape)
+        for _ in range(2):  # a second time if the pivot turns out to be visited seldom
+            order[:] = np.arange(self.S)
+            order[0], order[self._pivot] = self._pivot, 0
+            permuted = (dense[np.ix_(order, order)], loss[order], x[order])
+            back, most = kernels.eliminate(*permuted, np.zeros(self.S), values, level, self.uniform)
+            Y[order] = values
+            if not self.uniform or back <= RARE * self.S:
+                break
+            self._pivot = int(order[most])
+        return level, Y
 
-    def _connect(self) -> int:
-        """For averages: let all states walk to the best recurrent class of the policy at hand; a state of it."""
+    def _connect(self) -> None:
+        """For averages: let all states walk to the best recurrent class of the policy at hand; the pivot is in it."""
         P = self.matrix()
         classes = closed_classes(P)
         if len(classes) == 1:
-            return self._pivot if (classes[0] == self._pivot).any() else int(classes[0][0])
+            if not (classes[0] == self._pivot).any():
+                self._pivot = int(classes[0][0])
+            return
         gains = []
         for members in classes:
             level = Chain(within(P, members)).values(self.x[members])[0]
@@ -316,7 +297,7 @@ class Engine:
         chosen = Rows.of(P, np.arange(self.S), self.choice)
         astray = lost | (walk_to(chosen, lost) >= 0)  # states that may end in another class
         self.take(np.where(astray, walk_to(self.rows, target), self.choice))
-        return int(np.flatnonzero(target)[0])
+        self._pivot = int(np.flatnonzero(target)[0])
 
     # -- the careful mode
 
@@ -332,9 +313,7 @@ class Engine:
             self.profile = np.ones(self.S)
             return
         self._solve()
-        size = np.abs(self.X)
-        for k in range(self.K):
-            size[k] += self._changes(self.X[k], np.ascontiguousarray(self.Y[:, k]))[1] + abs(float(self.level[k]))
+        size = np.abs(self.X) + self._changes(self.X, self.Y.T)[1] + np.abs(self.level)[:, None]
         profile = np.maximum.reduceat(size.sum(axis=0), self.rows.first[:-1].astype(np.int64)) + 1e-30
         if not self.uniform:  # a profile that is small against what follows it could not be checked
             profile += FAINT * self._longest(profile)[0]
@@ -346,53 +325,73 @@ class Engine:
         self.profile = profile
 
     def _changes(self, o: FloatArray, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """o + P h - h of every row from differences of h, and the size of what is added up, [R] each."""
-        rows, delta, size = self.rows, np.empty(self.rows.R), np.empty(self.rows.R)
-        kernels.differences(rows.indptr, rows.columns, self.data, rows.owner, self.loss, o, h, delta, size)
+        """o + P h - h of every row from differences of h, and the size of what is added up, [n, R] each; h [n, S]."""
+        rows, delta, size = self.rows, np.empty((len(o), self.rows.R)), np.empty((len(o), self.rows.R))
+        h = np.ascontiguousarray(h)
+        kernels.differences(rows.indptr, rows.columns, self.rows.data, rows.owner, self.rows.exits, o, h, delta, size)
         return delta, size
 
-    def _judge_careful(self) -> None:
-        """Values of the policy at hand and their error by the bound with the profile."""
-        h = np.ascontiguousarray(self.Y.T)
+    def _certify(self) -> None:
+        """Values of the policy at hand and their error, which is the value of what is wrong in every state.
+
+        Totals are counted from that of one state, which counts as if it were paid at the exit. Otherwise the rounding
+        of a large total would hide what is wrong in a single step.
+        """
+        x, Y, offset, lost = self.x, self.Y, np.zeros(self.K), self.rows.exits[self.choice][:, None]
+        if not self.uniform:
+            offset = self.Y[self._pivot].copy()
+            x = self.x - lost * offset
+            Y = self._solved(x)[1]
+        wrong = self._residual(x, Y, self.level) + 2 * EPS * (np.abs(self.x) + lost * np.abs(offset)) + 1e-40
+        if not self.uniform:  # what is small against what follows it could not be checked
+            wrong += FAINT * self._solved(wrong)[1]
+        level, W = self._solved(wrong)
+        left = self._residual(wrong, W, level, signed=True)
+        error = self.alpha * self._from_start(W)
+        if self.uniform:
+            error = error + level + left.max(axis=0)
+        else:  # if W lacks at most a share theta of what is wrong anywhere, W / (1 - theta) lacks nothing
+            theta = np.minimum((left / wrong).max(axis=0), 1.0)
+            error = np.divide(error, 1 - theta, out=np.full(self.K, np.inf), where=theta < 1)
+        paid = self.level + offset * float(self.mu.sum())
+        size = self.alpha * self._from_start(np.abs(Y)) + np.abs(paid)
+        self.values = self.alpha * self._from_start(Y) + paid
+        self.half = np.where(np.isfinite(error), np.abs(error), np.inf) * ROUND_UP + self.starts * EPS * size
+
+    def _residual(self, x: FloatArray, Y: FloatArray, level: FloatArray, signed: bool = False) -> FloatArray:
+        """At most how much x + P Y - Y of the policy at hand differs from the level, rounding included, [S, K]."""
         n = int(self._ends[-1])
-        compact = (self._ends, self._to[:n], self._weight[:n], np.arange(self.S), self._lost())
-        delta, size = np.empty(self.S), np.empty(self.S)
-        d = np.ones(self.S) if self.profile is None else self.profile
-        omega = self._omega() if self.endless else self.omega
-        for k in range(self.K):
-            kernels.differences(*compact, np.ascontiguousarray(self.x[:, k]), h[k], delta, size)
-            noise = (self.entries + 8) * EPS * (size + np.abs(self.x[:, k]) + abs(self.level[k]))
-            off = float(((np.abs(delta - self.level[k]) + noise) / d).max())
-            start = self.alpha * (self.mu * h[k])
-            self.values[k] = start.sum() + self.beta * self.level[k]
-            rounding = self.starts * EPS * (float(np.abs(start).sum()) + self.beta * abs(self.level[k]))
-            self.half[k] = off * omega + rounding
+        delta, size = np.empty((x.shape[1], self.S)), np.empty((x.shape[1], self.S))
+        given = np.ascontiguousarray(x.T), np.ascontiguousarray(Y.T)
+        compact = (self._ends, self._to[:n], self._weight[:n], np.arange(self.S), self.rows.exits[self.choice])
+        kernels.differences(*compact, *given, delta, size)
+        off = delta.T - level
+        noise = self.count * EPS * (size.T + np.abs(x) + np.abs(level))
+        return np.asarray((off if signed else np.abs(off)) + noise)
 
     def _longest(self, d: FloatArray) -> tuple[FloatArray, float]:
         """Largest values W [S] of the signal d [S] > 0 over all policies, and a bound on that from the start.
 
         The bound is infinite if rounding leaves none.
         """
-        x = d[self.rows.owner][None]
-        other = self.other(x)
+        x = d[self.rows.owner]
+        other = self.other(x[None])
         for rounds in range(IMPROVEMENTS):
             other.take(other.choice)
             if other.direct or not other._krylov(0.1):
                 other._solve()
             W = other.Y[:, 0].copy()
-            delta, size = other._changes(x[0], W)
-            over = delta - other.level[0] * (1.0 if self.uniform else 0.0)
-            noise = (self.entries + 8) * EPS * (size + x[0] + abs(other.level[0]))
+            (delta,), (size,) = other._changes(x[None], W[None])
+            noise = self.count * EPS * (size + x + abs(other.level[0]))
+            start = self.alpha * float(self._from_start(W))
             if self.uniform:
-                b = float((delta + noise).max())
-                found = self.alpha * float(self._from_start(W)) + self.beta * b
+                found = start + float((delta + noise).max())
             else:  # if W lacks at most a share theta of d anywhere, W / (1 - theta) lacks nothing
-                theta = float(((delta + noise) / x[0]).max())
-                found = float(self._from_start(W)) / (1 - theta) if theta < 1 else np.inf
-            if rounds > STUBBORN + self.S:
-                break
-            more = over > np.maximum(4 * noise, 0.0 if self.uniform else 0.1 * x[0])
-            if not more.any():
+                theta = float(((delta + noise) / x).max())
+                found = start / (1 - theta) if theta < 1 else np.inf
+            over = delta - other.level[0]
+            more = over > np.maximum(4 * noise, 0.0 if self.uniform else 0.1 * x)
+            if not more.any() or rounds > STUBBORN + self.S:
                 break
             better = np.where(more, over, -np.inf)
             better[other.choice] = 0.0
@@ -403,21 +402,17 @@ class Engine:
 
     def greedy(self, weights: FloatArray, o: FloatArray) -> tuple[float, IntArray, int]:
         """The bound on o = weights . X that Y proves for all policies, a better choice, and how many states move."""
-        h = combined(weights, self.Y.T)
+        h, rows = combined(weights, self.Y.T), self.rows
         start = self.alpha * float(self._from_start(h))
-        if self.careful:
-            return self._greedy_careful(weights, o, h, start)
-        top = float(np.abs(h).max())
-        noise = (self.entries + 8 + self.K) * EPS * (float(np.abs(weights) @ self._top) + 2 * top)
-        choice, rows = self.choice.copy(), self.rows
-        _, high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, self.data, o, h, noise, choice)
-        rounding = self.starts * EPS * self.alpha * top
-        if self.uniform:
-            self.pad = self.beta * (noise + self.slop * abs(high)) + rounding
-            return start + self.beta * high + self.pad, choice, moved
         omega = self._time(weights, o) if self.endless else self.omega
-        self.pad = noise * omega + rounding
-        return start + max(0.0, high) * omega + self.pad, choice, moved
+        if self.careful:
+            return self._greedy_careful(weights, o, h, start, omega)
+        top, choice = float(np.abs(h).max()), self.choice.copy()
+        noise = (self.count + self.K) * EPS * (float(np.abs(weights) @ self._top) + 2 * top)
+        _, high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, self.rows.data, o, h, noise, choice)
+        over = high if self.uniform else max(0.0, high)
+        self.pad = noise * omega + self.starts * EPS * (self.alpha * top + (abs(high) if self.uniform else 0.0))
+        return start + over * omega + self.pad, choice, moved
 
     def _time(self, weights: FloatArray, o: FloatArray) -> float:
         """How many steps a policy takes at most that has more of o than the policy at hand, if every step costs."""
@@ -426,27 +421,25 @@ class Engine:
         return max(-worth, 0.0) / least if least > 0 else np.inf
 
     def _greedy_careful(
-        self, weights: FloatArray, o: FloatArray, h: FloatArray, start: float
+        self, weights: FloatArray, o: FloatArray, h: FloatArray, start: float, omega: float
     ) -> tuple[float, IntArray, int]:
-        b = float(self.level @ weights)
-        delta, size = self._changes(o, h)
+        b, owner = float(self.level @ weights), self.rows.owner
+        (delta,), (size,) = self._changes(o[None], h[None])
         size += np.abs(weights) @ np.abs(self.X) + float(np.abs(self.level) @ np.abs(weights))
-        noise = (self.entries + 8 + self.K) * EPS * size
-        d = np.ones(self.S) if self.profile is None else self.profile
-        kappa = max(0.0, float(((delta - b + noise) / d[self.rows.owner]).max()))
-        omega = self._time(weights, o) if self.endless else self.omega
-        scale = self.alpha * float(self._from_start(np.abs(h))) + self.beta * abs(b)
-        self.pad = float((noise / d[self.rows.owner]).max()) * omega + self.starts * EPS * scale
+        noise = (self.count + self.K) * EPS * size
+        d = 1.0 if self.profile is None else self.profile[owner]
+        kappa = max(0.0, float(((delta - b + noise) / d).max()))
+        rounding = self.starts * EPS * (self.alpha * float(self._from_start(np.abs(h))) + abs(b))
+        self.pad = float((noise / d).max()) * omega + rounding
         here = delta[self.choice]
         off = np.abs(here - b)  # where the values at hand are not exact, only what is clearly better is taken
         error = float(np.abs(weights) @ self.half)
         if np.isfinite(error) and error > WILD:
-            off += min(10 * error, 1e-3 * float((delta - here[self.rows.owner]).max()))
-        better = np.where(delta > (np.maximum(here, b) + off)[self.rows.owner] + 2 * noise, delta, -np.inf)
+            off += min(10 * error, 1e-3 * float((delta - here[owner]).max()))
+        better = np.where(delta > (np.maximum(here, b) + off)[owner] + 2 * noise, delta, -np.inf)
         better[self.choice] = delta[self.choice]
         choice = _best_rows(better, self.rows)
-        bound = start + self.beta * b + kappa * omega + self.starts * EPS * scale
-        return bound, choice, int((choice != self.choice).sum())
+        return start + b + kappa * omega + rounding, choice, int((choice != self.choice).sum())
 
     def price(self, weights: FloatArray, slack: float, accuracy: float) -> float:
         """An upper bound on weights . values over all policies; the policy at hand is then within `slack` of it.

@@ -49,10 +49,10 @@ def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
             "settles in one of several parts that it never leaves, and cannot learn about the others then; use a "
             "discount, or solve the model with cmdpkit.solve"
         )
-    rows, gamma = source.problem.rows, source.problem.discount
+    rows = source.problem.rows
     x = (source.problem.X[0] - source.shift[0]) / source.unit[0]
     h = _relative_values(source, x)
-    lost = h[rows.owner] - x - gamma * (rows.P @ h)
+    lost = h[rows.owner] - x - rows.P @ h
     best = -float(lost.min())  # the c of the formula
     gaps = np.zeros(cmdp.S * cmdp.A)
     gaps[rows.pair] = best + lost
@@ -72,7 +72,7 @@ def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
         gain = float(engine.values[0])
         passing, used = rows.part(outside)
         ahead = np.ascontiguousarray((x[used] - gain + rows.P[used] @ h)[None])
-        other = Engine(passing, ahead, "total", 1.0, np.full(len(outside), 1.0 / len(outside)))
+        other = Engine(passing, ahead, "total", np.full(len(outside), 1.0 / len(outside)))
         other.price(np.ones(1), 0.0, FLOOR)
         h[outside] = other.Y[:, 0]
     return h
@@ -90,7 +90,5 @@ def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
     else:
         start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
         scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
-        if source.kind == "total":
-            scaled[states] = engine.Y[:, 0] + (engine.values[0] - start if engine.uniform else 0.0)
     own: FloatArray = (scaled * source.unit[0] + source.shift[0]) * source.factor
     return own

@@ -125,49 +125,84 @@ def gather(indptr, columns, data, X, choice, row_end, to, weight, x):
             x[s, k] = X[k, i]
 
 
-@compiled
-def sweep(row_end, to, weight, x, Y, Z, low, high):
-    """Z = x + P Y [S, K], and for every signal the smallest and the largest entry of Z - Y; two signals at a time."""
-    S, K = np.uint64(Y.shape[0]), np.uint64(Y.shape[1])
-    k = ZERO
-    while k < K:
-        j = k + ONE if k + ONE < K else k
-        a, b, c, d = np.inf, -np.inf, np.inf, -np.inf
-        e = ZERO
-        if j > k:
-            for s in range(S):
-                v, w = x[s, k], x[s, j]
-                end = np.uint64(row_end[s + ONE])
-                while e < end:
-                    p, t = weight[e], to[e]
-                    v += p * Y[t, k]
-                    w += p * Y[t, j]
-                    e += ONE
-                Z[s, k], Z[s, j] = v, w
-                v, w = v - Y[s, k], w - Y[s, j]
-                a, b, c, d = min(a, v), max(b, v), min(c, w), max(d, w)
-        else:
-            for s in range(S):
-                v = x[s, k]
-                end = np.uint64(row_end[s + ONE])
-                while e < end:
-                    v += weight[e] * Y[to[e], k]
-                    e += ONE
-                Z[s, k] = v
-                v = v - Y[s, k]
-                a, b = min(a, v), max(b, v)
-            c, d = a, b
-        low[k], high[k], low[j], high[j] = a, b, c, d
-        k = j + ONE
+@embedded
+def _sweep_two(row_end, to, weight, x, Y, Z, tau, relative, k, low, high):
+    """One sweep of the signals k and k + 1, see `sweeps`; a row is read once for both."""
+    j = k + ONE
+    a, b, c, d = np.inf, -np.inf, np.inf, -np.inf
+    base, other = 0.0, 0.0
+    e = ZERO
+    for s in range(np.uint64(len(Y))):
+        v, w = x[s, k], x[s, j]
+        end = np.uint64(row_end[s + ONE])
+        while e < end:
+            p, t = weight[e], to[e]
+            v += p * Y[t, k]
+            w += p * Y[t, j]
+            e += ONE
+        v, w = v - Y[s, k], w - Y[s, j]
+        a, b, c, d = min(a, v), max(b, v), min(c, w), max(d, w)
+        v, w = Y[s, k] + tau * v, Y[s, j] + tau * w
+        if s == ZERO and relative:
+            base, other = v, w
+        Z[s, k], Z[s, j] = v - base, w - other
+    low[k], high[k], low[j], high[j] = a, b, c, d
+
+
+@embedded
+def _sweep_one(row_end, to, weight, x, Y, Z, tau, relative, k, low, high):
+    """The same for the signal k alone."""
+    a, b, base = np.inf, -np.inf, 0.0
+    e = ZERO
+    for s in range(np.uint64(len(Y))):
+        v = x[s, k]
+        end = np.uint64(row_end[s + ONE])
+        while e < end:
+            v += weight[e] * Y[to[e], k]
+            e += ONE
+        v = v - Y[s, k]
+        a, b = min(a, v), max(b, v)
+        v = Y[s, k] + tau * v
+        if s == ZERO and relative:
+            base = v
+        Z[s, k] = v - base
+    low[k], high[k] = a, b
 
 
 @compiled
-def move(Y, Z, tau, shift, along):
-    """Y <- Y + tau (Z - Y) + shift_k along_s, for along [S], or [1] where it is the same for all states."""
-    for s in range(len(Y)):
-        f = along[s] if len(along) > 1 else along[0]
-        for k in range(Y.shape[1]):
-            Y[s, k] = Y[s, k] + tau * (Z[s, k] - Y[s, k]) + shift[k] * f
+def sweeps(row_end, to, weight, x, Y, Z, tau, relative, loss, along, goal, widths, low, high):
+    """Repeat Z = Y + tau (x + P Y - Y), with Y and Z [S, K] changing places, until values are exact to `goal`.
+
+    For every signal, low and high [K] are the smallest and the largest entry of x + P Y - Y in the last sweep, and
+    `widths` has half of their distance, the largest of all signals, for every sweep. If `relative`, tables are 0 in
+    state 0. Otherwise a width is the largest absolute entry, and with loss [S] and along [S] a table is moved along the
+    latter such that the squares of entries are least, in units of loss. Returns how many sweeps were made, at most
+    the length of `widths`.
+    """
+    S, K = len(Y), np.uint64(Y.shape[1])
+    for n in range(len(widths)):
+        k = ZERO
+        while k + ONE < K:
+            _sweep_two(row_end, to, weight, x, Y, Z, tau, relative, k, low, high)
+            k += ONE + ONE
+        if k < K:
+            _sweep_one(row_end, to, weight, x, Y, Z, tau, relative, k, low, high)
+        width = 0.0
+        for i in range(K):
+            width = max(width, (high[i] - low[i]) / 2 if relative else max(-low[i], high[i]))
+        widths[n] = width
+        if len(loss) > 0:  # the middle of the range would not converge
+            for i in range(K):
+                up, down = 0.0, 0.0
+                for s in range(S):
+                    up += loss[s] * (Z[s, i] - Y[s, i])
+                    down += loss[s] * loss[s]
+                for s in range(S):
+                    Z[s, i] += up / down * along[s]
+        if width <= goal:
+            return n + 1
+        Y, Z = Z, Y
+    return len(widths)
 
 
 @embedded
@@ -239,17 +274,18 @@ def differences(indptr, columns, data, owner, loss, o, h, delta, size):
     """delta_i = o_i + sum_j P_ij (h_j - h_s) - loss_i h_s for every row i of state s, and the size of what is added.
 
     It is o_i + P_i h - h_s for a row that loses loss_i, without the subtraction of nearly equal numbers: where a
-    state is seldom left, h is large and differs little from state to state.
+    state is seldom left, h is large and differs little from state to state. o, delta and size are [K, rows], h [K, S].
     """
-    for i in range(len(o)):
-        s = owner[i]
-        total, scale = 0.0, 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            term = data[e] * (h[columns[e]] - h[s])
-            total += term
-            scale += abs(term)
-        delta[i] = o[i] + total - loss[i] * h[s]
-        size[i] = scale + abs(loss[i] * h[s])
+    for k in range(len(o)):
+        for i in range(o.shape[1]):
+            s = owner[i]
+            total, scale = 0.0, 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                term = data[e] * (h[k, columns[e]] - h[k, s])
+                total += term
+                scale += abs(term)
+            delta[k, i] = o[k, i] + total - loss[i] * h[k, s]
+            size[k, i] = scale + abs(loss[i] * h[k, s])
 
 
 @compiled

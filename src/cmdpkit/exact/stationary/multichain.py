@@ -35,10 +35,10 @@ class Several:
             part, kept = rows.part(states, inside)
             part.exits[:] = 0.0
             self.kept.append(kept)
-            self.parts.append(Engine(part, np.ascontiguousarray(X[:, kept]), "average", 1.0, np.zeros(part.S)))
+            self.parts.append(Engine(part, np.ascontiguousarray(X[:, kept]), "average", np.zeros(part.S)))
         small, self.origin, self.index = _quotient(rows, components)
         start = np.bincount(self.index, mu, small.S).astype(float)
-        self.quotient = Engine(small, np.zeros((1 + self.K, small.R)), "total", 1.0, start)
+        self.quotient = Engine(small, np.zeros((1 + self.K, small.R)), "total", start)
         self.choice = rows.first[:-1].astype(np.int64)
         self.values, self.half, self.pad = np.zeros(self.K), np.full(self.K, np.inf), 0.0
 

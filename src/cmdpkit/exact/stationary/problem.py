@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.components import Rows, end_components, reachable
 from cmdpkit.exact.stationary.kernels import allowed_rows
+from cmdpkit.exact.units import ROUNDOFF
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
@@ -31,17 +33,20 @@ class Arrays(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The states that the start can reach (without absorbing ones for totals), and their actions as rows."""
+    """The states that the start can reach (without absorbing ones for totals), and their actions as rows.
 
-    rows: Rows  # of the part
+    A discount is a probability of leaving at every step, so that rows of "discounted" all have the same exits.
+    """
+
+    rows: Rows  # of the part, times the discount
     X: FloatArray  # [1 + N, R], reward and utilities
     mu: FloatArray  # [states of the part]
     states: IntArray  # the part's states in the whole model
     whole: Rows  # all rows of the whole model
-    kind: str  # "discounted", "average" or "total"
-    discount: float  # of "discounted", otherwise 1
+    kind: str  # "discounted" (or a total whose exits are all the same), "average" or "total"
     shape: tuple[int, int]  # S, A of the whole model
-    endless: bool  # whether a policy need not be absorbed ("total" only); then every step costs something
+    endless: bool = False  # whether a policy need not be absorbed ("total" only); then every step costs something
+    blur: int = 0  # exits are wrong by this many roundings more than usual
 
 
 def problem_of(arrays: Arrays) -> Problem:
@@ -58,8 +63,17 @@ def problem_of(arrays: Arrays) -> Problem:
     rows = whole if len(states) == S else whole.part(states)[0]
     X = np.ascontiguousarray(signals if rows.R == S * A else signals[:, rows.pair], dtype=float)
     mu = arrays.mu[states] / arrays.mu.sum()
-    endless = arrays.kind == "total" and _checked_endless(arrays, rows, X, states)
-    return Problem(rows, X, mu, states, whole, arrays.kind, arrays.discount, (S, A), endless)
+    problem = Problem(rows, X, mu, states, whole, arrays.kind, (S, A))
+    if arrays.kind == "average":
+        return problem
+    if arrays.kind == "discounted":
+        left = replace(rows, data=arrays.discount * rows.data, exits=np.full(rows.R, 1 - arrays.discount))
+        return problem._replace(rows=left)
+    least, most = float(rows.exits.min()), float(rows.exits.max())
+    few = 4 * (int(np.diff(rows.indptr.astype(np.int64)).max(initial=1)) + 4)
+    if least > 0 and most <= (1 + few * ROUNDOFF) * least and not (arrays.mu[~keep] > 0).any():
+        return problem._replace(rows=replace(rows, exits=np.full(rows.R, least)), kind="discounted", blur=few)
+    return problem._replace(endless=_checked_endless(arrays, rows, X, states))
 
 
 def _rows(arrays: Arrays) -> Rows:

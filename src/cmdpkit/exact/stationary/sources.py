@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -61,13 +62,14 @@ class Stationary:
         self.kind, self.bridge = problem.kind, BRIDGE
         self.component: IntArray | None = None  # the rows of the part that make up the only end component
         rows, X, mu = problem.rows, problem.X, problem.mu
+        self._ends = arrays.kind == "total"
         components = self.components if self.kind == "average" else []
         if len(components) == 1:
             rows, self.component = rows.part(*components[0])
             rows.exits[:] = 0.0
             X, mu = X[:, self.component], np.zeros(rows.S)
         self.rows, self._raw = rows, X
-        self.factor = 1 / (1 - problem.discount) if self.kind == "discounted" else 1.0
+        self.factor = 1 / float(rows.exits[0]) if self.kind == "discounted" else 1.0
         try:
             self._prepare(mu, components)
         except TooLong:
@@ -86,14 +88,15 @@ class Stationary:
         self.engine: Any = (
             Several(rows, self._signals(X), mu, components)
             if len(components) > 1
-            else Engine(rows, self._signals(X), self.kind, problem.discount, mu, problem.endless)
+            else Engine(rows, self._signals(X), self.kind, mu, problem.endless, problem.blur)
         )
         self.ranges, self.first = self._survey()
 
     @cached_property
     def components(self) -> list[tuple[IntArray, BoolArray]]:
         """The maximal end components that the start can reach, (states, rows that stay inside) each."""
-        return [] if self.kind == "total" else end_components(self.problem.rows)
+        rows = self.problem.rows
+        return [] if self._ends else end_components(replace(rows, exits=np.zeros(rows.R)))
 
     # -- units
 
@@ -274,8 +277,6 @@ class Stationary:
         policies = tuple(Policy.of(self.cmdp, whole_policy(self.problem, p)) for p in plans.policies)
         policy = policies[0] if len(policies) == 1 else Mixture(policies, plans.weights / plans.weights.sum())
         totals, least = self._own(values), self._own(values - error)
-        if self.engine.careful:  # elimination without subtraction has no larger error than this
-            least[1:] = np.maximum(least[1:], totals[1:] - self.ranges.rounding[1:])
         return Found(policy, totals, least, plans.attained, plans.notes)
 
     def plans(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray, fast: bool = True) -> Plans:
@@ -308,9 +309,7 @@ class Stationary:
         return self._everywhere(p)
 
     def _flows(self) -> Flows:
-        problem = self.problem
-        mu = problem.mu if self.kind != "average" else np.zeros(self.rows.S)
-        return Flows(self.rows, self.kind, problem.discount, mu)
+        return Flows(self.rows, self.kind == "average", self.engine.alpha * self.engine.mu)
 
     def _everywhere(self, p: FloatArray) -> FloatArray:
         """p [rows of the component] on all rows of the problem: states outside walk there."""
@@ -383,6 +382,11 @@ def valued(
     problem: Problem, shift: FloatArray, unit: FloatArray, p: FloatArray, engine: Engine
 ) -> tuple[FloatArray, FloatArray]:
     """Values of the policy p [R], scaled by shift and unit of single steps, and their proved error, [1 + N] each."""
+    taken = np.flatnonzero(p)
+    if len(taken) == problem.rows.S and problem.kind != "average":
+        engine.take(taken)
+        engine.evaluate(FLOOR / 8)
+        return engine.values.copy(), engine.half + engine.rounding()
     chain, x = policy_rows(problem.rows, p), (problem.X - shift[:, None]) / unit[:, None]
     X = np.array([np.bincount(problem.rows.owner, p * row, problem.rows.S) for row in x])
     if problem.kind != "average":
@@ -407,7 +411,7 @@ def _certain(
     rows: Rows, X: FloatArray, problem: Problem, mu: FloatArray, engine: Engine
 ) -> tuple[FloatArray, FloatArray]:
     """Values of a chain with one row per state, and their error."""
-    own = Engine(rows, X, problem.kind, problem.discount, mu, problem.endless)
+    own = Engine(rows, X, problem.kind, mu, problem.endless, problem.blur)
     own.take(own.choice)
     if own.S == engine.S and not engine.careful:
         own.Y = engine.Y.copy()
@@ -428,15 +432,19 @@ def policy_rows(rows: Rows, p: FloatArray) -> Rows:
     indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
     states = np.arange(rows.S + 1)
     exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
+    if (rows.exits == rows.exits[0]).all():
+        exits[:] = rows.exits[0]
     return Rows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
 
 
 def whole_policy(problem: Problem, p: FloatArray) -> FloatArray:
     """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
     S, A = problem.shape
-    whole = np.zeros(problem.whole.R)
-    whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
-    whole = walking(problem.whole, whole)
+    whole = p
+    if problem.rows.R < problem.whole.R:
+        whole = np.zeros(problem.whole.R)
+        whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
+        whole = walking(problem.whole, whole)
     pi = np.zeros(S * A)
     pi[problem.whole.pair] = whole
     return pi.reshape(S, A)

@@ -44,21 +44,19 @@ class _Class(NamedTuple):
 
 @dataclass(frozen=True)
 class Flows:
-    """How occupancies flow: the rows of a model with criterion and start. kind "average" has gamma = 1."""
+    """How occupancies flow."""
 
     rows: Rows  # actions of all states, one row each
-    kind: str  # "discounted", "average" or "total"
-    gamma: float  # the discount; 1 for averages and totals
-    mu: FloatArray  # [S], the start distribution
+    average: bool  # whether it is shares of time that flow, without end, and not visits until the exit
+    inflow: FloatArray  # [S], what the start adds to visits
 
     def classes(self, p: FloatArray, q: FloatArray) -> tuple[list[_Class], float]:
         """The classes of the policy p [R], with the masses that q [R] gives them, and the share of q in them."""
         P = self.rows.chain(p)
-        if self.kind != "average":
-            everywhere = np.arange(self.rows.S)
-            bordered = self.kind == "discounted"
-            chain = Chain(P, self.gamma, bordered=bordered, exits=self._lost(p))
-            return [_Class(everywhere, chain, (1 - self.gamma) * self.mu if bordered else self.mu, 1.0)], 1.0
+        if not self.average:
+            exits = np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
+            chain = Chain(P, bordered=False, exits=exits)
+            return [_Class(np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
         inside = np.zeros(self.rows.S, dtype=bool)
         inside[self.rows.owner[p > 0]] = True
         states = np.flatnonzero(inside)
@@ -75,25 +73,15 @@ class Flows:
         whole = sum(c.mass for c in found)
         return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
 
-    def _lost(self, p: FloatArray) -> FloatArray | None:
-        """What the policy p [R] loses in every state, [S]; None where nothing is lost."""
-        if self.kind != "total":
-            return None
-        return np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
-
     def column(self, choice: IntArray) -> tuple[IntArray, FloatArray]:
         """The rows that a choice [S] ever takes, and their occupancy; for averages those of its best-fed class."""
-        p = np.zeros(self.rows.R)
-        p[choice] = 1.0
         P = self.rows.P[choice]
-        if self.kind == "average":
+        if self.average:
             members = closed_classes(P)[0]
             q = Chain(within(P, members)).flow(np.zeros(len(members)), 1.0)
             return choice[members], np.maximum(q, 0.0)
-        bordered = self.kind == "discounted"
-        chain = Chain(P, self.gamma, bordered=bordered, exits=self._lost(p))
-        q = chain.flow((1 - self.gamma) * self.mu, 1.0) if bordered else chain.flow(self.mu)
-        return choice, np.maximum(q, 0.0)
+        chain = Chain(P, bordered=False, exits=self.rows.exits[choice])
+        return choice, np.maximum(chain.flow(self.inflow), 0.0)
 
     def occupancy(self, p: FloatArray, c: _Class) -> FloatArray:
         """q [R] of one class, exactly for the policy p."""
@@ -101,7 +89,7 @@ class Flows:
 
     def shift(self, p: FloatArray, c: _Class, extra: int, base: int) -> FloatArray:
         """Change of q [R] when one unit moves from row `base` to row `extra` of a state, and p is followed after."""
-        step = self.gamma * (self.rows.P[[extra]] - self.rows.P[[base]]).toarray()[0]
+        step = (self.rows.P[[extra]] - self.rows.P[[base]]).toarray()[0]
         change = self._spread(p, c, c.chain.flow(step[c.states], 0.0))
         change[extra] += 1.0
         change[base] -= 1.0
