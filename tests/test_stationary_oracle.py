@@ -70,8 +70,7 @@ def test_three_hundred_random_models_agree_with_scipy(batch):
         assert best is not None, seed
         if answer.attained:
             assert answer.value == pytest.approx(best, abs=1e-8 * factor), seed
-            # The promise is 1e-9 of the value. Signals here are of order 1, so that 1e-9 * factor is asked for where the
-            # value is small: cancellation in the value does not make the gap larger.
+            # The promise is 1e-9 of the value; where the value is small, 1e-9 of what signals of order 1 add up to.
             assert answer.gap <= 1e-9 * max(factor, abs(answer.value)), seed
         assert answer.value <= best + 1e-8 * factor <= answer.value + answer.gap + 2e-8 * factor, seed
         assert (answer.utilities >= rho - 1e-9 * factor).all(), seed
