@@ -1,7 +1,7 @@
 """Settings of the presets `practical`: the same budget and the same rule of choice for every algorithm.
 
 python -m bench settings                 some minutes; writes docs/algorithms/measured/settings.inc
-python -m bench.settings opt-cmdp dope   these algorithms alone; writes nothing
+python -m bench.settings opt-cmdp dope   these algorithms alone; their rows replace those of the table, or join it
 
 Every algorithm is given twelve settings and runs with each of them on the same development problems, which are not
 those of the comparison table, for the same number of episodes. The score of a setting is the average over all runs of
@@ -34,10 +34,10 @@ FAMILIES = ("dense", "queue", "inventory", "several", "step_dependent")  # four 
 EPISODES, SEEDS = 5_000, (1, 2)
 SAFE = ("dope", "opsrl", "opt-pess-lp")
 
-Setting = Mapping[str, float]
+Setting = Mapping[str, float | str]
 
 
-def grid(**values: tuple[float, ...]) -> list[Setting]:
+def grid(**values: tuple[float | str, ...]) -> list[Setting]:
     """All combinations of the values."""
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
@@ -54,10 +54,15 @@ SETTINGS: dict[str, list[Setting]] = {
     "dope": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(0.01, 0.1, 1.0)),
     "opsrl": grid(c=(1e-5, 3e-5, 1e-4, 1e-3), bonus=(1.0, 3.0, 10.0)),  # a smaller one stops it from exploring
     "reload": grid(c=(1e-8, 1e-7, 1e-6), step=(0.1, 0.3, 1.0, 3.0)),
+    "reg-primal-dual": grid(preset=("uopt", "muller", "flexdome"), step=(1.0, 3.0), tau=(0.1, 0.3)),
+    "ps-cmdp": grid(prior=(0.1, 0.3, 1.0), weight=(1.0, 10.0, 100.0, 1000.0)),
     "triple-q": grid(eta=(0.3, 1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
     "dual-q": grid(explore=(0.01, 0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
     "cl-pri": grid(bonus=(0.18, 0.35, 0.7, 1.4), exploration=(5.0, 10.0, 20.0)),
 }
+# What all settings of an algorithm have in common, where it is not what the preset has: the bonus that "muller" and
+# "flexdome" share with opt-primal-dual has the c of that algorithm.
+FIXED: dict[str, Mapping[str, Setting]] = {"reg-primal-dual": {"muller": {"c": 1e-6}, "flexdome": {"c": 1e-6}}}
 
 
 class Tried(NamedTuple):
@@ -87,8 +92,12 @@ def main() -> None:
                 f"  {said(x.setting):32s} {x.score:8.3f} %  unsafe {x.unsafe:7d}  missed {x.missed:4.0%} {mark}",
                 flush=True,
             )
-    if len(asked) == len(SETTINGS):
-        FILE.write_text(table(tried), encoding="utf-8")
+    new = table(tried).splitlines()
+    if len(asked) < len(SETTINGS):
+        kept = {row.split("`")[1]: row for row in FILE.read_text(encoding="utf-8").splitlines()[2:]}
+        kept |= {row.split("`")[1]: row for row in new[2:]}
+        new[2:] = [kept[algo] for algo in SETTINGS if algo in kept]
+    FILE.write_text("\n".join(new) + "\n", encoding="utf-8")
 
 
 def development() -> list[tuple[CMDP, list[float]]]:
@@ -105,7 +114,8 @@ def scored(algo: str, setting: Setting, worlds: list[tuple[CMDP, list[float]]]) 
     """The setting on all problems, with every seed."""
     scores, unsafe, missed = [], 0, []
     for (cmdp, ranges), seed in product(worlds, SEEDS):
-        record = learn(cmdp, algo, episodes=EPISODES, seed=seed, **setting)
+        fixed = FIXED.get(algo, {}).get(str(setting.get("preset")), {})
+        record = learn(cmdp, algo, episodes=EPISODES, seed=seed, **setting, **fixed)
         score, miss = judged(record, cmdp, ranges)
         scores.append(score)
         unsafe += int(record.final("unsafe_episodes"))
@@ -129,14 +139,19 @@ def choice(algo: str, tried: list[Tried]) -> Tried:
     """The setting with the smallest score; of a safe algorithm, with a c a step above the boldest that stayed safe."""
     possible = tried
     if algo in SAFE:
-        unsafe = max((x.setting["c"] for x in tried if x.unsafe), default=0.0)
-        _, careful, *_ = sorted({x.setting["c"] for x in tried if x.setting["c"] > unsafe})
+        used = {float(x.setting["c"]): x for x in sorted(tried, key=lambda x: bool(x.unsafe))}  # an unsafe run counts
+        unsafe = max((c for c, x in used.items() if x.unsafe), default=0.0)
+        _, careful, *_ = sorted(c for c in used if c > unsafe)
         possible = [x for x in tried if x.setting["c"] == careful]
     return min(possible, key=lambda x: x.score)
 
 
 def said(setting: Setting) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in setting.items())
+    return ", ".join(f"{name} {shown(value)}" for name, value in setting.items())
+
+
+def shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def table(tried: list[Tried]) -> str:
@@ -154,7 +169,7 @@ def table(tried: list[Tried]) -> str:
 def listed(algo: str) -> str:
     """All settings of an algorithm: the values of each parameter, which are combined."""
     names = SETTINGS[algo][0]
-    values = {name: list(dict.fromkeys(f"{x[name]:g}" for x in SETTINGS[algo])) for name in names}
+    values = {name: list(dict.fromkeys(shown(x[name]) for x in SETTINGS[algo])) for name in names}
     return f"{len(SETTINGS[algo])}: " + " × ".join(f"{name} {', '.join(x)}" for name, x in values.items())
 
 

@@ -1,7 +1,7 @@
 """The tables of docs/algorithms/which.md: every algorithm on the same problems (experiments/table1.toml).
 
 python -m bench which_algorithm          over an hour; what is finished in runs/table1 is not run again
-python -m bench.which_algorithm cl-pri   only these algorithms, whose rows take the place of those in the tables
+python -m bench.which_algorithm cl-pri   only these algorithms, whose rows replace those of the tables, or join them
 
 The experiment is run as it stands, with other numbers of episodes (`FEW` for all algorithms, `MANY` for those that take
 microseconds per episode), and with more seeds for the algorithms that promise never to be unsafe. Writes
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -37,11 +38,16 @@ from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share,
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
-AS_PRACTICAL = {"paper": "practical"}  # `pri` has its published settings in place of practical ones
+SHOWN_AS = {
+    "paper": "practical",  # `pri` has its published settings in place of practical ones
+    "uopt": "theory",  # `reg-primal-dual` has three published settings in place of one theory
+    "muller": "theory",
+    "flexdome": "theory",
+}
 FEW, MANY = (3_000, 10_000), 2_000_000
 QUICK = (
     "opt-cmdp", "opt-cmdp-bonus", "conrl", "opt-pess-lp", "dope", "opsrl", "triple-q", "dual-q", "cl-pri",
-    "mf-pri", "pri",
+    "mf-pri", "pri", "ps-cmdp",
 )  # fmt: skip
 SAFE, SAFETY_SEEDS = ("opt-pess-lp", "dope", "opsrl"), 20  # with theory constants, at the smallest number of episodes
 AWAKE = 0.02  # of the range of a signal: an algorithm that loses no more than this per episode has woken up
@@ -51,6 +57,8 @@ EXPONENTS = {
     "cl-pri": "–",
     "mf-pri": "–",
     "dual-q": "–",
+    "ps-cmdp": "–",
+    "reg-primal-dual": "–",
 }  # of K in the published bound, where it is not a half
 
 
@@ -115,13 +123,18 @@ def main(*algos: str) -> None:
 
 def shown_as(run: Run) -> str:
     """The preset under which a run is listed."""
-    return AS_PRACTICAL.get(run.preset, run.preset)
+    return SHOWN_AS.get(run.preset, run.preset)
+
+
+def label(run: Run) -> str:
+    """The algorithm, with its preset if the name of that says more than the table."""
+    return f"{run.algo} {run.preset}" if shown_as(run) == "theory" != run.preset else run.algo
 
 
 def all_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs of the experiment, those of preset `theory` with one seed, and runs of other lengths and more seeds."""
     practical = [run for run in runs if shown_as(run) == "practical"]
-    theory = [run for run in runs if run.preset == "theory" and run.seed == 0]  # nearly nothing happens in them
+    theory = [run for run in runs if shown_as(run) == "theory" and run.seed == 0]  # nearly nothing happens in them
     few = [replace(run, episodes=K) for K in FEW for run in practical]
     many = [replace(run, episodes=MANY) for run in practical if run.algo in QUICK]
     promised = [run for run in theory if run.algo in SAFE]
@@ -138,18 +151,40 @@ def write(name: str, lines: Sequence[str], algos: Sequence[str]) -> None:
 
 
 def with_rows(old: Sequence[str], new: Sequence[str], algos: Sequence[str]) -> list[str]:
-    """Old lines in which the rows of some algorithms are those of the new ones, in the same order."""
-    rows = [line for line in new if algo_of(line) in algos]
-    places = [i for i, line in enumerate(old) if algo_of(line) in algos]
-    found = list(old)
-    for i, row in zip(places, rows, strict=True):
-        found[i] = row
+    """Old lines in which the rows of some algorithms are the new ones, table by table.
+
+    A row goes to the end of those of its table that have the same K, so that the order of lengths stays.
+    """
+    tables, found = iter(tables_of(new)), list[str]()
+    for lines in parts(old):
+        if not lines[0].startswith("|"):
+            found += lines
+            continue
+        at = 1 if cells(lines[0])[1] == "K" else 0
+        rows = [line for line in lines[2:] if algo_of(line) not in algos]
+        rows += [line for line in next(tables) if algo_of(line) in algos]
+        order = list(dict.fromkeys(cells(line)[at] for line in rows)) if at else []
+        found += [*lines[:2], *(sorted(rows, key=lambda line: order.index(cells(line)[at])) if at else rows)]
     return found
 
 
+def parts(lines: Sequence[str]) -> list[list[str]]:
+    """The lines in runs that are tables, or that are not."""
+    return [list(run) for _, run in groupby(lines, key=lambda line: line.startswith("|"))]
+
+
+def tables_of(lines: Sequence[str]) -> list[list[str]]:
+    """The rows of every table, without its two first lines."""
+    return [run[2:] for run in parts(lines) if run[0].startswith("|")]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip(" `") for cell in line.strip("|").split(" | ")]
+
+
 def algo_of(line: str) -> str:
-    """The first cell of a row, in which the algorithm stands."""
-    return line.lstrip("| ").partition(" |")[0].strip("` ")
+    """The first word of a row is its algorithm; its preset may follow."""
+    return cells(line)[0].partition(" ")[0]
 
 
 class Line(NamedTuple):
@@ -209,7 +244,7 @@ def table(groups: Iterable[Group], cmdp: CMDP) -> list[str]:
         within, micro = Share(x.within, len(x.gap)), 1e6 * x.seconds
         lines.append(
             Line(
-                group.run.algo,
+                label(group.run),
                 group.run.episodes,
                 figures,
                 within,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
+    from cmdpkit.learners._gradients import gradient_plan as gradient_plan
     from cmdpkit.learners.contract import Learner as Learner
     from cmdpkit.learners.reload import reload_plan as reload_plan
     from cmdpkit.model.cmdp import CMDP as CMDP
@@ -90,6 +91,7 @@ _HOME = {
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),
     "learners.contract": ("Learner",),
+    "learners._gradients": ("gradient_plan",),
     "learners.reload": ("reload_plan",),
     "io.interchange": ("read_explicit", "write_explicit"),
     "io.models": ("read_model", "write_model"),

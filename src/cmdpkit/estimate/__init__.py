@@ -12,6 +12,7 @@ Of learners, in the order of the imports:
     indifference    utilities that are the same whatever is done
     model           the model that the counts suggest, and the best policy in it
     errors          standard errors of an action's value and of a policy's totals, by the delta method
+    draws           rows and signals drawn from what the counts leave plausible
     continuing      models, draws and boxes from the counts of one unbroken run
     margins         the policy to hand over, with a margin for the error of its own prediction
     means           dense estimates, as planners over boxes need them

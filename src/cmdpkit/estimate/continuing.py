@@ -18,6 +18,7 @@ from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box, box_of
 from cmdpkit.estimate.counts import Counts, dense_moves, signals_of
+from cmdpkit.estimate.draws import gamma_weights, on_others
 from cmdpkit.exact.stationary.problem import Arrays as Model
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream, generator
@@ -87,7 +88,7 @@ def cautious_model(seen: Seen, seldom: int) -> Model | None:
 
     An action that was tried fewer than `seldom` times may also lead where other actions of the same state have led.
     """
-    weights = seen.moves.astype(float) + np.where((seen.visits < seldom)[:, :, None], _others(seen), 0.0)
+    weights = seen.moves.astype(float) + np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
     return _mean(weights, _proven(seen), seen)
 
 
@@ -116,8 +117,8 @@ def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Mode
     could lead everywhere, as in `drawn_model`, most of them would look bad instead: in a queue that is kept short, a
     jump to any other state is a loss.
     """
-    shape = seen.moves + prior * _others(seen)
-    return _model(_drawn(shape, prior, rng), _hopes(seen, unsure), seen.allowed, seen)
+    shape = seen.moves + prior * on_others(seen.moves)
+    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
 
 
 def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float) -> Model:
@@ -128,25 +129,8 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
     stays possible, and the weight `prior` in all is shared by these.
     """
     everywhere = (seen.visits < few)[:, :, None]
-    shape = seen.moves + prior * np.where(everywhere, 1.0, _others(seen))
-    return _model(_drawn(shape, prior, rng), _hopes(seen, unsure), seen.allowed, seen)
-
-
-def _others(seen: Seen) -> FloatArray:
-    """[S, 1, S]: a weight of 1, shared by the states to which some action has led from a state."""
-    led = seen.moves.any(axis=1, keepdims=True)
-    shared: FloatArray = led / np.maximum(led.sum(axis=2, keepdims=True), 1)
-    return shared
-
-
-def _drawn(shape: FloatArray, prior: float, rng: Stream) -> FloatArray:
-    """Weights [S, A, S] drawn from Gamma distributions, which become Dirichlet ones when they are divided by sums."""
-    shape[~shape.any(axis=2)] = prior  # nothing but new starts has followed
-    weights = np.zeros(shape.shape)
-    weights[shape > 0] = generator(rng).standard_gamma(shape[shape > 0])
-    lost = ~weights.any(axis=2)  # all draws were rounded to 0, which small parameters can do
-    weights[lost] = shape[lost]
-    return weights
+    shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
+    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
 
 
 def _hopes(seen: Seen, unsure: int) -> FloatArray:

@@ -34,8 +34,9 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import point
 from cmdpkit.estimate.induction import extended_value_iteration
-from cmdpkit.estimate.means import Means, means_of, update_means
+from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._gradients import Saddle, exact_model
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
     Evaluation,
@@ -55,7 +56,6 @@ from cmdpkit.model.evaluate import evaluate as exact
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
-from cmdpkit.simulate.simulator import stacked
 
 EPOCH = 500  # number of steps between two computations of the error
 PROGRESS = 0.9  # an error counts as progress if it is at most this share of the smallest one so far
@@ -93,17 +93,6 @@ class Constants(NamedTuple):
     optimism: float  # weight of the change since the gradient before: 1, or 0 for plain ascent and descent
 
 
-class Saddle(NamedTuple):
-    """Where the planner has arrived, in the user's units."""
-
-    policy: Policy  # the last iterate
-    value: float  # its expected total reward
-    utilities: FloatArray  # [N]: its expected total of every constraint's signal
-    prices: FloatArray  # [N]: value per unit by which a bound is relaxed
-    error: float  # the larger of gap and shortfall, see `reload_plan`, in unit scale
-    iterations: int  # number of steps that were taken
-
-
 def reload_plan(
     cmdp: CMDP,
     *,
@@ -125,7 +114,7 @@ def reload_plan(
     >>> round(found.value, 4), found.utilities.round(4).tolist(), found.prices.round(3).tolist()
     (1.5731, [2.0], [0.739])
     """
-    spec, values = Spec.of(cmdp, K=1), _exact_model(cmdp)
+    spec, values = Spec.of(cmdp, K=1), exact_model(cmdp)
     allowed: BoolArray = np.array(spec.allowed, order="C")
     constants = _constants(spec, allowed, step, dual_step, float(optimistic))
     pi, lam, before = allowed / allowed.sum(axis=-1, keepdims=True), np.zeros(spec.N), _no_gradients(spec)
@@ -142,17 +131,9 @@ def reload_plan(
     policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
     found = exact(cmdp, policy)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
-    return Saddle(policy, found.v, found.w, lam * cmdp.reward_scale.span / spans, error, done)
-
-
-def _exact_model(cmdp: CMDP) -> Evaluation:
-    """The true model in the place of estimates, without bonuses."""
-    H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
-    signals = np.moveaxis(stacked(cmdp, unit=True).reshape(-1, S, A, 1 + N), -1, 0)
-    wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
-    none = np.zeros((H, S, A), dtype=np.int64)
-    means = Means(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
-    return Evaluation.of(means, H)
+    return Saddle(
+        policy, found.v, found.w, lam * cmdp.reward_scale.span / spans, error, done, np.zeros((0, 1 + spec.N))
+    )
 
 
 def _error(values: Evaluation, pi: FloatArray, lam: FloatArray, constants: Constants) -> float:

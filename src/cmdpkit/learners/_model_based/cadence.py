@@ -59,7 +59,7 @@ def new_cadence(T: int, S: int, A: int) -> Cadence:
 @compiled
 def mark_planned(cadence, means, pi):
     """The plan pi [H, S, A] was made from `means` (Means)."""
-    _expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
+    expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
     error = 0.0
     T, S, A = cadence.planned.shape
     for t in range(T):
@@ -107,7 +107,7 @@ def _error(n):
 
 
 @compiled
-def _expected_visits(p, mu, pi, reach, flow):
+def expected_visits(p, mu, pi, reach, flow):
     """Fill reach [T, S, A] with the expected visits of an episode of pi [H, S, A] in the model p, mu."""
     H, S, A = pi.shape
     T = len(reach)

@@ -72,6 +72,10 @@ class Planner(Counting):
     def plan(self, belief: Belief) -> Decided:
         """The policy to play, given what the counts say; of what changes, it may look at `playing.lam` besides."""
 
+    def begin(self, rng: Stream) -> None:
+        """Plan before an episode, if a plan is due; one that draws random numbers does it here."""
+        self._begin()
+
     def believed(self) -> Belief:
         """What the counts say by now."""
         refresh(self.counts, self.belief, self.kernel_log, self.spec.H, self.boxed)
@@ -105,7 +109,7 @@ class Planner(Counting):
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
         done = 0
         while done < out.shape[1]:
-            self._begin()
+            self.begin(rng)
             before = done
             parts = (self.counts, self.playing, self.cadence)
             done = _episodes(source.simulator, source.meter, parts, rng, out, done, self.rule)

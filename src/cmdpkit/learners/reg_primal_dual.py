@@ -1,0 +1,243 @@
+"""Regularised primal-dual: an entropy for the policy and a square for the prices make the last iterate converge.
+
+The saddle point of L(pi, lam) = v(pi) + sum_n lam_n (w_n(pi) - rho_n - m) + tau (Ent(pi) + |lam|^2 / 2), with
+Ent(pi) = E sum_h -ln pi(a_h | s_h), attracts the iterates themselves. Plain ascent and descent circle around theirs, so
+that only averages converge, and half of the policies played are unsafe. After episode k, with all values of the policy
+that was played, in the estimated model with bonus b on every signal:
+
+    Q_n = g_n + b + p V_n,                  each cut to [0, H - h]
+    Q_r = r + b + p V_r,                    at most (1 + tau ln A) (H - h);   V_r = sum_a pi (Q_r - tau ln pi)
+    ln pi  <- (1 - eta tau) ln pi + eta (Q_r + sum_n lam_n Q_n),              normalised
+    lam_n  <- clip((1 - eta tau) lam_n + eta (rho_n + m - w_n), 0, cap)
+
+Where this stands still, rho_n + m - w_n = tau lam_n: without a margin the limit misses every bound that has a price, by
+tau lam_n. Output: the last policy. Per episode O(H S^2 A (1 + N)). Memory O(H S^2 A).
+
+Symbols: eta_k = `step` k^-`step_power`, tau_k = `tau` k^-`tau_power`, m_k = `margin` k^-`margin_power`; k counts from
+`shift`, and is the number K of all episodes throughout where `whole` is set.
+
+"uopt", after Kitamura et al., "A Policy Gradient Primal-Dual Algorithm for Constrained MDPs with Uniform PAC
+Guarantees" (arXiv 2401.17780). From the authors' notebook, not from the text: eta_k = (k + 3)^-0.53, tau_k =
+(k + 3)^-0.4, no margin, b = c (phi sum_s' sqrt(p) + 5 phi^2) with phi^2 = (2 ln ln max(2 n, e) + 2 ln(48 S^2 A H /
+delta)) / n and c = 0.001. It needs to know neither K nor a slack. Ours: one bonus for all unknowns, the signals
+and the start among them; the entropy is counted once (the notebook adds tau times -pi ln pi to Q and then averages with
+pi).
+"muller", after Müller et al., "Truly No-Regret Learning in Constrained MDPs" (arXiv 2402.15776), of which the abstract
+and a summary were read. Theirs: the two regularisers, the closed form of the step, optimistic values that are cut.
+Ours: the powers eta = K^-3/4 and tau = K^-1/8, which balance the terms of the recursion for the distance from the
+saddle point, and OptPrimalDual's bonus. Their bound K^0.93 needs other powers, which we have not seen.
+"flexdome", after FlexDOME (arXiv 2602.10917), of which public reviews were read. Theirs: margin and tau of order
+k^-1/6. Ours: eta_k = k^-5/6, which follows from the two rates that reviews quote, the factors 1, 0.1 and 0.1, and
+OptPrimalDual's bonus.
+
+Departures of all: N constraints, utilities instead of costs; rewards, utilities and start are unknown; prices have no
+cap unless one is given as `cap` (H / slack in the papers), but never exceed (rho + m) / tau; the probability of an
+action does not fall below 1e-26. "practical": "flexdome" with the c of opt-primal-dual, and with step and tau as
+chosen by the common rule (docs/algorithms/model-based.md) among 12 settings: the three presets with two values each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.means import means_of, update_means
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._gradients import regularised_step
+from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners._model_based.iterating import (
+    Evaluation,
+    Iterating,
+    bernstein_start_bonus,
+    fill_bernstein_bonus,
+    remember,
+)
+from cmdpkit.learners._model_based.notes import even_visits, on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.settings import Radii, logs
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import index_of
+from cmdpkit.simulate.random import Stream
+
+BONUSES = ("uopt", "bernstein")
+
+
+@dataclass(frozen=True)
+class RegParams(Radii):
+    """Settings of the regularised primal-dual learner."""
+
+    bonus: str = "bernstein"  # that of "uopt", which c multiplies, or "bernstein", in whose logarithm c is
+    step: float = 1.0  # eta, times k^-step_power
+    step_power: float = 0.75  # how fast eta falls
+    tau: float = 1.0  # weight of the regularisers, times k^-tau_power
+    tau_power: float = 0.125  # how fast tau falls
+    margin: float = 0.0  # by which utilities are to exceed their bounds, unit scale, times k^-margin_power
+    margin_power: float = 0.0  # how fast the margin falls
+    shift: int = 0  # added to k
+    whole: bool = False  # k is the number of all episodes throughout
+    cap: float = math.inf  # largest price, in unit scale; the papers take H / slack
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        index_of("bonus", BONUSES, self.bonus)
+        for name in ("step", "tau", "cap"):
+            self._expect(name, getattr(self, name) > 0, "more than 0")
+        self._expect("step", self.step * self.tau <= 1, f"at most 1 / tau, {1 / self.tau:g}")
+        for name in ("margin", "step_power", "tau_power", "margin_power", "shift"):
+            self._expect(name, 0 <= getattr(self, name) < math.inf, "a finite number, at least 0")
+
+
+class Constants(NamedTuple):
+    """What compiled code needs of spec and settings."""
+
+    allowed: BoolArray  # [H, S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    simple: bool  # whether the bonus is that of "uopt"
+    c: float  # times the bonus of "uopt"
+    log: float  # ln(48 S^2 A H / delta), in the bonus of "uopt"
+    kernel_log: float  # the logarithm inside the radii of transitions, of the bonus "bernstein"
+    mean_log: float  # the logarithm inside the radii of signals, of the bonus "bernstein"
+    step: tuple[float, float]  # factor and power of eta
+    tau: tuple[float, float]  # factor and power of tau
+    margin: tuple[float, float]  # factor and power of the margin
+    shift: int  # added to k
+    whole: int  # K where it takes the place of k, else 0
+    cap: float  # largest price
+
+
+UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
+MULLER = RegParams(whole=True)
+FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
+
+
+class RegPrimalDual(Iterating):
+    """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.simulate.random import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = RegPrimalDual(Spec.of(cmdp, K=10_000))
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
+    >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
+    True
+    """
+
+    title = "Regularised primal-dual: an entropy and a square on the prices make the last policy converge."
+    guarantee = (
+        "none for this form; of the papers behind its presets, up to logarithms: uopt is Uniform-PAC, muller has "
+        "strong regret and violation K^0.93, flexdome strong regret K^(5/6) and strong violation 1"
+    )
+    paper = "arXiv 2401.17780, 2402.15776, 2602.10917"
+    source = "authors' code"
+    anytime = True
+    presets = {
+        "practical": replace(FLEXDOME, c=1e-6, step=3.0, tau=0.3),
+        "uopt": UOPT,
+        "muller": MULLER,
+        "flexdome": FLEXDOME,
+    }
+
+    params: RegParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        p = self.params
+        if spec.anytime and (p.whole or p.bonus != "uopt"):
+            raise CmdpkitError(
+                f"RegPrimalDual with preset {self.preset!r} must know the number of episodes in advance, for its "
+                "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
+            )
+        log_p, log_l = logs(spec, p)
+        self.constants = Constants(
+            allowed=self.allowed,
+            rho=spec.rho,
+            simple=p.bonus == "uopt",
+            c=p.c,
+            log=math.log(48 * spec.S**2 * spec.A * spec.H / p.delta),
+            kernel_log=log_p,
+            mean_log=log_l,
+            step=(p.step, p.step_power),
+            tau=(p.tau, p.tau_power),
+            margin=(p.margin, p.margin_power),
+            shift=p.shift,
+            whole=spec.K if p.whole else 0,
+            cap=p.cap,
+        )
+        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
+        if p.bonus == "uopt":
+            usual = p.c * _width(even_visits(spec), math.sqrt(spec.S), self.constants.log)
+        else:
+            usual = transition_and_signal(spec, log_p, log_l)
+        self.notes = on_bonus(spec, usual)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] of the last iterate."""
+        return self.behaviour()
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter = source.simulator, source.meter
+        _episodes(sim, meter, self.counts, self.playing, self.choices, self.values, self.constants, rng, out)
+
+    def _improve(self) -> None:
+        _improve(self.counts, self.playing, self.values, self.constants)
+
+
+@compiled
+def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out):
+    """Episodes for all columns of out."""
+    for k in range(out.shape[1]):
+        play(sim, meter, counts, playing, rng, out, k)
+        remember(playing, choices)
+        _improve(counts, playing, values, constants)
+
+
+@compiled
+def _improve(counts, playing, values, constants):
+    """Evaluate the policy in the estimated model with bonuses, then move it and the prices."""
+    update_means(counts, values.means)
+    if constants.simple:
+        start_bonus = _fill_simple_bonus(values, constants.c, constants.log)
+    else:
+        fill_bernstein_bonus(values, constants.kernel_log, constants.mean_log)
+        start_bonus = bernstein_start_bonus(values, constants.kernel_log)
+    k = constants.whole if constants.whole > 0 else playing.episodes[0] + constants.shift
+    eta, tau, margin = _at(constants.step, k), _at(constants.tau, k), _at(constants.margin, k)
+    numbers = (eta, tau, margin, start_bonus, constants.cap)
+    regularised_step(values, playing.pi, playing.lam, numbers, constants.allowed, constants.rho)
+
+
+@compiled
+def _at(schedule, k):
+    """factor k^-power."""
+    return schedule[0] * float(k) ** -schedule[1]
+
+
+@compiled
+def _fill_simple_bonus(values, c, log):
+    """Fill `bonus` with that of "uopt", and return that of the start; after the last step there is one next state."""
+    means = values.means
+    H, S, A = values.bonus.shape
+    for h in range(H):
+        t = h % len(means.p)
+        for s in range(S):
+            for a in range(A):
+                roots = 1.0 if h == H - 1 else _roots(means.p[t, s, a])
+                values.bonus[h, s, a] = c * _width(means.visits[t, s, a], roots, log)
+    return c * _width(means.episodes[0], _roots(means.mu), log)
+
+
+@compiled
+def _roots(p):
+    total = 0.0
+    for s in range(len(p)):
+        total += math.sqrt(p[s])
+    return total
+
+
+@compiled
+def _width(n, roots, log):
+    """phi sum sqrt(p) + 5 phi^2 after n observations, where `roots` is the sum."""
+    phi = math.sqrt((2.0 * math.log(math.log(max(2.0 * n, math.e))) + 2.0 * log) / max(n, 1))
+    return phi * roots + 5.0 * phi * phi
