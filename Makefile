@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint unit long check coverage bounds docs bench clean
+.PHONY: demo test lint unit long check coverage bounds docs bench rooms clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -62,6 +62,10 @@ docs: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python -m bench
+
+# Modules and lines, room by room; `make rooms SINCE=COMMIT` puts an earlier commit next to them.
+rooms: .venv/dev
+	$(BIN)/python -m bench._rooms $(SINCE)
 
 clean:
 	rm -rf .venv build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ import pytest
 from cmdpkit.records import store
 from cmdpkit.records.manifest import difference
 
-KILLS = int(os.environ.get("CMDPKIT_KILLS", "6"))  # shared among the three executors
+KILLS = int(os.environ.get("CMDPKIT_KILLS", "4"))  # shared among the three executors
 SEED = int(os.environ.get("CMDPKIT_CRASH_SEED", "0"))
 RUNS = 8
 PATIENCE = 120.0  # seconds that one command may take

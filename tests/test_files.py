@@ -143,7 +143,7 @@ def models(draw) -> CMDP:
 
 
 @given(cmdp=models(), suffix=st.sampled_from(SUFFIXES))
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_any_model_with_any_names_comes_back_equal(cmdp, suffix, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / f"model{suffix}"
     assert_same(read_model(write_model(cmdp, path)), cmdp)

@@ -237,7 +237,7 @@ def test_that_nothing_ever_failed_is_no_promise_that_nothing_can():
     assert failing(400, 0, 0.03).solve().utilities[0].high > 3.0 / 200
 
 
-@pytest.mark.compiled
+@pytest.mark.long
 def test_promises_about_rare_breaks_are_kept():
     """40 logs of 40 episodes, in about half of which nothing breaks. Of 25 promises that were once made, 14 were
     broken; if each is broken with probability 5 %, more than 7 of 40 are with probability 0.1 %."""

@@ -105,7 +105,7 @@ def test_a_run_that_was_interrupted_again_and_again_ends_with_the_same_bits(tmp_
     asked = (*LEARN[:4], "--episodes", "20_000_000", "--out", "out", "--json")
     imports = "import cmdpkit.experiments.worker, cmdpkit.cli.learning"  # so that most of the time is spent learning
     chance, interrupts = random.Random(2), 0
-    for _ in range(3):
+    for _ in range(2):
         process = started(*asked, before=imports, cwd=tmp_path)
         time.sleep(chance.uniform(0.2, 1.0))
         if process.poll() is not None:
