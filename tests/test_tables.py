@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -340,3 +341,44 @@ def test_the_report_gives_its_summary_instead_and_writes_nothing_unless_told_whe
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == kept
     refused = run("report", str(tmp_path / "runs"), "--table", "latex", "--tensorboard", str(tmp_path / "events"))
     assert refused.exit_code == 2 and "--tensorboard goes with the report" in refused.stderr
+
+
+# -- the width of a terminal -------------------------------------------------------------------------------------------
+
+
+def wide_table(n: int, names=("long name of a row", "b")) -> Table:
+    """Columns of which each has its own number in every row, and one with two parts."""
+    columns = [Column("name", "name", "", lambda row: row)]
+    columns += [
+        Column(f"c{i}", f"heading number {i}", "", lambda row, i=i: 1000 * i + len(row), whole, "right")
+        for i in range(n)
+    ]
+    return Table("wide", tuple(columns), tuple(names))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140, 400])
+def test_a_printed_table_fits_its_terminal_and_loses_nothing(width, two):
+    table = wide_table(12)
+    lines = printed(TerminalTable(table), width).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    for row in table.rows:
+        mine = [line for line in lines if line.startswith(row)]
+        cells = [cell for line in mine for cell in line.removeprefix(row).split()]
+        assert cells == [f"{1000 * i + len(row):,}" for i in range(12)]
+    assert (len([line for line in lines if line.startswith("b ")]) == 1) == (width >= 140)
+    text = printed(TerminalTable(two.summary()[0].only(*BRIEF)), width)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width and "…" not in text
+    ends = [cell.text for n in (0, 1) for cell in two.summary()[0].cells(strong_violation(two).split()[n], narrow=True)]
+    assert all(end in text for end in ends)
+    assert text.rstrip().endswith("rest") and "Lines of a cell, from above" in text
+
+
+def strong_violation(shown):
+    return next(column for column in shown.summary()[0].columns if column.key == "strong_violation")
+
+
+def test_python_prints_in_the_width_of_the_terminal(two, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, str(two).splitlines())) > 60  # standard output is no terminal here
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    assert max(map(len, str(two).splitlines())) <= 60

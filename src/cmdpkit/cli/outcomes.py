@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cmdpkit.errors import printable
 from cmdpkit.experiments.execute import Outcome
 from cmdpkit.paper.departures import departures_table
 from cmdpkit.paper.experiments import table1_table
@@ -42,7 +43,7 @@ def reproduction(found: Reproduction) -> RenderableType:
     for table in published_tables(found.rows):
         parts += [*_titled(table, heads="algo"), EMPTY_LINE]
     for others in other_tables(found):
-        parts += [*_titled(others, heads="name" if others.columns[0].key == "name" else ""), EMPTY_LINE]
+        parts += [*_titled(others), EMPTY_LINE]
     parts += [_departures(whole=found.parts == ("departures",)), EMPTY_LINE] if "departures" in found.parts else []
     parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(in_order(found.rows)).items()]
     parts += [EMPTY_LINE] if found.rows else []
@@ -104,7 +105,7 @@ def other_tables(found: Reproduction) -> list[Table[Any]]:
 
 
 def _titled(table: Table[Any], heads: str = "") -> list[RenderableType]:
-    return [Text(label(table.title), style="bold"), TerminalTable(table, heads)]
+    return [Text(printable(table.title), style="bold"), TerminalTable(table, heads)]
 
 
 def _failures(reasons: Iterable[str]) -> list[Text]:

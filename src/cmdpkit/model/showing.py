@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import io
+import shutil
+import sys
 from collections.abc import Callable
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WIDTH = 100  # characters of a line
+WIDTH = 100  # characters of a line where there is no terminal
 PAGE = '<pre style="white-space:pre; overflow-x:auto; line-height:1.25; font-family:monospace">{code}</pre>'
 
 
@@ -60,14 +62,19 @@ to_gym: Task[gymnasium.Env[Any, Any]] = Task("make a Gymnasium environment of")
 read_policy: Task[Policy] = Task("read a policy from")
 
 
+def line_width() -> int:
+    """Columns of the terminal that standard output is, or 100 where it is none."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout is not None and sys.stdout.isatty() else WIDTH
+
+
 class Shown:
     """An object whose text, and whose picture in a notebook, are what the command line shows of it."""
 
     def __str__(self) -> str:
-        """Plain text of at most 100 columns, without colours."""
+        """Plain text without colours, as wide as the terminal."""
         from rich.console import Console
 
-        console = Console(width=WIDTH, file=io.StringIO(), color_system=None)
+        console = Console(width=line_width(), file=io.StringIO(), color_system=None)
         with console.capture() as captured:
             console.print(render(self))
         return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -79,8 +79,8 @@ def table1_table(rows: Sequence[Table1Row]) -> Table[Table1Row]:
         Column("strong_violation", "b: violation", "Of strong violation.", lambda row: exponent(row.violation),
                align="right"),
     ]  # fmt: skip
-    title = f"Table 1 of the paper; regret ~ K^b on paper/synthetic, K = {TABLE1_EPISODES:,}"
-    return Table(title, tuple(columns), tuple(rows))
+    title = f"Table 1 of the paper, and the measured b in regret ~ K^b (paper/synthetic, K = {TABLE1_EPISODES:,})"
+    return Table(title, tuple(columns), tuple(rows), keys=2)
 
 
 def exponent(b: SeedMean | None) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from cmdpkit.learners import Facts
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Column, Table, TerminalTable, each
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Column, Table, TerminalTable, each, sentences
 
 RUNS_ONE = (
     "`cmdpkit learn MODEL --algo NAME --episodes K` runs one. Models without a horizon take --steps T in place of "
@@ -30,7 +30,7 @@ def environment_table(rows: Sequence[Environment]) -> Table[Environment]:
     """One row per environment."""
     columns: list[Column[Environment]] = [
         Column("name", "environment", "What to call it.", lambda e: e.name, tone=lambda _: "name"),
-        Column("description", "what it is", "The problem in a line.", lambda e: e.description),
+        Column("description", "what it is", "The problem in a line.", lambda e: e.description, sentences),
         Column("parameters", "", "What can be changed, and its default.", lambda e: dict(e.parameters), shown=False),
     ]
     return Table("environments", tuple(columns), tuple(rows))
@@ -40,10 +40,10 @@ def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
     """One row per learning algorithm."""
     columns: list[Column[tuple[str, Facts]]] = [
         Column("name", "algorithm", "What to call it.", lambda x: x[0], tone=lambda _: "name"),
-        Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title),
-        Column("reference", "reference", "Where it was published.", lambda x: x[1].paper),
+        Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title, sentences),
+        Column("reference", "reference", "Where it was published.", lambda x: x[1].paper, sentences),
         Column("source", "source", "What its constants were taken from.", lambda x: x[1].source),
-        Column("guarantee", "guarantee", "What is proved about it.", lambda x: x[1].guarantee),
+        Column("guarantee", "guarantee", "What is proved about it.", lambda x: x[1].guarantee, sentences),
         Column("needs", "needs", "What it has to be given.", lambda x: list(x[1].needs), each(", ".join)),
         Column("presets", "presets", "The settings that come with it.", lambda x: list(x[1].presets), each(", ".join)),
         Column("criteria", "", "Kinds of problems it can learn.", lambda x: list(x[1].criteria), shown=False),

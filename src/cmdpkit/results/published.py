@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.tables import MISSING, Cell, Column, Table, each
+from cmdpkit.results.tables import MISSING, Cell, Column, Table, each, sentences
 from cmdpkit.results.wording import counted, short, span
 
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
@@ -209,9 +209,9 @@ def claims_table(claims: Sequence[Claim]) -> Table[Claim]:
     columns: list[Column[Claim]] = [
         Column("verdict", "verdict", "Whether it holds here.", lambda claim: claim.verdict.text,
                tone=lambda claim: "alert" if claim.verdict.agrees is False else ""),
-        Column("claim", "claim of the paper", "What is claimed, in our words.", lambda claim: claim.text),
-        Column("published", "published", "The figures behind it there.", lambda claim: claim.published),
-        Column("measured", "measured", "The figures behind it here.", lambda claim: claim.measured),
+        Column("claim", "claim of the paper", "What is claimed, in our words.", lambda claim: claim.text, sentences),
+        Column("published", "published", "The figures behind it there.", lambda claim: claim.published, sentences),
+        Column("measured", "measured", "The figures behind it here.", lambda claim: claim.measured, sentences),
         Column("kind", "kind", "What agreement can show.", lambda claim: claim.kind),
     ]  # fmt: skip
     return Table("Claims of the paper", tuple(columns), tuple(claims))

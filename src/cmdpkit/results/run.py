@@ -56,7 +56,7 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
     ]
     kept = tuple(column for column in columns if constraints or column.key not in LISTED)
     mean = ({**_means(entries), "seed": "mean"},) if len(entries) > 1 else ()
-    return Table("runs", kept, tuple(entries) if len(entries) <= most else (), mean)
+    return Table("runs", kept, tuple(entries) if len(entries) <= most else (), totals=mean)
 
 
 def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = (), *, shown: bool = True) -> Column[Entry]:

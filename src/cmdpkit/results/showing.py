@@ -21,7 +21,7 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.showing import WIDTH, render
+from cmdpkit.model.showing import line_width, render
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.comparison import comparison, explanation, simulation
 from cmdpkit.results.diagnosis import diagnosis, separation
@@ -81,8 +81,8 @@ def _whole_diagnosis(found: Diagnosis) -> RenderableType:
 
 render.register(Tradeoff, lambda found: tradeoff("Trade-off", found))
 render.register(Table, TerminalTable)
-render.register(Solution, lambda found: solution("Solution", found, WIDTH))
-render.register(Simplified, lambda found: simplified("Simple policy", found, WIDTH))
+render.register(Solution, lambda found: solution("Solution", found, line_width()))
+render.register(Simplified, lambda found: simplified("Simple policy", found, line_width()))
 render.register(Estimate, lambda estimate: coverage("Log", estimate))
 render.register(Promise, lambda found: Group(promise(found), EMPTY_LINE, policy_text(found.policy)))
 render.register(OffPolicyEvaluation, evaluation)

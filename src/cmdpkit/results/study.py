@@ -18,7 +18,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cmdpkit import envs
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, printable
 from cmdpkit.io.atomic import make_folder, write_text
 from cmdpkit.io.formats.source import read_text
 from cmdpkit.io.loading import load, parsed
@@ -33,7 +33,7 @@ from cmdpkit.results.groups import Group, groups, remarks
 from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.study_tables import Pair, comparison_tables, group_table, study_tables
 from cmdpkit.results.tables import EMPTY_LINE, Table, TerminalTable, joined
-from cmdpkit.results.wording import counted, label
+from cmdpkit.results.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike[str]
 
 BRIEF = (  # the columns of a study that fit on a terminal; the report has all of them
-    *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret"),
+    *("algorithm", "regret", "realised_regret", "violation", "realised_violation", "strong_regret", "strong_violation"),
     *("realised_reward", "evaluated_value", "evaluated_utility"),
     *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
@@ -154,7 +154,7 @@ def tables_of(study: Study) -> list[RenderableType]:
     """The tables of a study as far as a terminal is wide enough for them, and what a reader has to know about them."""
     parts: list[RenderableType] = []
     for table in study.summary():
-        parts += [EMPTY_LINE, Text(label(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
+        parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
     return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
 
 

@@ -16,11 +16,12 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, printable
 from cmdpkit.io.formats.policy_tables import markdown_escaped, markdown_line, markdown_literal
 from cmdpkit.model.showing import Shown
 from cmdpkit.results.statistics import SeedMean
@@ -31,7 +32,10 @@ Tone = Literal["", "name", "alert", "quiet"]  # an entry like any other, a name 
 MISSING = "–"
 TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
 STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET}
-NAME_WIDTH = 18  # characters of a name that stay on one line when a table is too wide
+NAME_WIDTH, WORD_WIDTH = (
+    18,
+    24,
+)  # characters of a name, and of a word, that stay on one line in a table that is too wide
 EMPTY_LINE = Text()
 
 
@@ -106,6 +110,7 @@ def _number(x: float, digits: int, narrow: bool) -> str:
 
 
 words = each(label)
+sentences = each(printable)  # of ours: nothing is left out
 whole = each(lambda x: f"{x:,}")
 odds = each(percent)
 share = each(lambda x: f"{x.part:,} of {x.total:,}")
@@ -174,6 +179,7 @@ class Table(Shown, Generic[R]):
     title: str  # what the table is about
     columns: tuple[Column[R], ...]  # in the order in which they are shown
     rows: tuple[R, ...]  # from top to bottom
+    keys: int = 1  # leading columns that say what a row is about, which a narrow terminal shows in every block
     totals: tuple[R, ...] = ()  # rows that sum up the others, such as their mean; they stand last and are not in `data`
 
     def data(self) -> list[dict[str, Any]]:
@@ -205,7 +211,7 @@ class Table(Shown, Generic[R]):
         columns, rows = self.by_row()
         head = markdown_line(markdown_escaped(c.heading) for c in columns)
         rule = markdown_line("---:" if c.align == "right" else "---" for c in columns)
-        body = [markdown_line(markdown_escaped(text) for text in _texts(row)) for row in rows]
+        body = [markdown_line(markdown_literal(" ".join(text.split())) for text in _texts(row)) for row in rows]
         title = [f"**{markdown_literal(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body]) + "\n"
 
@@ -249,22 +255,39 @@ def right(heading: str) -> RichColumn:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """A table for rich to print; where it is too wide, long headings are written on several lines.
+    """A table for rich to print in the width there is; nothing is cut.
 
-    The parts of a column, such as the violations of several bounds, stand below each other. With ``heads`` the values
-    of that column are not repeated in every row but stand above the rows that share them.
+    Where it is too wide, long headings are written on several lines. Where that is not enough, the table is printed in
+    blocks below each other, each with the columns that say what a row is about. The parts of a column, such as the
+    violations of several bounds, stand below each other. With ``heads`` the values of that column are not repeated in
+    every row but stand above the rows that share them.
     """
 
     table: Table[Any]  # what is printed
     heads: str = ""  # key of a column, or nothing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = self._laid_out(fold=False)
-        fits = console.measure(wide, options=options.update(width=10_000)).maximum <= options.max_width
-        yield wide if fits else self._laid_out(fold=True)
+        def widths(table: RichTable) -> Measurement:
+            return console.measure(table, options=options.update(width=10_000))
 
-    def _laid_out(self, *, fold: bool) -> RichTable:
-        shown = [column for column in self.table.shown() if column.key != self.heads]
+        columns = [column for column in self.table.shown() if column.key != self.heads]
+        wide = self._laid_out(columns, fold=False)
+        if widths(wide).maximum <= options.max_width:
+            yield wide
+        else:
+            keys, block = columns[: self.table.keys], columns[: self.table.keys]
+            for column in columns[self.table.keys :]:
+                longer = self._laid_out([*block, column], fold=True)
+                if len(block) > len(keys) and widths(longer).minimum > options.max_width:
+                    yield self._laid_out(block, fold=True)
+                    yield EMPTY_LINE
+                    block = keys
+                block = [*block, column]
+            yield self._laid_out(block, fold=True)
+        parts = dict.fromkeys(column.parts for column in columns if len(column.parts) > 1)
+        yield from (Text(f"Lines of a cell, from above: {', '.join(names)}", style=QUIET) for names in parts)
+
+    def _laid_out(self, shown: Sequence[Column[Any]], *, fold: bool) -> RichTable:
         stacks = [self._texts(column) for column in shown]
         out = plain_table(*(_headed(c, texts, fold) for c, texts in zip(shown, stacks, strict=True)))
         above = self._above()
@@ -290,14 +313,17 @@ class TerminalTable:
 
 def _headed(column: Column[Any], texts: list[str], fold: bool) -> RichColumn:
     """The head of a column; a folded heading is as wide as the column needs to be anyway."""
-    heading = column.heading
+    lines = [line for text in texts for line in text.splitlines()]
+    longest = max(map(len, lines), default=0)
     if column.align == "left":
-        longest = max((len(line) for text in texts for line in text.splitlines()), default=0)
-        return RichColumn(Text(heading), min_width=min(NAME_WIDTH, longest))
-    if fold:
-        needed = max(len(part) for part in [*heading.split(), *(line for text in texts for line in text.splitlines())])
-        heading = "\n".join(textwrap.wrap(heading, needed))
-    return right(heading)
+        word = max((len(word) for line in lines for word in line.split()), default=0)
+        return RichColumn(Text(column.heading), min_width=max(min(NAME_WIDTH, longest), min(WORD_WIDTH, word)))
+    if not fold:
+        return right(column.heading)
+    needed = max(longest, *(map(len, column.heading.split() or [""])))
+    folded = right("\n".join(textwrap.wrap(column.heading, needed or 1)))
+    folded.min_width = needed  # rich would cut numbers otherwise
+    return folded
 
 
 # -- LaTeX -------------------------------------------------------------------------------------------------------------
