@@ -23,12 +23,12 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.tolerances import EQUAL_SUMS
 
 CONTRADICTED = 0.005  # a smaller p-value contradicts
 ENOUGH = 10  # observations that both sides of a cell need for the tests of single cells
 LEAST_SPREAD = 5.0  # observations times variance (range 1) below which a squared difference is not chi-squared
 CERTAIN = 1e6  # squared standard errors, at which a difference is as clear as it can be
-ROUNDING = 1e-9  # differences that a sum of equal numbers may show
 MARKS = 3  # marks of a next state: its number, and two that are drawn once and for all
 
 
@@ -66,7 +66,7 @@ def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
     """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
     groups, width = records.shape[1:]
     Q = (width - 1) // 2
-    spans = np.ones(Q) if ranges is None else np.where(ranges > ROUNDING, ranges, np.inf)  # a constant is never apart
+    spans = np.ones(Q) if ranges is None else np.where(ranges > EQUAL_SUMS, ranges, np.inf)  # a constant is never apart
     sums = np.cumsum(records, axis=1)
     whole = sums[:, -1]
     found: list[tuple[float, int, IntArray, FloatArray]] = []  # strength, split, clearest cells, shifts
@@ -84,7 +84,7 @@ def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
         within = whole[both, 2::2] - n * early**2 - m * late**2
         variance = np.maximum(within, 0.0) / (n + m - 2)
         variance = np.where(variance > (1e-7 * spans) ** 2, variance, 0.0)
-        apart = np.where(np.abs(late - early) > ROUNDING * np.maximum(spans, np.abs(early)), late - early, 0.0)
+        apart = np.where(np.abs(late - early) > EQUAL_SUMS * np.maximum(spans, np.abs(early)), late - early, 0.0)
         p, count = _p_values(apart, variance, inverse, np.minimum(n, m), spans)
         tests, comparisons = tests + count, comparisons + apart.size
         z = np.abs(apart) / np.sqrt(np.maximum(variance * inverse, 1e-300))

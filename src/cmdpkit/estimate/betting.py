@@ -25,12 +25,11 @@ import numpy as np
 
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 
 CELLS = 20  # times the square root of the planned number: into so many cells [0, 1] is divided
 HALVINGS = 30  # of the search within a cell
 KEPT = 0.1  # share of the capital that a bet could lose which is never risked
-ROUNDING = 1e-14  # relative error of a capital per bet, at most
-SMALLEST = 1e-250  # a capital below this loses digits
 LEAST_BET_LIMIT = 1 - KEPT  # the largest bet that is allowed against every candidate
 
 
@@ -104,13 +103,13 @@ def _gets_rich(x, bets, m, wanted):
     The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks. The capital
     is multiplied up, which is quicker than adding logarithms. They decide where its rounding errors could matter.
     """
-    capital, most, enough, close = 1.0, 0.0, np.exp(wanted), ROUNDING * len(x)
+    capital, most, enough, close = 1.0, 0.0, np.exp(wanted), CAPITAL_ERROR * len(x)
     for t in range(len(x)):
         capital *= 1.0 + bets[t] * (x[t] - m)
         most = max(most, capital)
         if most > enough * (1.0 + close):
             return True
-        if capital < SMALLEST:
+        if capital < SMALLEST_CAPITAL:
             return _gets_rich_by_logarithms(x, bets, m, wanted)
     return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
 

@@ -31,8 +31,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import Means
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
-
-ROUNDING = 1e-14  # a row whose smallest probabilities sum to 1 up to this has nothing to give out
+from cmdpkit.tolerances import NOTHING_MISSING
 
 
 class Box(NamedTuple):
@@ -229,4 +228,4 @@ def list_needed_row(lo, needed, states, missing, t, s, a):
             found += 1
             total += lo[s_next]
     needed[t, s, a] = found
-    missing[t, s, a] = 1.0 - total if total < 1.0 - ROUNDING else 0.0
+    missing[t, s, a] = 1.0 - total if total < 1.0 - NOTHING_MISSING else 0.0

@@ -39,12 +39,11 @@ from cmdpkit.exact.horizon import Horizon
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
-from cmdpkit.exact.units import FEASIBLE, ROUNDOFF
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF
 
 PRICED_TO = 1e-4  # share of H up to which U is the smallest over all prices
-MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new pair explains, the master is solved in exact arithmetic
 MARGINS = 8  # plans that are tried for a policy that can be proved to keep its bounds
 SAME_MARGIN = 1e-3  # relative change of a margin below which no further one is tried
 CLEAR = 1e-9  # times H: by so much its proved utilities shall exceed the bounds, so that no rounding decides

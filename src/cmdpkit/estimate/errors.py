@@ -27,8 +27,7 @@ from cmdpkit.model.chains import Chain, long_run_shares
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import FloatArray, IntArray
-
-NO_FLOW = 1e-12  # a smaller flow is rounding
+from cmdpkit.tolerances import NO_FLOW
 
 
 def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:

@@ -18,12 +18,11 @@ import numpy as np
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.induction import Optimistic, extended_induction, fill_row
 from cmdpkit.exact.columns import Column, Columns
-from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.compiled import compiled, readonly
-from cmdpkit.model.policy import NEGLIGIBLE, one_hot
+from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
 
-MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new pair explains, the master is solved in exact arithmetic
 NEAR_GUESS = (1.05, 0.95)  # times guessed multipliers, at which the first two columns are priced
 
 

@@ -35,12 +35,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import stdtrit
 
-from cmdpkit.estimate.errors import NO_FLOW, row_shares
+from cmdpkit.estimate.errors import row_shares
 from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+from cmdpkit.tolerances import NO_FLOW
 
 PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known

@@ -11,10 +11,10 @@ import numpy as np
 from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import EQUAL_SUMS
 
 ENOUGH = 30  # observations that both halves of a cell need
 ERROR = 1e-4  # probability of a warning in a world that is stationary, all comparisons together
-ROUNDING = 1e-9  # differences that a sum of equal numbers may show
 
 
 def new_halves(cells: int, M: int) -> FloatArray:
@@ -55,8 +55,8 @@ def contradictions(halves: FloatArray) -> int:
     variance = np.maximum(squares.sum(axis=1) / both - (sums.sum(axis=1) / both) ** 2, 0.0)
     inverses = (1 / n).sum(axis=1)
     limit = error_quantile(ERROR / 2, apart.size)
-    allowed = limit * np.sqrt(variance * inverses) + limit**2 / 6 * inverses * (variance > ROUNDING)
-    return int((apart > allowed + ROUNDING).any(axis=1).sum())
+    allowed = limit * np.sqrt(variance * inverses) + limit**2 / 6 * inverses * (variance > EQUAL_SUMS)
+    return int((apart > allowed + EQUAL_SUMS).any(axis=1).sum())
 
 
 def warning(halves: FloatArray) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from scipy.special import fdtrc
 
 from cmdpkit.estimate.counts import Counts
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.tolerances import EQUAL_SUMS
 
 ERROR = 1e-4  # probability with which a utility that nothing changes is taken for one that something changes
 NEAR = 3.0  # standard errors within which a total cannot be told from its bound
-ROUNDING = 1e-9  # of the sum of squares: differences that sums of equal numbers may show
 
 
 def indifferent(counts: Counts, T: int, H: int, rho: FloatArray) -> BoolArray:
@@ -35,7 +35,7 @@ def indifferent(counts: Counts, T: int, H: int, rho: FloatArray) -> BoolArray:
         seen = np.maximum(visits.sum(axis=1), 1)
         total = H / T * (sums.sum(axis=1) / seen).sum()
         error = H / T * np.sqrt((variance / seen).sum())
-        found[n] = abs(total - bound) <= NEAR * error + ROUNDING
+        found[n] = abs(total - bound) <= NEAR * error + EQUAL_SUMS
     return found
 
 
@@ -54,7 +54,7 @@ def _common_variance(visits: IntArray, sums: FloatArray, squares: FloatArray) ->
     if within < between or not between:  # too few visits to tell
         return None
     apart = around_steps - around_cells
-    if apart > ROUNDING * float(squares.sum()):
+    if apart > EQUAL_SUMS * float(squares.sum()):
         ratio = apart / between / max(around_cells / within, 1e-300)
         if fdtrc(between, within, ratio) < ERROR:
             return None

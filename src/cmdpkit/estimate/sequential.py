@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 
 from cmdpkit.model.compiled import compiled
+from cmdpkit.tolerances import LGAMMA_ERROR
 
 LN_PI = math.log(math.pi)  # of B(1/2, 1/2)
 ITERATES = 60  # of Newton's method, at most; some five are usual
 PRECISION = 1e-10  # relative change at which it ends
-ROUNDING = 2e-15  # relative error of three values of lgamma and two logarithms together, generously
 
 
 @compiled
@@ -31,7 +31,7 @@ def lower_end(k, n, log):
     """
     if n == 0 or k <= 0.0:
         return 0.0
-    log += ROUNDING * (n + 1.0) * math.log(n + 3.0) + 1e-13
+    log += LGAMMA_ERROR * (n + 1.0) * math.log(n + 3.0) + 1e-13
     level = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1.0) - LN_PI - log
     m, p, b = math.exp(level / k), k / n, (math.log(2.0 * math.sqrt(n)) + log) / n
     if k >= n:

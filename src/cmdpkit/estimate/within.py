@@ -13,9 +13,9 @@ import numpy as np
 
 from cmdpkit.estimate.induction import sort_descending
 from cmdpkit.estimate.sequential import lower_end, upper_end
-from cmdpkit.exact.units import ROUNDOFF
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.tolerances import ROUNDOFF
 
 
 class Sides(NamedTuple):

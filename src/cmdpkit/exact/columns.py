@@ -23,10 +23,11 @@ import numpy as np
 
 from cmdpkit.exact.master import Master, hull, looser_price
 from cmdpkit.exact.trial_prices import Trials
-from cmdpkit.exact.units import FEASIBLE, Units
+from cmdpkit.exact.units import Units
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import FEASIBLE
 
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled values
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more

@@ -20,10 +20,10 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
+from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_SEPARATED = 20  # actions that are dropped one at a time, unless all are asked for
 MOST_WORK = 100_000_000  # such actions times transitions, which is about 20 seconds

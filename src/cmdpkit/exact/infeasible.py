@@ -15,11 +15,11 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import SHOWN_AS_ZERO
 
 if TYPE_CHECKING:
     from cmdpkit.exact.ranges import Relaxation  # which itself needs `Infeasible` from here
 
-ROUNDING = 1e-12  # of a bound: a best total that is smaller is shown as 0
 MIN_CLASH_MULTIPLIER = 1e-9  # smaller multipliers, of a sum of 1, are due to rounding
 
 
@@ -59,7 +59,7 @@ class Infeasible(CmdpkitError):
         if len(self.conflict) == 1:
             c = bounds[self.conflict[0]]
             best = float(self.best[self.cmdp.constraint_index(c.name)]) / c.scale
-            best = best if abs(best) > ROUNDING * abs(c.bound) else 0.0
+            best = best if abs(best) > SHOWN_AS_ZERO * abs(c.bound) else 0.0
             asked, reached = _told_apart(c.bound, best)
             name = shown(c.name)
             return (

@@ -11,8 +11,8 @@ import numpy as np
 
 from cmdpkit.exact.highs import INFINITY, answer, configured, empty_maximisation, run
 from cmdpkit.exact.rational import best_mixture, farthest_mixture
-from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import FEASIBLE
 
 CLEARLY = 1e-6  # a point that misses the bound by less, scaled, does not tell the slope
 STEPS = 2_000  # of the simplex method, in one round; a program with so few rows takes a few dozen

@@ -12,10 +12,11 @@ from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import Solution, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.units import FEASIBLE, Units
+from cmdpkit.exact.units import Units
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.tolerances import FEASIBLE
 
 # A solution may miss its bounds by a little less than the tolerance. Where its totals become the bounds of another
 # problem, this band makes sure that the solution counts as feasible there too.

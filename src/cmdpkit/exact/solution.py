@@ -14,10 +14,11 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy, reach
 from cmdpkit.model.mixture import Mixture, decompose
-from cmdpkit.model.policy import NEGLIGIBLE, Decision, Policy
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name
+from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,9 @@ from cmdpkit.exact.horizon import Horizon
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import BRIDGE, Stationary
 from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.units import FEASIBLE, Units
+from cmdpkit.exact.units import Units
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.tolerances import FEASIBLE
 
 
 def source_of(

@@ -11,8 +11,9 @@ from cmdpkit.exact.induction import Choice, Draws
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, njit
 from cmdpkit.model.decisions import of_rows
-from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.tolerances import NEGLIGIBLE
 
 
 class SparsePolicy(NamedTuple):

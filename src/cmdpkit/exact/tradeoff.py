@@ -16,7 +16,6 @@ from cmdpkit.exact.ranges import indifferent, strictest
 from cmdpkit.exact.solver import Solution, need_horizon, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
@@ -24,6 +23,7 @@ from cmdpkit.model.fits import check_model
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_int
+from cmdpkit.tolerances import FEASIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,9 +19,7 @@ from cmdpkit.exact.induction import Choice, Induction
 from cmdpkit.exact.steps import Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
-
-FEASIBLE = 1e-10  # shortfall of a utility that still counts as meeting its bound, in scaled totals
-ROUNDOFF = 2.0**-53  # relative error of one floating-point operation
+from cmdpkit.tolerances import FEASIBLE, ROUNDOFF
 
 
 class Units(NamedTuple):

@@ -36,6 +36,7 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, gmres
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import compiled, embedded, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
 
 FULL = 128  # number of states up to which the order does not matter: the whole matrix is the band
 
@@ -163,8 +164,6 @@ def _flow(band, diagonal, d):
 ROUNDS = 30  # rounds of a Krylov method, each of which starts from an accurate residual
 STEPS = 400  # products with the chain in one round
 REDUCTION = 1e-8  # of the residual in one round
-REFINED = 1e-15  # residual, relative to the terms it consists of, at which only rounding is left
-USABLE = 1e-11  # the largest such residual that counts as a solution
 
 
 def refined_values(between: Any, exits: FloatArray, x: FloatArray, pivot: int | None) -> tuple[float, FloatArray]:
@@ -258,8 +257,6 @@ def _refine(
 
 DAMPING = 0.9  # share of a new sweep where gamma = 1: periodic chains do not converge without damping
 STUCK = 20  # sweeps without a smaller change after which it is rounding that is left,
-NEARLY = 1e-13  # provided that the relative change is at most this
-SETTLED = 1e-15  # relative change of a sweep that counts as none
 
 
 class Sparse(NamedTuple):
@@ -303,7 +300,7 @@ def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):
         else:
             waited += 1
         smallest = min(smallest, size)
-        if not settled and waited > STUCK and size < NEARLY * scale:  # rounding lets it come no nearer
+        if not settled and waited > STUCK and size < NEARLY_SETTLED * scale:  # rounding lets it come no nearer
             return True
         if settled and relative:
             return True

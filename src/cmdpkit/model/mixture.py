@@ -17,14 +17,9 @@ from cmdpkit.model.decisions import of_rows, of_steps
 from cmdpkit.model.evaluate import evaluate, occupancy, one_step, reach
 from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE, FloatArray
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import frozen, numbers
-
-SMALLEST = 1e-300  # occupancies below are taken as zero: their quotients would lose digits
-USED_UP = 1e-12  # share of an action's occupancy that is left over by rounding when the action is used up
-SMALLEST_WEIGHT = 1e-13  # of a part that is divided further; the rounding of weights is no smaller by much
-TOTALS_AGREE = 1e-11  # difference of totals that is due to rounding of weights, as a share of the parts' range
-ROUNDOFF = 2.0**-52  # relative error of adding a term to a total, twice over
+from cmdpkit.tolerances import ROUNDOFF, ROW_SUM_TOLERANCE, SMALLEST_OCCUPANCY, SMALLEST_WEIGHT, TOTALS_AGREE, USED_UP
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +78,7 @@ def _conditional(q: FloatArray, default: FloatArray) -> FloatArray:
 
     However small an occupancy is, it counts: large signals may be collected there.
     """
-    q = np.where(q > SMALLEST, q, 0.0)
+    q = np.where(q > SMALLEST_OCCUPANCY, q, 0.0)
     reached = q.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         table: FloatArray = np.where(reached > 0, q / reached, default)
@@ -147,7 +142,7 @@ def _check_totals(cmdp: CMDP, policy: Policy, mixture: Mixture) -> None:
     magnitude = np.abs(np.array([_totals(size, part) for part in (policy, *mixture.policies)])).max(axis=0)
     missed = np.abs(mixture.weights @ parts[1:] - parts[0])
     terms = (cmdp.criterion.horizon or cmdp.S) * (int(np.diff(cmdp.kernel.indptr).max(initial=1)) + 4)
-    allowed = TOTALS_AGREE * np.ptp(parts, axis=0) + terms * ROUNDOFF * magnitude
+    allowed = TOTALS_AGREE * np.ptp(parts, axis=0) + 2 * terms * ROUNDOFF * magnitude
     n = int((missed - allowed).argmax())
     if missed[n] > allowed[n]:
         name = "the reward" if n == 0 else quoted(cmdp.constraints[n - 1].name)

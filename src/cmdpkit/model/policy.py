@@ -24,11 +24,11 @@ from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, Positions, frozen, is_int, names_of, numbers, written_name
+from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NEGLIGIBLE = 1e-12  # smaller occupancies and probabilities are due to rounding
 KEPT = 1 << 20  # entries up to which the table pi is kept once it was asked for
 
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import call, compiled, embedded
+from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-ROW_SUM_TOLERANCE = 1e-9  # a row of probabilities may miss 1 by this much, as sums of floats do
 DENSE_LIMIT = 1 << 28  # entries (2 GiB); a larger dense array is refused
 
 

@@ -29,10 +29,10 @@ from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import Column, Table, each, with_ends, with_interval
 from cmdpkit.results.wording import short
 from cmdpkit.simulate.random import Stream, stream, uniform
+from cmdpkit.tolerances import SUPPORT
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6)
-SUPPORT = 1e-9  # probability above which an action belongs to the optimum
 
 
 class LowerBound(NamedTuple):

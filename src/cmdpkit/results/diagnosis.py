@@ -33,8 +33,8 @@ from cmdpkit.results.tables import (
     whole,
 )
 from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
+from cmdpkit.tolerances import DRAWN_INSIDE
 
-ROUNDING = 1e-9  # of the width of a drawing: a bound this little outside is drawn inside
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations
 
@@ -168,7 +168,7 @@ def drawn_range(r: Range, width: int = BAR_WIDTH) -> Text:
     possible = min(max(round(place(r.strictest) * width), free), width)
     bar = Text.assemble(" ", *_zones(free, possible - free, width - possible), " ")
     at = place(r.bound)
-    if at < -ROUNDING or at > 1 + ROUNDING:  # outside: beside the bar
+    if at < -DRAWN_INSIDE or at > 1 + DRAWN_INSIDE:  # outside: beside the bar
         cell = 0 if at < 0 else width + 1
     else:
         cell = 1 + min(max(math.floor(at * width), 0), width - 1)

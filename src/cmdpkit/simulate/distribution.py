@@ -20,12 +20,13 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_fits
-from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
+from cmdpkit.tolerances import NEGLIGIBLE, ON_GRID
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +101,6 @@ def _action(decisions, h, s, u):
 Z = 1.959963984540054  # the normal quantile of a two-sided interval of 95 %
 MAX_CELLS = 20_000_000  # states times possible totals that an exact distribution may need
 MAX_DENOMINATOR = 1_000  # of a unit, as a share of the largest signal
-ON_GRID = 1e-9  # units by which a signal may miss a multiple of the unit
 LEFT_OUT = 1e-6  # without a horizon: weight of the steps that are not played, or probability that a run goes on
 AVERAGED_STEPS = 1_000  # steps of a run where averages count
 MAX_STEPS = 10_000_000  # steps of a run

@@ -19,9 +19,9 @@ from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.compiled import ONE, embedded, inlined, internal
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.simulator import stacked, stride
+from cmdpkit.tolerances import BOUND_MET
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
-ROUNDING = 1e-9  # a bound that is missed by no more than this, relative to the larger of its size and 1, counts as met
 # The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy must be evaluated again;
 # whether the current policy misses a bound; episodes whose policy missed one.
 EPISODES, EVALUATIONS, STALE, UNSAFE_NOW, UNSAFE = 0, 1, 2, 3, 4
@@ -262,7 +262,7 @@ def _unsafe(target, values):
     """Whether a policy with these values misses a bound."""
     missed = False
     for n in range(1, len(values)):
-        missed |= target[n] - values[n] > ROUNDING * max(1.0, abs(target[n]))
+        missed |= target[n] - values[n] > BOUND_MET * max(1.0, abs(target[n]))
     return missed
 
 

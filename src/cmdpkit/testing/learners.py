@@ -22,9 +22,7 @@ from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import reset, step
 from cmdpkit.testing.environments import ContractBroken, expect, report
-
-ROUNDING = 1e-9  # how much sums of floats may differ if they are added up in another order
-
+from cmdpkit.tolerances import SUM_ORDER
 
 # Models to test a learner in.
 PROBLEMS: dict[str, Callable[[], CMDP]] = {
@@ -167,7 +165,7 @@ def _expect_policy(what: str, pi: NDArray[Any], spec: Spec) -> None:
     expect(pi.shape == shape, f"{what} has shape {pi.shape}, expected (H, S, A) = {shape}.")
     expect(bool(np.isfinite(pi).all() and (pi >= 0).all()), f"{what} has entries that are no probabilities.")
     off = float(np.abs(pi.sum(axis=-1) - 1).max())
-    expect(off <= ROUNDING, f"{what} has probabilities of a state that do not sum to 1, they are off by {off:.2g}.")
+    expect(off <= SUM_ORDER, f"{what} has probabilities of a state that do not sum to 1, they are off by {off:.2g}.")
     expect(bool((pi[~spec.allowed] == 0).all()), f"{what} gives probability to actions that are not allowed.")
 
 
@@ -271,7 +269,7 @@ def run_does_what_single_steps_do(case: Case) -> None:
     returns = Learner.run(slow, other, again, case.episodes)
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
         expect(
-            x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=ROUNDING)),
+            x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER)),
             "run() earns other returns than single steps do.",
         )
     differs = expected.difference(Played.of(slow, expected.returns, again))
@@ -287,7 +285,7 @@ def returns_are_what_was_earned(case: Case) -> None:
     (played, source, _), n = case.whole, case.episodes
     totals, shape = np.vstack(played.returns), (1 + case.cmdp.N, n)
     expect(totals.shape == shape, f"run() returns totals of shape {totals.shape}, expected (1 + N, n) = {shape}.")
-    inside = bool((totals >= -ROUNDING).all() and (totals <= case.cmdp.H + ROUNDING).all())
+    inside = bool((totals >= -SUM_ORDER).all() and (totals <= case.cmdp.H + SUM_ORDER).all())
     expect(inside, "run() returns totals outside of 0 .. H.")
     counted = int(source.meter.clock[EPISODES]) == n
     same = bool(np.allclose(source.meter.sums[REALISED], totals.sum(axis=1), rtol=1e-6))

@@ -11,10 +11,10 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.components import Rows, end_components, reachable
 from cmdpkit.exact.stationary.kernels import allowed_rows
-from cmdpkit.exact.units import ROUNDOFF
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
+from cmdpkit.tolerances import ROUNDOFF
 
 
 class Arrays(NamedTuple):

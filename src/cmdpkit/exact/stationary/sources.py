@@ -14,12 +14,13 @@ from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLon
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
 from cmdpkit.exact.stationary.problem import Arrays, Problem, every_step_costs, problem_of
 from cmdpkit.exact.stationary.vertex import Flows, by_values, vertex
-from cmdpkit.exact.units import FEASIBLE, ROUNDOFF, Units
+from cmdpkit.exact.units import Units
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.tolerances import FEASIBLE, ROUNDOFF
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
 AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place

@@ -18,7 +18,7 @@ from cmdpkit.errors import printable, shown
 from cmdpkit.io.formats import csv_text
 from cmdpkit.model.decisions import Decisions, of_rows, rows_at
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.transitions import ROW_SUM_TOLERANCE
+from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 TOGETHER = 1 << 16  # lines that are written at once
 PROBABILITY = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"

@@ -21,14 +21,12 @@ from cmdpkit.estimate.continuing import Model
 from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
 from cmdpkit.exact.columns import EXTRA_LOWERING, Column, Columns
 from cmdpkit.exact.stationary.sources import class_columns
-from cmdpkit.exact.units import FEASIBLE
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
-from cmdpkit.model.policy import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
 
 CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights
-MAX_UNEXPLAINED_GAP = 1e-10  # of a larger gap that no new column explains, the master is solved in exact arithmetic
 SWEEPS = 20_000  # of one pricing, at most
 
 

@@ -15,8 +15,7 @@ from cmdpkit.learners import Spec
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
-
-ROUNDING = 1e-9  # by how much a computed utility may exceed the largest possible one, H
+from cmdpkit.tolerances import UTILITY_EXCESS
 
 
 def slack_of(spec: Spec, slack: float | None) -> float:
@@ -27,7 +26,7 @@ def slack_of(spec: Spec, slack: float | None) -> float:
         raise CmdpkitError(
             "slack is missing: by how much a policy can exceed all bounds at once (an episode, unit scale)"
         )
-    if not 0 < slack <= spec.H + ROUNDING:
+    if not 0 < slack <= spec.H + UTILITY_EXCESS:
         raise CmdpkitError(f"slack is {slack!r}, expected more than 0 and at most H = {spec.H}")
     return float(slack)
 
@@ -42,7 +41,7 @@ def utilities_of(spec: Spec, baseline_utility: Any) -> FloatArray:
     if w.shape != spec.rho.shape:
         raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected {spec.rho.shape}")
     for n, (x, rho) in enumerate(zip(w, spec.rho, strict=True)):
-        if not rho < x <= spec.H + ROUNDING:
+        if not rho < x <= spec.H + UTILITY_EXCESS:
             raise CmdpkitError(f"baseline_utility[{n}] is {x}, expected more than rho = {rho} and at most H = {spec.H}")
     return w
 

@@ -15,8 +15,8 @@ from cmdpkit.learners.mf_pri.moments import MIN_PRICE, means
 from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.learners.mf_pri.progress import History, Progress, Task, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.tolerances import NO_SHORTFALL
 
-ROUNDING = 1e-12  # shortfalls per episode up to this are rounding
 MAX_LISTED = 40  # at most so many cells are listed of a kind
 
 
@@ -108,7 +108,7 @@ def _missed(task: Task, progress: Progress, samples: Samples) -> list[str]:
     )
     short = task.spec.rho - samples.totals[1:] / progress.episode
     return [
-        BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > ROUNDING)
+        BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > NO_SHORTFALL)
     ]
 
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from cmdpkit.exact.highs import INFINITY, Basis, answer, basis_of, configured, program, run, start_from
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 
-TOLERANCE = 1e-9  # of the linear program
-ROUNDING = 1e-9  # a number of plays that is below a whole number by less than this counts as that number
 COLD = -1  # in place of the status of a variable when there is no basis to start from
 
 
@@ -45,7 +44,7 @@ class DecompositionOpt:
     def __init__(self, M: int, N: int) -> None:
         self.M, self.N = M, N
         self.cold: Basis = np.full(2 + M + N, COLD, dtype=np.int64)
-        self.highs = configured(tolerance=TOLERANCE, presolve=False)
+        self.highs = configured(tolerance=LP_TOLERANCE, presolve=False)
         self.start = np.arange(0, (1 + M) * (N + 1) + 1, 1 + M, dtype=np.int32)
         self.index = np.tile(np.arange(1 + M, dtype=np.int32), N + 1)
 
@@ -100,7 +99,7 @@ def whole_plays(exact: FloatArray) -> IntArray:
     [3, 1, 1]
     """
     plays = round(float(exact.sum()))
-    counts = np.maximum(np.floor(exact + ROUNDING), 0.0).astype(np.int64)
+    counts = np.maximum(np.floor(exact + WHOLE_PLAYS), 0.0).astype(np.int64)
     while counts.sum() != plays:  # too many only if some of the exact plays are negative
         step = 1 if counts.sum() < plays else -1
         counts[np.argmax(step * (exact - counts) - (counts + step < 0) * plays)] += step

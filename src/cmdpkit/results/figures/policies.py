@@ -16,12 +16,13 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.evaluate import reach
-from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, canvas, legend_below, plain_axis, styled
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.wording import label, number, percent
 from cmdpkit.simulate.distribution import Simulation
+from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

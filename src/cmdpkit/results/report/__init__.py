@@ -22,7 +22,7 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import reach
-from cmdpkit.model.policy import NEGLIGIBLE, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import COLOURS
@@ -34,6 +34,7 @@ from cmdpkit.results.study_tables import by_problem, group_table
 from cmdpkit.results.tables import Cell, Column, Table
 from cmdpkit.results.wording import bounded, drawn, label, number
 from cmdpkit.running.importing import PRESET as IMPORTED
+from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed

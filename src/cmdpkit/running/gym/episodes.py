@@ -33,6 +33,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.tolerances import OUT_OF_RANGE
 
 # -- Strict conversion of what an environment returns.
 
@@ -135,7 +136,6 @@ def _has_axes(x: Any) -> bool:
 
 EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
-ROUNDING = 1e-9  # a reward or cost may leave its range by this share of the range's width, and is then moved to its end
 
 
 class Problem(NamedTuple):
@@ -208,7 +208,7 @@ class Player:
         sign, low, span = self.affine.T
         signals: FloatArray = (sign * self.raw[h] - low) / span
         for n, x in enumerate(signals):
-            if not -ROUNDING <= x <= 1 + ROUNDING:
+            if not -OUT_OF_RANGE <= x <= 1 + OUT_OF_RANGE:
                 raise RunFailed(self._outside(k, h, n))
         return signals.clip(0.0, 1.0)
 
@@ -344,7 +344,7 @@ def _settle(raw, affine, signals, sums, states, actions, t, S):
         for n in range(width):
             x = affine[n, 0] * raw[h, n] if h < t else 0.0
             x = (x - affine[n, 1]) / affine[n, 2]
-            if not -ROUNDING <= x <= 1.0 + ROUNDING:
+            if not -OUT_OF_RANGE <= x <= 1.0 + OUT_OF_RANGE:
                 return h * width + n
             signals[h, n] = min(max(x, 0.0), 1.0)
             sums[n] += signals[h, n]

@@ -1,0 +1,49 @@
+"""Every tolerance that separates rounding from meaning, with the sentence that it decides.
+
+Settings of a search, such as a number of rounds, stay where they are used; parameters of learners are fields of their
+presets.
+"""
+
+from typing import Final
+
+# -- Probabilities and totals -----------------------------------------------------------------------------------------
+
+ROW_SUM_TOLERANCE: Final = 1e-9  # A row of probabilities may miss 1 by this much, as sums of floats do.
+NEGLIGIBLE: Final = 1e-12  # Smaller occupancies and probabilities are due to rounding.
+SMALLEST_OCCUPANCY: Final = 1e-300  # Smaller occupancies are taken as zero, because their quotients would lose digits.
+USED_UP: Final = 1e-12  # Share of an action's occupancy that rounding leaves over when the action is used up.
+SMALLEST_WEIGHT: Final = 1e-13  # A part of a mixture with a smaller weight is not divided further.
+TOTALS_AGREE: Final = 1e-11  # Totals that differ by this share of the parts' range agree: weights were rounded.
+ROUNDOFF: Final = 2.0**-53  # Relative error of one floating-point operation.
+SUM_ORDER: Final = 1e-9  # Sums of floats may differ by this much if they are added up in another order.
+ON_GRID: Final = 1e-9  # Units by which a signal may miss a multiple of its unit.
+
+# -- Bounds and ranges ------------------------------------------------------------------------------------------------
+
+FEASIBLE: Final = 1e-10  # Shortfall of a utility that still counts as meeting its bound, in scaled totals.
+BOUND_MET: Final = 1e-9  # A bound missed by this share of the larger of its size and 1 counts as met.
+OUT_OF_RANGE: Final = 1e-9  # A signal may leave its range by this share of its width, and is moved to its end.
+UTILITY_EXCESS: Final = 1e-9  # A computed utility may exceed the largest possible one, H, by this much.
+NO_SHORTFALL: Final = 1e-12  # Shortfalls per episode up to this are rounding.
+SHOWN_AS_ZERO: Final = 1e-12  # A best total that is smaller than this share of its bound is shown as 0.
+DRAWN_INSIDE: Final = 1e-9  # A bound this share of a drawing's width outside is drawn inside.
+SUPPORT: Final = 1e-9  # An action with a larger probability belongs to the optimum.
+
+# -- Linear programs and chains ---------------------------------------------------------------------------------------
+
+LP_TOLERANCE: Final = 1e-9  # Tolerance of a linear program.
+WHOLE_PLAYS: Final = 1e-9  # A number of plays that is below a whole number by less than this is that number.
+MAX_UNEXPLAINED_GAP: Final = 1e-10  # A larger gap that no new column explains is solved in exact arithmetic.
+REFINED: Final = 1e-15  # A residual, relative to the terms it consists of, at which only rounding is left.
+USABLE: Final = 1e-11  # The largest such residual that counts as a solution.
+SETTLED: Final = 1e-15  # Relative change of a sweep that counts as none.
+NEARLY_SETTLED: Final = 1e-13  # A relative change up to this is rounding once it no longer shrinks.
+
+# -- Counts and intervals ---------------------------------------------------------------------------------------------
+
+EQUAL_SUMS: Final = 1e-9  # Sums of equal numbers may differ by this much.
+NOTHING_MISSING: Final = 1e-14  # A row whose smallest probabilities sum to 1 up to this has nothing to give out.
+CAPITAL_ERROR: Final = 1e-14  # Relative error of a capital per bet, at most.
+SMALLEST_CAPITAL: Final = 1e-250  # A smaller capital loses digits.
+LGAMMA_ERROR: Final = 2e-15  # Relative error of three values of lgamma and two logarithms together, generously.
+NO_FLOW: Final = 1e-12  # A smaller flow is rounding.
