@@ -211,19 +211,19 @@ def test_the_mean_is_outside_at_any_of_many_looks_only_with_the_probability_that
     assert 0 < missed <= 125  # not 0: the looks do see bad luck
 
 
-def test_the_certificate_of_a_stage_is_the_interval_of_its_sample_at_its_share():
+def test_the_sample_of_a_stage_has_its_share_of_three_quarters_of_delta():
     cmdp = envs.build("paper/synthetic")
     learner = ClosedLoopPRI(Spec(3, 3, 3, 100, Spec.of(cmdp, 1).rho, cmdp.actions, anytime=True))
     sizes = []
     for end in (100, 200, 400):  # the ends of three stages
         learner.run(Source.of(cmdp), stream(1), end - learner.clock.episode)
-        found, n = learner.certificate(), int(learner.ledger.size[0])
+        found, n = learner._sample(), int(learner.ledger.size[0])
         sizes.append(n)
         j = len(sizes)
         for m, (low, high) in enumerate(found.intervals):
-            ends = betting_interval(learner.ledger.sample[:n, m] / 3, 0.05 / (j * (j + 1)) / 2, n)
+            ends = betting_interval(learner.ledger.sample[:n, m] / 3, 0.75 * 0.05 / (j * (j + 1)) / 2, n)
             np.testing.assert_allclose((low, high), 3 * np.array(ends), rtol=1e-12)
-        assert found.level == 0.95 and found.episodes == n
+        assert learner.certificate().level == 0.95 and found.episodes == n
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 

@@ -1,7 +1,9 @@
 """Certificates from counts: intervals against another root finder, bounds against the LP, exact rounding."""
 
 import math
+import re
 from fractions import Fraction
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -15,10 +17,15 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import box_of
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
+from cmdpkit.estimate.intervals import Intervals, Part, stated
 from cmdpkit.estimate.sequential import lower_end, upper_end
 from cmdpkit.estimate.within import add_parts, extreme_total
 from cmdpkit.learners import Source, Spec, load
+from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.policy import one_hot
+from cmdpkit.records.manifest import difference
+from cmdpkit.running.active import readings_of
+from cmdpkit.running.request import outlook, stop_of
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -294,3 +301,64 @@ def test_what_cannot_be_certified_is_refused():
         Certifier(np.ones((1, 1, 1), dtype=bool), np.zeros(0), 1, 0.5).bound()
     with pytest.raises(CmdpkitError, match="another number of signals or steps"):
         Certifier(np.ones((2, 3, 2), dtype=bool), np.zeros(1), 2, 0.5).look(seen(np.random.default_rng(0))[0])
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_proved_is_told_in_the_users_units_and_sense():
+    """Reward from -2 to 2 and a cost from 0 to 10 over 3 steps; in unit scale 3 is the best of both totals."""
+    scales, cost = (Scale(-2.0, 4.0), Scale(-10.0, 10.0)), ck.at_most("cost", 12.0)
+    part = Part(step=1, state=0, action=1, visits=7, amount=0.1)
+    found = Intervals(0.9, 50, ((1.0, 2.0), (1.9, 2.5)), best=1.5, parts=(part,))
+    told = stated(found, scales, [cost], 3, names=(["on"], ["wait", "work"]))
+    assert told.gap == pytest.approx(4 * 0.5) and told.optimum_at_most == pytest.approx(4 * 1.5 - 6)
+    assert told.value == pytest.approx((-2.0, 2.0)) and told.utilities[0] == pytest.approx((5.0, 11.0))
+    assert told.safe == (True,) and told.within_bounds
+    assert told.least_known == ((2, "on", "work", 7, pytest.approx(0.2)),)
+    assert told.sentence == "at most 2 below the optimum and within its bounds, with probability 90 %"
+    doubtful = stated(found._replace(intervals=((1.0, 2.0), (1.7, 2.5))), scales, [cost], 3, names=(["on"], ["a", "b"]))
+    assert doubtful.safe == (None,) and doubtful.sentence.endswith("; it is not proved that it keeps its bounds")
+    hopeless = stated(found._replace(best=-np.inf), scales, [cost], 3)
+    assert hopeless.gap is None and hopeless.sentence == "no policy keeps all bounds, with probability 90 %"
+
+
+def test_gap_stops_at_the_first_reading_with_a_proof_and_the_curve_ends_with_it():
+    run = ck.learn("paper/synthetic", "cl-pri", stop="gap=8%", seed=3)  # of the range of values, which is 3
+    found = run.certificate
+    assert found.within_bounds and found.gap <= 0.24 and run.run.params == {"certified": True}
+    assert run.optimum - run.policy_value <= found.gap and run.policy_utilities[0] >= 2
+    assert run.optimum <= found.optimum_at_most and found.value[0] <= run.policy_value <= found.value[1]
+    curve = run.curves["certified_gap"]
+    assert curve[-1] == found.gap and curve[0] == 3.0 and (np.diff(curve) <= 1e-9).mean() > 0.9
+    asked = list(takewhile(lambda k: k < run.run.episodes, readings_of(run.run)))
+    before = ck.learn("paper/synthetic", "cl-pri", stop=asked[-1], seed=3, certified=True)
+    assert before.certificate.gap > 0.24 or not before.certificate.within_bounds
+    assert difference(ck.learn("paper/synthetic", "cl-pri", stop=run.run.episodes, seed=3, certified=True), run) is None
+
+
+def test_what_is_said_while_a_run_looks_for_a_proof():
+    told = []
+    ck.learn("paper/synthetic", "cl-pri", stop="gap=0.6", seed=3, progress=lambda at: told.append(outlook(at)))
+    assert told[0] == "nothing is proved yet, goal 0.6"
+    assert re.fullmatch(
+        r"gap at most [0-9.]+, goal 0\.6(, bounds not proved yet)?; [0-9]+% of it for step [12], state [123], action "
+        r"[123] \(taken [0-9]+ times\)(; about [0-9,]+ more episodes)?",
+        told[-2],
+    )
+
+
+@pytest.mark.parametrize(("asked", "gap"), [("gap=0.05", (0.05, False)), ("gap = 1%", (0.01, True))])
+def test_a_goal_is_absolute_or_a_share_of_the_range(asked, gap):
+    assert stop_of(asked).gap == pytest.approx(gap)
+
+
+@pytest.mark.parametrize("asked", ["gap=0", "gap=", "gap=-1", "gap=5 percent"])
+def test_a_goal_that_is_none_is_refused(asked):
+    with pytest.raises(CmdpkitError, match=f"stop is '{asked}', expected .*gap=0.05"):
+        stop_of(asked)
+
+
+def test_an_algorithm_that_proves_nothing_about_the_optimum_is_refused_by_name():
+    with pytest.raises(CmdpkitError, match=r"mf-pri does not count transitions.*such as cl-pri"):
+        ck.learn("paper/synthetic", "mf-pri", stop="gap=0.1")

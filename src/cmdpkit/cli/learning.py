@@ -97,6 +97,7 @@ def compile_(
         "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
         "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
         "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
+        "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
         "learn queue --out runs/queue --more 1e5     (and goes on from there)",
         "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
         "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
@@ -115,8 +116,8 @@ def learn(
         str | None,
         typer.Option(
             metavar="RULE",
-            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, or a number of episodes "
-            "(of steps without a horizon).",
+            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, gap=0.05 or gap=1%, or "
+            "a number of episodes (of steps without a horizon).",
         ),
     ] = None,
     more: Annotated[

@@ -17,6 +17,7 @@ from cmdpkit.model.compiled import told_of_compiling
 from cmdpkit.records.record import Run
 from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.active import Progress
+from cmdpkit.running.request import outlook
 
 SECONDS_BETWEEN_LINES = 10.0  # of one run, where there is no terminal
 COMPILING = "compiling, first time only"  # shown in place of a phase
@@ -71,7 +72,7 @@ class Watch(_ProgressBars):
             TextColumn("seed {task.fields[seed]}  {task.fields[phase]}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[share]}  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
-            TextColumn("violation {task.fields[violation]}"),
+            TextColumn("violation {task.fields[violation]}{task.fields[outlook]}"),
         )
         self.tasks: dict[str, Any] = {}
         self.spoke: dict[str, float] = {}
@@ -99,7 +100,7 @@ class Watch(_ProgressBars):
         total, ahead = (f" of {at.run.episodes:,}", f", {duration(left)} left") if at.run.episodes else ("", "")
         print(
             f"seed {at.run.seed}: {figures['phase']}, {at.done:,}{total} {at.run.unit}s, {figures['rate']}/s, "
-            f"regret {figures['regret']}, violation {figures['violation']}{ahead}",
+            f"regret {figures['regret']}, violation {figures['violation']}{ahead}{figures['outlook']}",
             file=sys.stderr,
             flush=True,
         )
@@ -113,6 +114,7 @@ def _figures(at: Progress) -> dict[str, str]:
         "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MIN_MEASURED else "…",
         "regret": "-" if sums.regret is None else number(sums.regret),
         "violation": " ".join(number(float(x)) for x in sums.violation) or "-",
+        "outlook": f"; {outlook(at)}" if at.goal is not None else "",
     }
 
 

@@ -80,7 +80,8 @@ class Certifier:
         """How many intervals must hold at once: each has its equal part of delta."""
         own = int(self.allowed.any(axis=0).sum())
         rows, cells = (own, own) if self.T == 1 else (int(self.allowed[:-1].sum()), int(self.allowed.sum()))
-        S, signals = self.allowed.shape[1], 0 if self.noiseless else 1 + len(self.rho)
+        S: int = self.allowed.shape[1]
+        signals = 0 if self.noiseless else 1 + len(self.rho)
         return (rows * S if self.H > 1 else 0) + S + cells * signals
 
     def look(self, counts: Counts) -> None:

@@ -1,21 +1,27 @@
-"""Confidence intervals from data alone: what a number of episodes of one policy says about its value and utilities.
+"""Confidence intervals from data alone, and the certificate that tells them to a user.
 
-The episodes must be independent and of a policy that was fixed before the first of them. Nothing else is assumed but
-the range of an episode's total, which is from 0 to H in unit scale. Each of the 1 + N totals has an interval by betting
-(`betting`) with its part of delta, so that all intervals hold together.
+What a number of episodes of one policy says about its value and utilities is in `simultaneous`. The episodes must be
+independent and of a policy that was fixed before the first of them. Nothing else is assumed but the range of an
+episode's total, which is from 0 to H in unit scale. Each of the 1 + N totals has an interval by betting (`betting`)
+with its part of delta, so that all intervals hold together. What counts say about any policy is in `certificate`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.betting import LEAST_BET_LIMIT, betting_interval
+from cmdpkit.model.cmdp import Scale
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import written_name
 
 LEAST_BATCHES = 10  # with fewer, the spread of batches is a guess
 
@@ -39,6 +45,113 @@ class Intervals(NamedTuple):
     approximate: bool = False  # whether the level is only approximate; without episodes, the intervals are per step
     best: float = math.inf  # no policy within the bounds has a larger value; minus infinity if none keeps them
     parts: tuple[Part, ...] = ()  # the largest parts of `best` less the lower end of the value, largest first
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What the data prove about a policy, in the user's units; all of it holds at once.
+
+    >>> found = Certificate(0.95, 100, (1.0, 1.2), ((2.0, 2.4),), (True,), gap=0.038)
+    >>> found.sentence
+    'at most 0.038 below the optimum and within its bounds, with probability 95 %'
+    """
+
+    level: float  # probability that everything stated here holds
+    episodes: int  # episodes (or steps) whose data were used
+    value: tuple[float, float]  # interval (low, high) of the value of the policy
+    utilities: tuple[tuple[float, float], ...]  # [N], intervals of its totals or averages, in the user's sense
+    safe: tuple[bool | None, ...]  # [N], True if the bound is proved to be met, False if missed, None if undecided
+    approximate: bool = False  # whether the level is only approximate: nothing is proved then
+    gap: float | None = None  # the policy is at most this far below the optimum; None if nothing proves how far
+    optimum_at_most: float | None = None  # no policy within the bounds has a larger value
+    infeasible: bool = False  # whether it is proved that no policy keeps all bounds
+    # Of the gap, by size: (step, state, action, times taken, share); no step where all steps share their counts.
+    least_known: tuple[tuple[int | None, Any, Any, int, float], ...] = ()
+
+    @property
+    def within_bounds(self) -> bool:
+        """Whether the policy is proved to keep all its bounds."""
+        return not self.approximate and all(x is True for x in self.safe)
+
+    @property
+    def sentence(self) -> str:
+        """How far the policy is from the optimum and whether it keeps its bounds, in words; empty if neither is known.
+
+        A policy that is not proved to be within its bounds may also be better than the optimum within them.
+        """
+        with_level = f"with probability {100 * self.level:g} %"
+        if self.infeasible:
+            return f"no policy keeps all bounds, {with_level}"
+        if self.gap is None:
+            return ""
+        kept = " and within its bounds" if self.safe and self.within_bounds else ""
+        doubt = "" if self.within_bounds else "; it is not proved that it keeps its bounds"
+        return f"at most {self.gap:.3g} below the optimum{kept}, {with_level}{doubt}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; "undecided" for None."""
+        safe = ["undecided" if x is None else x for x in self.safe]
+        names = ("step", "state", "action", "times taken", "share")
+        plain = {
+            **vars(self),
+            "value": list(self.value),
+            "utilities": [list(x) for x in self.utilities],
+            "safe": safe,
+            "least_known": [dict(zip(names, part, strict=True)) for part in self.least_known],
+        }
+        for name in ("approximate", "infeasible", "least_known"):
+            if not plain[name]:
+                del plain[name]
+        return plain
+
+
+def stated(
+    found: Intervals,
+    scales: Sequence[Scale],
+    constraints: Sequence[Constraint],
+    H: int,
+    *,
+    steps: float = 1.0,
+    names: tuple[Sequence[Any], Sequence[Any]] = ((), ()),
+) -> Certificate:
+    """What was found in unit scale, in the user's units and sense, and compared with the bounds.
+
+    `steps` is what totals are divided by beforehand, as where they are discounted. `names` are those of states and
+    actions, by which what is known least is named.
+    """
+    totals = [
+        tuple(steps * scale.total_from_unit(x, H) for x in ends)
+        for scale, ends in zip(scales, found.intervals, strict=True)
+    ]
+    utilities, safe = [], []
+    for c, (low, high) in zip(constraints, totals[1:], strict=True):
+        rho = c.sign * c.total
+        safe.append(True if low >= rho else False if high < rho else None)
+        utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
+    known, (states, actions) = math.isfinite(found.best), names
+    gap = max(found.best - found.intervals[0][0], 0.0)
+    return Certificate(
+        level=found.level,
+        episodes=found.episodes,
+        value=(float(totals[0][0]), float(totals[0][1])),
+        utilities=tuple(utilities),
+        safe=tuple(safe),
+        approximate=found.approximate,
+        gap=float(gap * scales[0].span) if known else None,
+        optimum_at_most=float(scales[0].total_from_unit(found.best, H)) if known else None,
+        infeasible=found.best == -math.inf,
+        least_known=tuple(
+            (
+                None if x.step is None else x.step + 1,
+                written_name(states[x.state]) if x.state < len(states) else "(episode over)",
+                written_name(actions[x.action]),
+                x.visits,
+                min(x.amount / gap, 1.0),
+            )
+            for x in found.parts
+            if known and gap > 0
+        ),
+    )
 
 
 def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int, each: int = 1) -> Intervals:

@@ -41,6 +41,7 @@ class Spec:
     anytime: bool = False  # whether the length is not known in advance: the run may be stopped and continued at will
     criterion: str = "horizon"  # what is judged: totals over the "horizon", the "average", or "discounted" totals
     restart: float = 0.0  # "discounted": probability 1 - discount that a step is followed by a new start
+    noiseless: bool = False  # whether (step, state, action) is declared to decide about reward and utilities
 
     def __post_init__(self) -> None:
         check_length("K", self.K)

@@ -6,8 +6,10 @@ exact expectations under the policies that were played; the "strong" ones add up
 the strong violation is the largest at any time), and the "realised" ones what was observed. "gaps_paid" adds up what
 the actions of a run without episodes lose against the optimum at its prices. "unsafe_episodes" counts the episodes
 whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and "realised_utility"
-instead. All figures are in the user's units. Positive regret is bad, and a positive violation means that a bound was
-missed, whether it is an "at least" or an "at most".
+instead. "certified_gap" is no sum: it is how far below the optimum the policy to hand over was at most, as the counts
+proved when that was last looked at, and before anything was proved the range that values can have. All figures are in
+the user's units. Positive regret is bad, and a positive violation means that a bound was missed, whether it is an "at
+least" or an "at most".
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.intervals import Certificate as Certificate
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
@@ -77,27 +80,6 @@ class Run:
         asked |= {"unit": self.unit} if self.unit != "episode" else {}
         asked |= {"readings": list(self.readings)} if self.readings else {}
         return asked | ({"anytime": True} if self.anytime else {})
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What the data of a run prove about its final policy, with confidence intervals that hold all at once."""
-
-    level: float  # probability that all intervals hold
-    episodes: int  # episodes (or steps) of this policy, or of its parts, from which the intervals were computed
-    value: tuple[float, float]  # interval (low, high) of the value of the policy
-    utilities: tuple[tuple[float, float], ...]  # [N], intervals of its totals or averages, in the user's sense
-    safe: tuple[bool | None, ...]  # [N], True if the bound is proved to be met, False if missed, None if undecided
-    approximate: bool = False  # whether the level is only approximate: nothing is proved then
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; "undecided" for None."""
-        safe = ["undecided" if x is None else x for x in self.safe]
-        utilities = [list(x) for x in self.utilities]
-        plain = {**vars(self), "value": list(self.value), "utilities": utilities, "safe": safe}
-        if not self.approximate:
-            del plain["approximate"]
-        return plain
 
 
 @dataclass(frozen=True)
@@ -192,6 +174,8 @@ class RunRecord(Shown):
                 out[name] = np.asarray(self.final(name)).tolist()
         if "unsafe_episodes" in self.curves:
             out["unsafe_episodes"] = int(self.final("unsafe_episodes"))
+        if "certified_gap" in self.curves:
+            out["certified_gap"] = None if self.certificate is None else self.certificate.gap
         out["policy_value"] = self.policy_value
         out["policy_utilities"] = None if self.policy_utilities is None else self.policy_utilities.tolist()
         out["stochastic_decisions"] = [

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results.groups import Group, curve_name, groups, remarks
-from cmdpkit.results.study_tables import GAPS, MEANINGS, UNSAFE
+from cmdpkit.results.study_tables import CERTIFIED, GAPS, MEANINGS, UNSAFE
 from cmdpkit.results.tables import EMPTY_LINE, MISSING, QUIET, Cell, Column, Table, TerminalTable, each, rounded, whole
 from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
 
@@ -51,6 +51,7 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
         _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
         _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
         _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
+        _figure("certified_gap", "certified gap", CERTIFIED),
         _figure("policy_value", "policy value", "The exact value of the final policy."),
         _figure("policy_utilities", "policy total", "The exact totals of the final policy.", constraints),
     ]
@@ -121,7 +122,8 @@ def _certificate(member: Member) -> str | None:
     found = member.record.certificate
     if found is None:
         return None
-    return ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")
+    safe = ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")
+    return ", ".join(x for x in ("" if found.gap is None else f"gap {short(found.gap)}", safe) if x)
 
 
 # -- text and JSON -----------------------------------------------------------------------------------------------------
@@ -182,7 +184,8 @@ def _evaluated(record: RunRecord, found: Evaluation) -> list[Text]:
 def _certified(record: RunRecord, found: Certificate) -> list[Text]:
     low, high = found.value
     words, how = (LIKELY, "Likely at about") if found.approximate else (SAFE, "Certain at")
-    lines = [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
+    lines = [Text(f"Proved: {found.sentence}.")] if found.sentence else []
+    lines += [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
     for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):
         lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {bounded(c)} {words[safe]}"))
     return lines

@@ -109,7 +109,10 @@ class Study(Shown):
         return joined(self.summary(), "latex")
 
     def plot(self, name: str, **options: Any) -> Figure:
-        """A matplotlib figure: "overview", "regret", "violation", "multiplier", "policy", "occupancy" or "price"."""
+        """A matplotlib figure: "overview", "regret", "violation", "certified_gap", "multiplier", "price" and others.
+
+        The others are boards of the first policy: "policy" and "occupancy".
+        """
         return showing.draw(self, name, **options)
 
     def to_html(

@@ -51,6 +51,7 @@ MEANINGS = {  # by what the length of a run counts
 }
 GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
 FRESH = "The mean total of fresh episodes of the final policy."
+CERTIFIED = "The final policy is proved to be at most this far below the optimum."
 UNSAFE = "Episodes whose policy misses a bound in expectation."
 
 
@@ -100,6 +101,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
                data=with_ends),
         Column("gaps_paid", "gaps paid", GAPS, _final("gaps_paid"), with_interval(), "right", data=with_ends),
+        Column("certified_gap", "certified gap", CERTIFIED, _final("certified_gap"), with_interval(3), "right",
+               data=with_ends),
         Column("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth,
                with_interval(3), "right", data=with_ends),
         Column("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",

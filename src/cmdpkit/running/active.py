@@ -8,6 +8,7 @@ and a run with a checkpoint is saved then (see `cmdpkit.running.learning.learn`)
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, RunFailed
+from cmdpkit.estimate.intervals import stated
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Certificate, Run, unit_of
@@ -31,6 +33,8 @@ from cmdpkit.simulate.random import Stream
 
 # -- The curves of a run: at which episodes they are read, what is read there, and the table taken apart by name.
 
+GROWN = 1.5  # the certified gap is read whenever the run is this many times as long as at the reading before
+FIRST_LOOK = 100  # episodes before which it is not read: nothing is proved by fewer
 ANYTIME_SPACING = 25  # in a run of unknown length, curves are read whenever it has grown by one part in this many
 
 
@@ -57,13 +61,28 @@ def _without_end() -> Iterator[int]:
 
 
 def row_of(world: World, learner: Learner) -> FloatArray:
-    """One point of every curve, in the order in which `curves_of` takes them apart again."""
+    """One point of every curve, in the order in which `curves_of` takes them apart again.
+
+    If the learner certifies, the second entry is for the certified gap. Until `with_gap` changes it, it is what needs
+    no proof: no two policies differ by more.
+    """
     tally = world.tally()
     kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
     numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
     others = [] if tally.unsafe is None else [float(tally.unsafe)]
     others += [] if tally.gaps is None else [tally.gaps]
-    return np.concatenate(([float(tally.episodes)], *numbers, others, _earned(world), _multipliers(world, learner)))
+    first = [float(tally.episodes), range_of_values(world, learner)] if learner.certifies else [float(tally.episodes)]
+    return np.concatenate((first, *numbers, others, _earned(world), _multipliers(world, learner)))
+
+
+def with_gap(row: FloatArray, gap: float | None) -> FloatArray:
+    """The same point with a certified gap, if there is one."""
+    return row if gap is None else np.concatenate((row[:1], [gap], row[2:]))
+
+
+def range_of_values(world: World, learner: Learner) -> float:
+    """The largest minus the smallest total reward that the range of rewards allows an episode, in the user's units."""
+    return float(world.scales[0].span * learner.spec.H)
 
 
 def _earned(world: World) -> FloatArray:
@@ -85,12 +104,12 @@ def _multipliers(world: World, learner: Learner) -> FloatArray:
     return prices
 
 
-def curves_of(world: World, rows: list[FloatArray]) -> dict[str, FloatArray]:
+def curves_of(world: World, rows: list[FloatArray], *, certified: bool) -> dict[str, FloatArray]:
     """The curves by name: [C] at C episodes or steps, or [N, C] for violations, utilities and multipliers."""
     table = np.array(rows).T
     N = len(world.constraints)
     tally = world.tally()
-    curves, i = {unit_of(world.criterion): table[0]}, 1
+    curves, i = {unit_of(world.criterion): table[0]}, 2 if certified else 1
     for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if sums is None:
             continue
@@ -108,6 +127,8 @@ def curves_of(world: World, rows: list[FloatArray]) -> dict[str, FloatArray]:
     if world.cmdp is None:
         curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
         i += 1 + N
+    if certified:
+        curves["certified_gap"] = table[1]
     if len(table) > i:
         curves["multiplier"] = table[i:]
     return curves
@@ -122,6 +143,8 @@ class Progress(NamedTuple):
     tally: Tally  # regret and violation so far
     seconds: float  # spent so far, including the time before the run was resumed
     certificate: Callable[[], Certificate | None]  # computes what the data prove by now about the policy
+    latest: Certificate | None = None  # the certificate that was computed last
+    goal: float | None = None  # the gap at which the run is to stop, in the user's units, if one is asked for
 
 
 @dataclass
@@ -135,6 +158,8 @@ class ActiveRun:
     done: int = 0  # episodes played so far
     seconds: float = 0.0  # spent so far, including the time before the run was resumed
     rows: list[FloatArray] = field(default_factory=list)  # one per episode at which curves are read, see `row_of`
+    certified: tuple[int, Certificate | None] | None = None  # the certificate computed last, and after which episode
+    goal: float | None = None  # the gap at which the run is to stop, in the user's units, if one is asked for
 
 
 def progress_of(active: ActiveRun) -> Progress:
@@ -145,7 +170,9 @@ def progress_of(active: ActiveRun) -> Progress:
         _phase(active),
         active.world.tally(),
         active.seconds,
-        lambda: certificate_of(active.world, active.learner),
+        lambda: certified_now(active),
+        None if active.certified is None else active.certified[1],
+        active.goal,
     )
 
 
@@ -159,22 +186,38 @@ def _phase(active: ActiveRun) -> str:
 
 
 def certificate_of(world: World, learner: Learner) -> Certificate | None:
-    """The learner's confidence intervals, converted to the user's units and sense and compared with the bounds."""
+    """What the learner can prove about the policy that it would hand over now, in the user's units and names."""
     found = learner.certificate()
     if found is None:
         return None
     steps = 1.0 / learner.spec.restart if learner.spec.restart else 1.0  # a discounted total has so many
-    totals = [
-        tuple(steps * scale.total_from_unit(x, learner.spec.H) for x in bounds)
-        for scale, bounds in zip(world.scales, found.intervals, strict=True)
-    ]
-    utilities, safe = [], []
-    for c, (low, high) in zip(world.constraints, totals[1:], strict=True):
-        rho = c.sign * c.total
-        safe.append(True if low >= rho else False if high < rho else None)
-        utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
-    value = (float(totals[0][0]), float(totals[0][1]))
-    return Certificate(found.level, found.episodes, value, tuple(utilities), tuple(safe), found.approximate)
+    policy = world.policy(learner.recommend()) if found.parts else None
+    names = ((), ()) if policy is None else (policy.states, policy.action_names)
+    return stated(found, world.scales, world.constraints, learner.spec.H, steps=steps, names=names)
+
+
+def certified_now(active: ActiveRun) -> Certificate | None:
+    """The certificate at this point of the run, which is computed once; None if it cannot be computed.
+
+    If it raises an error the run goes on without it, and the record says why.
+    """
+    if active.certified is None or active.certified[0] != active.done:
+        try:
+            found = certificate_of(active.world, active.learner)
+        except Exception:  # the account of the run has a note about it
+            found = None
+        active.certified = active.done, found
+    return active.certified[1]
+
+
+def gap_now(active: ActiveRun) -> float | None:
+    """The certified gap for the curve: it is computed whenever the run has grown by half, and kept in between."""
+    before, last = active.rows[-1][:2] if active.rows else (0.0, None)
+    looks = [math.floor(math.log(max(k, 1) / FIRST_LOOK) / math.log(GROWN)) for k in (before, active.done)]
+    if active.done < FIRST_LOOK or (looks[0] == looks[1] and before >= FIRST_LOOK):
+        return None if last is None else float(last)
+    found = certified_now(active)
+    return None if found is None else found.gap
 
 
 # -- saved runs --------------------------------------------------------------------------------------------------------

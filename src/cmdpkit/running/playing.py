@@ -27,11 +27,14 @@ from cmdpkit.running.active import (
     Progress,
     arrays_of,
     curves_of,
+    gap_now,
     progress_of,
     put_back,
+    range_of_values,
     readings_of,
     row_of,
     saved_key,
+    with_gap,
 )
 from cmdpkit.running.checkpoint import read_saved, write_saved
 from cmdpkit.running.request import Baseline, Request, Stop, known_safe
@@ -70,7 +73,8 @@ def play(
             active.world.play(active.learner, active.rng, n)
         active.done += n
         if read:
-            active.rows.append(row_of(active.world, active.learner))
+            row = row_of(active.world, active.learner)
+            active.rows.append(with_gap(row, gap_now(active)) if active.learner.certifies else row)
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
             write_saved(path, arrays_of(active))
             saved = time.perf_counter()
@@ -125,7 +129,11 @@ def _begin(request: Request, stop: Stop) -> ActiveRun:
     spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
     learner = request.kind(spec, preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
-    return ActiveRun(replace(run, episodes=stop.episodes or 0), world, learner, stream(run.seed))
+    active = ActiveRun(replace(run, episodes=stop.episodes or 0), world, learner, stream(run.seed))
+    if stop.gap is not None:
+        size, relative = stop.gap
+        active.goal = size * range_of_values(world, learner) if relative else size
+    return active
 
 
 def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -221,11 +229,14 @@ def _record(active: ActiveRun) -> RunRecord:
     policy = world.policy(pi)
     exact = world.values(policy)
     account = account_of(world, learner, pi, active.run.seed)
+    if learner.certifies:
+        proved = account.certificate
+        rows = [*rows[:-1], with_gap(rows[-1], None if proved is None else proved.gap)]
     return RunRecord(
         run=replace(active.run, episodes=active.done),
         constraints=world.constraints,
         optimum=world.optimum,
-        curves=curves_of(world, rows),
+        curves=curves_of(world, rows, certified=learner.certifies),
         policy=policy,
         policy_value=None if exact is None else exact[0].v,
         policy_utilities=None if exact is None else exact[0].w,

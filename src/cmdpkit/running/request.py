@@ -107,8 +107,13 @@ def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> 
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
 TIME = re.compile(rf"([0-9.]+(?:e[0-9]+)?) ?({'|'.join(SECONDS)})")
-WIDTH = re.compile(r"width ?= ?([0-9.]+(?:e[+-]?[0-9]+)?)")
-EXPECTED = 'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", or a function'
+NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
+WIDTH = re.compile(rf"width ?= ?{NUMBER}")
+GAP = re.compile(rf"gap ?= ?{NUMBER} ?(%?)")
+EXPECTED = (
+    'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", "gap=0.05" (or "gap=1%"), '
+    "or a function"
+)
 
 Asked = int | str | Callable[[Progress], bool]  # what a user may give as stop=
 
@@ -121,6 +126,7 @@ class Stop:
     seconds: float | None = None  # after so many seconds of learning
     rule: Callable[[Progress], bool] | None = None  # when this returns True
     certified: bool = False  # whether a policy is wanted that its certificate can call safe
+    gap: tuple[float, bool] | None = None  # how close to the optimum it shall be; True: as a share of the range
     proved: bool = False  # whether the rule needs a certificate that holds whenever the run is stopped
 
 
@@ -135,11 +141,14 @@ def stop_of(asked: Asked) -> Stop:
     text = asked.strip()
     if text == "certified":
         return Stop(rule=is_certified, certified=True, proved=True)
-    time, width = TIME.fullmatch(text), WIDTH.fullmatch(text)
+    time, width, gap = TIME.fullmatch(text), WIDTH.fullmatch(text), GAP.fullmatch(text)
     if time is not None:
         return Stop(seconds=_positive(asked, time[1]) * SECONDS[time[2]])
     if width is not None:
         return Stop(rule=narrower_than(_positive(asked, width[1])), proved=True)
+    if gap is not None:
+        size = _positive(asked, gap[1])
+        return Stop(rule=is_optimal, certified=True, proved=True, gap=(size / 100, True) if gap[2] else (size, False))
     episodes = _number(text)
     if episodes is None or not episodes.is_integer() or episodes < 1:
         raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")
@@ -149,7 +158,32 @@ def stop_of(asked: Asked) -> Stop:
 def is_certified(at: Progress) -> bool:
     """Whether the certificate of the policy says that every bound is kept."""
     found = at.certificate()
-    return found is not None and len(found.safe) > 0 and all(x is True for x in found.safe)
+    return found is not None and len(found.safe) > 0 and found.within_bounds
+
+
+def is_optimal(at: Progress) -> bool:
+    """Whether the policy is proved to keep every bound and to be no further below the optimum than the goal says."""
+    found = at.certificate()
+    return found is not None and found.gap is not None and found.within_bounds and found.gap <= (at.goal or 0.0)
+
+
+def outlook(at: Progress) -> str:
+    """How far a run with a goal has come: its gap, what is known least, and how many episodes it may still take.
+
+    The forecast assumes that the gap goes on falling like one over the square root of the episodes.
+    """
+    found, goal = at.latest, at.goal
+    if goal is None or found is None or found.gap is None:
+        return "" if goal is None else f"nothing is proved yet, goal {goal:.3g}"
+    said = f"gap at most {found.gap:.3g}, goal {goal:.3g}"
+    if not found.within_bounds:
+        said += ", bounds not proved yet"
+    if found.least_known:
+        step, state, action, visits, share = found.least_known[0]
+        place = f"state {state}, action {action}" if step is None else f"step {step}, state {state}, action {action}"
+        said += f"; {share:.0%} of it for {place} (taken {visits:,} times)"
+    more = at.done * ((found.gap / goal) ** 2 - 1)
+    return said + (f"; about {float(f'{more:.1g}'):,.0f} more {at.run.unit}s" if more > 0 else "")
 
 
 def narrower_than(width: float) -> Callable[[Progress], bool]:
@@ -243,6 +277,11 @@ class Request:
         safe = known_safe(world, baseline, baseline_utility) if given else None
         length = length_of(world, episodes, steps)
         until = stop_rule(world, length, stop)
+        if until is not None and until.gap is not None and not kind.certifies:
+            raise CmdpkitError(
+                f"stop is {stop!r}, but {name_of(kind)} does not count transitions, so nothing proves how far its "
+                "policy is from the optimum: take an algorithm that counts, such as cl-pri"
+            )
         settings = dict(params or {})
         if until is not None and until.certified:
             settings = _with_certified(kind, preset, settings)
@@ -327,7 +366,7 @@ def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | No
             f"stop is {stop!r}, which needs a certificate that holds whenever the run is stopped; {world.name} has no "
             "episodes, and intervals without episodes are approximate: give a number of steps, a time or a function"
         )
-    if until.certified and not world.constraints:
+    if until.certified and until.gap is None and not world.constraints:
         raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
     return until
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from numpy.typing import NDArray
@@ -133,8 +134,8 @@ class ModelWorld:
         """Do nothing, because a model has nothing to release."""
 
     def spec(self, K: int) -> Spec:
-        """What the learner is told: sizes, thresholds, which actions exist."""
-        return Spec.of(self.cmdp, K)
+        """What the learner is told: sizes, thresholds, which actions exist, and whether signals are drawn."""
+        return replace(Spec.of(self.cmdp, K), noiseless=self.noise == "none")
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner play n more episodes, usually in compiled code."""

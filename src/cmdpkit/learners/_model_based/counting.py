@@ -22,7 +22,9 @@ from cmdpkit.estimate.counts import (
     with_room_for_episodes,
 )
 from cmdpkit.estimate.halves import warning
+from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners._model_based.settings import Settings
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -47,6 +49,7 @@ class Counting(Learner):
     """A learner that plays a policy pi [H, S, A] and counts, over all steps together where the world is stationary."""
 
     params: Settings
+    certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts")
     growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")
 
@@ -64,6 +67,7 @@ class Counting(Learner):
             path=np.zeros(spec.H, dtype=np.int64),
             actions=np.zeros(spec.H, dtype=np.int64),
         )
+        self.certifier = certifier_of(spec, self.params.delta)
         self._at = (0, 0)  # step and cell whose outcome is not known yet
 
     # -- what a subclass says ------------------------------------------------------------------------------------------
@@ -129,6 +133,10 @@ class Counting(Learner):
     def warnings(self) -> tuple[str, ...]:
         """Data that contradict the declaration that the world does not depend on the step."""
         return warning(self.counts.halves)
+
+    def certificate(self) -> Intervals | None:
+        """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""
+        return proved(self.certifier, self.counts, self.recommend())
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, by name; of the lists of next states only what is in use."""

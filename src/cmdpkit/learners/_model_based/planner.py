@@ -112,7 +112,7 @@ class Planner(Counting):
             self.begin(rng)
             before = done
             parts = (self.counts, self.playing, self.cadence)
-            done = _episodes(source.simulator, source.meter, parts, rng, out, done, self.rule)
+            done = episodes_until_due(source.simulator, source.meter, parts, rng, out, done, self.rule)
             self.plan_log.played(done - before)
 
     def _end(self) -> None:
@@ -122,7 +122,7 @@ class Planner(Counting):
 
 
 @compiled
-def _episodes(sim, meter, parts, rng, out, done, rule):
+def episodes_until_due(sim, meter, parts, rng, out, done, rule):
     """Fill the columns of out from `done` on until a plan is due; returns how many columns are filled then."""
     counts, playing, cadence = parts
     for k in range(done, out.shape[1]):

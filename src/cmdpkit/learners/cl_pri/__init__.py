@@ -134,6 +134,7 @@ class ClosedLoopPRI(Learner):
     source = "ours"
     presets = {"practical": ClosedLoopParams()}
     anytime = True
+    certifies = True
     criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
     params: ClosedLoopParams
 

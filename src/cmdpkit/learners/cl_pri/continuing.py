@@ -44,6 +44,7 @@ LEAST_BATCH = 50  # steps of such a block
 class Continuing(Player, ClosedLoopPRI):
     """CL-PRI at work in a world without episodes; `ClosedLoopPRI` makes one where the spec asks for it."""
 
+    certifies = False  # its certificate is approximate, and says nothing about the optimum
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:

@@ -19,6 +19,7 @@ from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.horizon import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
+from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners.cl_pri import (
     Account,
     Beside,
@@ -52,6 +53,7 @@ SHOWN = 5  # decisions that are listed in an account
 REACHED = 1e-3  # of the episodes: decisions in states that are reached less often are not listed
 GROWING = ("counts/link", "counts/state", "counts/times", "ledger/sample")  # parts of a state that grow during a run
 
+COUNTS_SHARE = 0.25  # of delta: for intervals of counts; the sample of the policy handed over has the rest
 UNREACHED = (
     "in the model that the counts suggest no policy meets all bounds: the best compromise misses {constraint} by {by} "
     "per episode"
@@ -138,7 +140,7 @@ class Clock:
 class Episodes(ClosedLoopPRI):
     """CL-PRI at work in a world with episodes; `ClosedLoopPRI` makes one where the spec has a horizon."""
 
-    fixed = (*ClosedLoopPRI.fixed, "T", "cells", "table", "episode", "_step", "_proved")
+    fixed = (*ClosedLoopPRI.fixed, "T", "cells", "table", "episode", "_step", "_proved", "certifier", "_safe")
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -157,7 +159,9 @@ class Episodes(ClosedLoopPRI):
         self.prices, self.predicted, self.final_utilities = np.zeros(spec.N), np.zeros(spec.N), np.zeros(spec.N)
         self.margin, self.uncovered = np.zeros(spec.N), np.zeros(spec.N)
         self._step = 0
-        self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its certificate
+        self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its intervals
+        self.certifier = certifier_of(spec, COUNTS_SHARE * p.delta)
+        self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
         few = not spec.anytime and self.table.explore < FEW_TRIES * self.cells
         self.notes = (self._short_run(spec.K),) if few else ()
         self._continue_exploration()
@@ -376,7 +380,15 @@ class Episodes(ClosedLoopPRI):
         return self._optimistic() if self.exploring else self.block.pi.reshape(self.pi.shape).copy()
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest."""
+        """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest.
+
+        With `certified`, it is the policy that the counts prove to be safe, if that has the larger proved value.
+        """
+        safe = self._safe_policy() if self.params.certified else None
+        return self._chosen() if safe is None else safe
+
+    def _chosen(self) -> FloatArray:
+        """The policy that was fixed last, or before that what the counts suggest."""
         if self.exploring and self.clock.handed < 0:
             model = self._model(1)
             return self._completed(model, best_plan(model, self.spec.rho).pi)
@@ -389,7 +401,17 @@ class Episodes(ClosedLoopPRI):
         return self.optimism.prices[1:].copy() if self.exploring else self.prices.copy()
 
     def certificate(self) -> Intervals | None:
-        """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any.
+        """What is proved about `recommend()`, in unit scale, at all times at once with probability 1 - delta.
+
+        The counts have a part of delta, and the sample of the policy that was fixed last has the rest.
+        """
+        pi = self.recommend()
+        sample = self._sample() if np.array_equal(pi, self.final) else None
+        found = proved(self.certifier, self.counts, pi, sample)
+        return None if found is None else found._replace(level=1 - self.params.delta)
+
+    def _sample(self) -> Intervals | None:
+        """Intervals from episodes of the policy that was fixed last; None before there are any.
 
         The policy is fixed before the first of these episodes, and which episodes belong to the sample depends on their
         numbers alone. Bets are made for a number of episodes that is known in advance, so the intervals hold whenever
@@ -401,15 +423,27 @@ class Episodes(ClosedLoopPRI):
         if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
             planned = Timetable.of(self.spec, self.params, stage).sample_size()
             found = simultaneous(self.ledger.sample[:n], self.spec.H, self._stage_delta(stage), planned=planned)
-            self._proved = (
-                (stage, n),
-                found._replace(level=1 - self.params.delta),
-            )  # certificates of all stages together
+            self._proved = (stage, n), found
         return self._proved[1]
 
+    def _safe_policy(self) -> FloatArray | None:
+        """A policy that the counts prove to be safe, unless what would be handed over has a better certificate."""
+        if self._safe[0] == self.clock.episode:
+            return self._safe[1]
+        pi, sample = self._chosen(), self._sample() if self.clock.handed >= 0 else None
+        own, safe = proved(self.certifier, self.counts, pi, sample), None
+        if own is not None and np.isfinite(own.best):
+            ends = np.array(own.intervals)[:, 0]
+            found = self.certifier.safe_policy()
+            if found is not None and (np.any(ends[1:] < self.spec.rho) or found[1] > ends[0]):
+                safe = found[0]
+        self._safe = self.clock.episode, safe
+        return safe
+
     def _stage_delta(self, stage: int) -> float:
-        """The error probability of the certificate of a stage (from 0); those of all stages add up to delta."""
-        return self.params.delta / ((stage + 1) * (stage + 2)) if self.spec.anytime else self.params.delta
+        """The error probability of the sample of a stage (from 0); all stages have the part of delta for samples."""
+        delta = (1 - COUNTS_SHARE) * self.params.delta
+        return delta / ((stage + 1) * (stage + 2)) if self.spec.anytime else delta
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names of the phases and their first episodes; an anytime run names its stages, and what has begun of one."""
@@ -511,7 +545,7 @@ class Episodes(ClosedLoopPRI):
         except CmdpkitError:
             self.counts, self.ledger = counts, ledger
             raise
-        self.table, self._proved = self._timetable(), None
+        self.table, self._proved, self._safe = self._timetable(), None, (-1, None)
 
 
 def _above(x: FloatArray, least: float) -> list[tuple[int, float]]:

@@ -18,7 +18,7 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.figures.curves import multiplier, overview, price_curve, regret, violation
+from cmdpkit.results.figures.curves import certified_gap, multiplier, overview, price_curve, regret, violation
 from cmdpkit.results.figures.policies import occupancy_maps, policy_boards, policy_map, solution_map, totals
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
@@ -33,6 +33,7 @@ def draw(study: Study, name: str, **options: Any) -> Figure:
         "overview": lambda **o: overview(study.records, **o),
         "regret": lambda **o: regret(study.records, **o),
         "violation": lambda **o: violation(study.records, **o),
+        "certified_gap": lambda **o: certified_gap(study.records, **o),
         "multiplier": lambda **o: multiplier(study.records, models=study.models, **o),
         "price": lambda **o: _price_of(study, **o),
         "policy": lambda **o: _board_of(study, policy_boards, **o),

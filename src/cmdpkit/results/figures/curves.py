@@ -46,6 +46,12 @@ def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog",
     return _panels(records, ("violation",), kind, scale, raw)
 
 
+@styled
+def certified_gap(records: Records, *, scale: Scale = "log", raw: bool = False) -> Figure:
+    """How far the policy to hand over was below the optimum at most, as the counts proved it, against episodes."""
+    return _panels(records, ("certified_gap",), "weak", scale, raw)
+
+
 def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
     """One row per environment, with one panel for the regret and one for each constraint."""
     _check_scale(scale)
@@ -71,7 +77,7 @@ def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw
 
 def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, int]]:
     N = len(found[0].records[0].constraints)
-    return [(subject, n) for subject in what for n in range(1 if subject == "regret" else N)]
+    return [(subject, n) for subject in what for n in range(N if subject == "violation" else 1)]
 
 
 def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool) -> None:
@@ -87,7 +93,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
     """Scales, labels, zero line and phase boundaries."""
     constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
     words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
-    axis.set_ylabel(f"{words}{subject}" + (f" of {constraint}" if constraint else ""))
+    axis.set_ylabel(f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
     axis.set_xlabel(shown[0].run.unit)
     if scale != "linear":
         axis.set_xscale("log")

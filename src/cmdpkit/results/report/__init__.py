@@ -260,7 +260,8 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
 
 
 def _drawn(group: Group, name: str) -> bool:
-    return (name.endswith(("regret", "violation")) or name in ("multiplier", "gaps_paid")) and group.has(name)
+    drawn = name.endswith(("regret", "violation")) or name in ("multiplier", "gaps_paid", "certified_gap")
+    return drawn and group.has(name)
 
 
 def _lines(group: Group, name: str, points: int) -> list[Plain]:

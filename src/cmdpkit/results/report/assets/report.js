@@ -80,7 +80,7 @@ class View {
 
   /** The panels of a form that some algorithm can fill: the regret, every constraint, and without episodes the gaps. */
   drawable(kind) {
-    const panels = [{ subject: "regret", n: 0 }, ...this.problem.constraints.map((_, n) => ({ subject: "violation", n })), { subject: "gaps_paid", n: 0 }];
+    const panels = [{ subject: "regret", n: 0 }, ...this.problem.constraints.map((_, n) => ({ subject: "violation", n })), { subject: "gaps_paid", n: 0 }, { subject: "certified_gap", n: 0 }];
     return panels.filter(({ subject, n }) => this.problem.groups.some((g) => g.curves[this.name(subject, kind)]?.[n]));
   }
 
