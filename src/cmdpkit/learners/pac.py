@@ -10,9 +10,10 @@ With ``stop="gap=EPS"`` the run ends when the certificate proves that the policy
 below the optimum. Rewards do not guide the exploration, which improves what is known about all policies at once; a
 learner that looks for the optimum of one problem may need fewer episodes for that one.
 
-Intervals and inductions are those of every certificate (`cmdpkit.estimate.certificate`). Statement 4 of
-docs/theory/guarantees.md bounds the number of episodes; its constant is far too large to be of use, so nothing here
-depends on it. Per plan O(H S A G) for G next states per action that are seen or can matter; memory as the counts.
+To explore by an upper bound on the error of all values is the idea of reward-free exploration (Kaufmann and others,
+arXiv 2006.06294). Intervals and inductions are those of every certificate (`cmdpkit.estimate.certificate`). Statement
+4 of docs/theory/guarantees.md bounds the number of episodes; its constant is far too large to be of use, so nothing
+depends on it. A plan takes O(H S A G) for G next states per action that are seen or can matter; memory as the counts.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class PAC(Counting):
         "stopped by gap=eps, its policy is feasible and at most eps below the optimum with probability 1 - delta; it "
         "stops after O(H^4 G S A (1 + H/slack)^2 log / eps^2) episodes with probability 1 - 2 delta"
     )
-    paper = "our own, with intervals by Krichevsky and Trofimov's mixture"
+    paper = "our own, after arXiv 2006.06294"
     source = "ours"
     presets = {"practical": PACParams()}
     anytime = True
