@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import box_of, point
 from cmdpkit.estimate.continuing import box_around, cautious_model, frequencies, may_lead
-from cmdpkit.exact.stationary.components import Rows, walk_to
+from cmdpkit.exact.stationary.problem import Rows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned

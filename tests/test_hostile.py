@@ -135,7 +135,7 @@ def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypat
         none = {"first": 0 * drawn.first, "s": drawn.s[:0], "a": drawn.a[:0], "p": drawn.p[:0]}
         return drawn._replace(choice=np.zeros_like(drawn.choice), **none)
 
-    monkeypatch.setattr("cmdpkit.exact.horizon.purify", loose)
+    monkeypatch.setattr("cmdpkit.exact.sources.purify", loose)
     with pytest.raises(ck.CmdpkitError, match=r"misses cost ≤ 7.5 by 2.5, and 5e-10 would count as met"):
         ck.solve(unreachable(7.5))
 

@@ -10,12 +10,11 @@ import pytest
 
 import cmdpkit as ck
 import oracle
-from cmdpkit.exact import steps
-from cmdpkit.exact.induction import BLOCK, Draws, Induction
+from cmdpkit.exact import induction as backward
+from cmdpkit.exact.induction import BLOCK, Draws, Induction, Steps, thread_count
 from cmdpkit.exact.progress import Line, Round
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.sparse_policy import read_off
-from cmdpkit.exact.steps import Steps, thread_count
 from cmdpkit.exact.vertex import purify
 from instances import sparse, tiny
 
@@ -46,8 +45,8 @@ def dense_values(cmdp: ck.CMDP, signal: np.ndarray, pi: np.ndarray | None) -> tu
 @pytest.mark.parametrize("steps_of", [(1, 1, 1, 1), (4, 1, 1, 1), (1, 4, 1, 4), (4, 4, 4, 1), (1, 1, 4, 4)])
 @pytest.mark.parametrize("chunk", [1, 10**9])
 def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, chunk, monkeypatch):
-    monkeypatch.setattr(steps, "CHUNK_WORK", chunk)
-    monkeypatch.setattr(steps, "CALL_WORK", 150)  # a few steps in each call
+    monkeypatch.setattr(backward, "CHUNK_WORK", chunk)
+    monkeypatch.setattr(backward, "CALL_WORK", 150)  # a few steps in each call
     rng = np.random.default_rng(steps_of)
     cmdp = random_model(rng, steps_of, N=2)
     induction = Induction(cmdp, threads=3)
@@ -95,7 +94,7 @@ def test_choosing_and_evaluating_together_gives_the_same_bits_in_every_block_of_
 def test_the_number_of_threads_and_the_size_of_chunks_do_not_change_a_bit(N, monkeypatch):
     cmdp = sparse(60, 3, 8, 4, N, seed=N)
     whole = ck.solve(cmdp, threads=1)
-    monkeypatch.setattr(steps, "CHUNK_WORK", 60)
+    monkeypatch.setattr(backward, "CHUNK_WORK", 60)
     for threads in (1, 2, 4, None):
         parts = ck.solve(cmdp, threads=threads)
         assert parts.policy == whole.policy
@@ -109,7 +108,7 @@ def test_the_number_of_threads_and_the_size_of_chunks_do_not_change_a_bit(N, mon
 
 
 def test_a_step_begins_when_the_next_one_is_complete_and_every_state_is_done_once():
-    plan = Steps(H=5, S=1000, transitions=40 * steps.CHUNK_WORK, threads=4)
+    plan = Steps(H=5, S=1000, transitions=40 * backward.CHUNK_WORK, threads=4)
     done, lock, helpers = np.zeros((6, 1000), dtype=int), threading.Lock(), set()
     done[5] = 1
 
@@ -126,7 +125,7 @@ def test_a_step_begins_when_the_next_one_is_complete_and_every_state_is_done_onc
 
 
 def test_an_error_in_a_thread_is_raised_to_the_caller():
-    plan = Steps(H=2, S=100, transitions=4 * steps.CHUNK_WORK, threads=2)
+    plan = Steps(H=2, S=100, transitions=4 * backward.CHUNK_WORK, threads=2)
 
     def work(first: int, last: int, low: int, high: int) -> None:
         time.sleep(0.01)
@@ -273,7 +272,7 @@ def test_an_interrupt_when_only_the_policy_is_to_be_read_off_changes_nothing_but
             raise KeyboardInterrupt
         return purify(*arguments)
 
-    monkeypatch.setattr("cmdpkit.exact.horizon.purify", interrupted)
+    monkeypatch.setattr("cmdpkit.exact.sources.purify", interrupted)
     solution = ck.solve(cmdp)
     assert solution.ended == "optimal" and solution.policy == usual.policy and solution.gap == usual.gap
     with pytest.raises(KeyboardInterrupt):
@@ -329,7 +328,7 @@ def test_tiny_models_with_every_shape_of_ties_still_agree_across_chunkings(monke
     rng = np.random.default_rng(11)
     models = [tiny(rng, int(rng.integers(0, 4)), ties=True) for _ in range(20)]
     plain = [_answer(cmdp) for cmdp in models]
-    monkeypatch.setattr(steps, "CHUNK_WORK", 1)
+    monkeypatch.setattr(backward, "CHUNK_WORK", 1)
     assert [_answer(cmdp) for cmdp in models] == plain
 
 

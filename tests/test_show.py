@@ -15,8 +15,7 @@ from rich.console import Console, RenderableType
 import cmdpkit as ck
 from cmdpkit import envs
 from cmdpkit.exact.diagnosis import Separation, separations
-from cmdpkit.exact.ranges import Range
-from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.exact.tradeoff import Range, Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
 from cmdpkit.results import diagnosis as show

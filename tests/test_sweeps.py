@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import cmdpkit as ck
-from cmdpkit.exact import trial_prices
+from cmdpkit.exact import master
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model import chains
@@ -87,7 +87,7 @@ def test_sweeps_of_a_chain_agree_with_dense_linear_algebra(gamma):
 
 def test_trial_prices_save_a_tenth_of_the_rounds_and_lead_to_the_same_optimum(monkeypatch):
     """They took 142 rounds instead of 174 here, and save a quarter in models with 5,000 states."""
-    ours, price, rounds, values = trial_prices.trial_prices, Columns.price, {}, {}
+    ours, price, rounds, values = master.trial_prices, Columns.price, {}, {}
     for name, guess in (("ours", ours), ("plain", lambda mixed, shares, lam, rho: lam)):
         rounds[name], values[name] = 0, []
 
@@ -98,7 +98,7 @@ def test_trial_prices_save_a_tenth_of_the_rounds_and_lead_to_the_same_optimum(mo
         for seed in range(5):
             cmdp = random_graph(3, seed=seed, criterion="average")
             with monkeypatch.context() as patch:
-                patch.setattr(trial_prices, "trial_prices", guess)
+                patch.setattr(master, "trial_prices", guess)
                 patch.setattr(Columns, "price", counted)
                 values[name].append(ck.solve(cmdp).value)
     assert values["ours"] == pytest.approx(values["plain"], abs=1e-11)

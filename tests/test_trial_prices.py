@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact import trial_prices
+from cmdpkit.exact import master
 from cmdpkit.exact.columns import Column
+from cmdpkit.exact.master import Tangent, between
 from cmdpkit.exact.progress import Round
-from cmdpkit.exact.trial_prices import Tangent, between
 from instances import sparse
 
 
@@ -46,8 +46,8 @@ def column(price: float, different: int, weight_r: float = 1.0) -> Column:
 
 def test_prices_are_interpolated_only_between_two_policies_that_differ_a_lot_and_have_a_finite_price():
     lam, rho, shares = np.array([1.3]), np.array([0.5]), np.array([0.5, 0.5])
-    few, many = trial_prices.MIN_DIFFERENT - 1, trial_prices.MIN_DIFFERENT
-    guess = trial_prices.trial_prices([column(2.0, many), column(0.5, 0)], shares, lam, rho)
+    few, many = master.MIN_DIFFERENT - 1, master.MIN_DIFFERENT
+    guess = master.trial_prices([column(2.0, many), column(0.5, 0)], shares, lam, rho)
     assert guess == pytest.approx([1.0], abs=1e-12)
     for mixed in (
         [column(2.0, few), column(0.5, 0)],
@@ -55,13 +55,13 @@ def test_prices_are_interpolated_only_between_two_policies_that_differ_a_lot_and
         [column(0.5, many), column(0.5, 0)],
         [column(2.0, many)],
     ):
-        assert trial_prices.trial_prices(mixed, shares[: len(mixed)], lam, rho) is lam
+        assert master.trial_prices(mixed, shares[: len(mixed)], lam, rho) is lam
 
 
 @pytest.mark.compiled
 def test_interpolated_prices_save_a_quarter_of_the_rounds_from_any_start_and_lead_to_the_same_optimum(monkeypatch):
     """From a single start they save less: 9 of 64 rounds in five models of 2,000 states."""
-    ours = trial_prices.trial_prices
+    ours = master.trial_prices
     rounds: dict[str, list[Round]] = {"ours": [], "plain": []}
     for seed in range(4):
         one_start = sparse(1000, 4, 12, 4, 1, seed=seed)
@@ -69,7 +69,7 @@ def test_interpolated_prices_save_a_quarter_of_the_rounds_from_any_start_and_lea
         cmdp = ck.CMDP(one_start.kernel, one_start.r, one_start.g, one_start.rho, any_start, horizon=12)
         found = {}
         for name, guess in (("ours", ours), ("plain", lambda mixed, shares, lam, rho: lam)):
-            monkeypatch.setattr(trial_prices, "trial_prices", guess)
+            monkeypatch.setattr(master, "trial_prices", guess)
             found[name] = ck.solve(cmdp, "columns", progress=rounds[name].append)
         assert found["ours"].value == pytest.approx(found["plain"].value, abs=2e-12 * cmdp.H)
         assert max(x.gap for x in found.values()) <= 1e-12 * cmdp.H

@@ -9,7 +9,7 @@ from scipy import sparse
 import cmdpkit as ck
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.sparse_policy import blend, read_off
-from cmdpkit.exact.stationary.components import Rows
+from cmdpkit.exact.stationary.problem import Rows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
 from cmdpkit.exact.vertex import purify

@@ -35,10 +35,10 @@ from cmdpkit.estimate.within import (
     update_sides,
 )
 from cmdpkit.exact.columns import Column, Columns
-from cmdpkit.exact.horizon import Horizon
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF

@@ -21,8 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from cmdpkit.exact.master import Master, hull, looser_price
-from cmdpkit.exact.trial_prices import Trials
+from cmdpkit.exact.master import Master, Trials, hull, looser_price
 from cmdpkit.exact.units import Units
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy

@@ -9,13 +9,13 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Columns, PolicySource
+from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.ranges import Range, ranges_of, stacked
 from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.stationary.gaps import best_from_everywhere
+from cmdpkit.exact.stationary.actions import best_from_everywhere
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.exact.steps import Threads
+from cmdpkit.exact.tradeoff import Range, ranges_of, stacked
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model

@@ -18,7 +18,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.tolerances import SHOWN_AS_ZERO
 
 if TYPE_CHECKING:
-    from cmdpkit.exact.ranges import Relaxation  # which itself needs `Infeasible` from here
+    from cmdpkit.exact.tradeoff import Relaxation  # which itself needs `Infeasible` from here
 
 MIN_CLASH_MULTIPLIER = 1e-9  # smaller multipliers, of a sum of 1, are due to rounding
 
@@ -50,7 +50,7 @@ class Infeasible(CmdpkitError):
         ...     print({name: round(move.bound, 6) for name, move in infeasible.relax.items()})
         {'left': 1.0, 'right': 0.5}
         """
-        from cmdpkit.exact.ranges import relaxations
+        from cmdpkit.exact.tradeoff import relaxations
 
         return relaxations(self.cmdp)
 

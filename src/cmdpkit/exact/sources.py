@@ -1,15 +1,83 @@
-"""The source of columns of a model, whatever its criterion."""
+"""Where columns come from: with a horizon, deterministic policies [H, S] that are priced by backward induction."""
 
 from __future__ import annotations
 
-from cmdpkit.exact.columns import Columns, PolicySource
-from cmdpkit.exact.horizon import Horizon
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.columns import Column, Columns, Found, PolicySource
+from cmdpkit.exact.induction import Choice, Induction, Threads
+from cmdpkit.exact.sparse_policy import SparsePolicy, blend
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import BRIDGE, Stationary
-from cmdpkit.exact.steps import Threads
-from cmdpkit.exact.units import Units
+from cmdpkit.exact.units import Units, survey
+from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.tolerances import FEASIBLE
+
+MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
+
+
+class Horizon:
+    """The source of columns of a known model with a horizon, in units of what its policies can collect."""
+
+    exact = True
+
+    def __init__(self, cmdp: CMDP, ranges: Units | None = None, threads: Threads = None) -> None:
+        if cmdp.A > MAX_ACTIONS:
+            raise CmdpkitError(f"the model has {cmdp.A} actions, column generation takes at most {MAX_ACTIONS}")
+        self.cmdp, self.N = cmdp, cmdp.N
+        self.r, self.g = cmdp.compact.r, cmdp.compact.g
+        self._objective = np.zeros((max(len(self.r), self.g.shape[1] if self.N else 1), cmdp.S, cmdp.A))
+        self.induction = Induction(cmdp, threads)
+        extremes: list[Choice] = []
+        if ranges is None:
+            ranges, extremes = survey(self.induction)
+        self.ranges = ranges
+        self.units, self.offsets = ranges.unit, ranges.worst
+        self.noise = ranges.rounding / (2 * self.units)
+        self.best = (ranges.best - ranges.worst)[1:] / self.units[1:] + self.noise[1:]
+        self.first = []
+        for k, choice in enumerate(extremes):  # the policies that collect the most of one signal are the first columns
+            v, *w = (self.induction.evaluate(choice) - self.offsets) / self.units
+            weights = np.eye(1, 1 + self.N, k)[0]
+            self.first.append(Column(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k])))
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+        """The policy with the largest weights . (v, w), weights [1 + N], and that value."""
+        per_unit = weights / self.units
+        total, choice, values = self.greedy(per_unit)
+        values = (values - self.offsets) / self.units
+        column = Column(choice, float(values[0]), values[1:], weights, total)
+        return total - float(per_unit @ self.offsets), [column]
+
+    def refine(self, column: Column) -> Column:
+        """Values of backward induction are exact up to rounding."""
+        return column
+
+    def greedy(self, weights: FloatArray) -> tuple[float, Choice, FloatArray]:
+        """The largest weights . (v, w) in the user's units, the policy that has it, and its v, w [1 + N]."""
+        np.multiply(self.r, weights[0], out=self._objective)
+        for n, x in enumerate(self.g):
+            if weights[1 + n]:
+                self._objective += weights[1 + n] * x
+        choice = np.zeros((self.cmdp.H, self.cmdp.S), dtype=np.int16)
+        totals = self.induction.best(self._objective, choice)
+        return float(totals[0]), choice, totals[1:]
+
+    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+        """An extreme point with the occupancy of a mixture, which meets rho (scaled); `proof` where it never goes."""
+        shares = np.array([share for share, _ in parts])
+        mixed = blend(self.cmdp, [column.choice for _, column in parts], shares, proof.choice)
+        return self.purified(mixed, rho)
+
+    def purified(self, mixed: SparsePolicy, rho: FloatArray) -> Found:
+        """An extreme point found from ``mixed``, with exact totals; rho [N] are scaled thresholds."""
+        sparse = purify(self.induction, mixed, rho * self.units[1:] + self.offsets[1:], self.units[1:])
+        totals = self.induction.evaluate(sparse.choice, sparse.draws)
+        rounding = np.append(0.0, self.ranges.rounding[1:])
+        return Found(sparse.policy(self.cmdp), totals, totals - rounding)
 
 
 def source_of(

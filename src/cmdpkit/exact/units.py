@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.induction import Choice, Induction
-from cmdpkit.exact.steps import Threads
+from cmdpkit.exact.induction import Choice, Induction, Threads
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.tolerances import FEASIBLE, ROUNDOFF

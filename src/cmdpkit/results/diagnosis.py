@@ -13,8 +13,8 @@ from rich.text import Text
 from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.tradeoff import Range
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.policy import MOST_ROWS

@@ -9,10 +9,10 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.ranges import Range
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
+from cmdpkit.exact.tradeoff import Range
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import occupancy

@@ -18,7 +18,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.stationary.gaps import gap_table
+from cmdpkit.exact.stationary.actions import gap_table
 from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.chains import chain_of, long_run_shares

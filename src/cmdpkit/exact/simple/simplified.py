@@ -13,9 +13,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.simple.judge import Best, Judge
 from cmdpkit.exact.simple.phases import fewest_phases
-from cmdpkit.exact.simple.polish import polish
 from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
-from cmdpkit.exact.simple.states import fewest_changes
+from cmdpkit.exact.simple.states import fewest_changes, polish
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray

@@ -1,15 +1,18 @@
-"""Candidates with fewer changes from state to state, and fewer stochastic decisions, in the phases that were found."""
+"""Candidates with fewer changes from state to state and fewer stochastic decisions, in the phases that were found.
+
+Of policies of the same shape the best is looked for: phases begin a little earlier or later, and so do runs of states.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from cmdpkit.exact.simple.judge import Best, Candidate, Judge
-from cmdpkit.exact.simple.segments import best_runs
-from cmdpkit.exact.simple.shape import NONE, phases_of
+from cmdpkit.exact.simple.shape import NONE, best_runs, phases_of
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 RAISED = (1.0, 1.2, 2.0, 5.0)  # prices that are tried, as multiples: higher ones make room below the bounds
@@ -18,6 +21,9 @@ ROUNDS = 4  # in which runs of states are joined, each beginning with the best c
 MOST_JOINED = 40  # times that runs are joined
 MOST_SINGLES = 40  # runs that are tried for themselves, after many of them at once
 PASSES = 3  # over the runs that may be joined
+MOST_MOVES = 10  # moves that are made one after the other
+MOST_TRIED = 100  # moves in a round; of more, those that come first
+DISTANCES = (1, 2, 4, 8)  # steps by which the beginning of a phase is moved
 
 
 def fewest_changes(judge: Judge, best: Best) -> None:
@@ -142,3 +148,37 @@ def _apart(joins: Sequence[_Join]) -> list[_Join]:
             taken |= join.touches
             apart.append(join)
     return apart
+
+
+def polish(judge: Judge, best: Best) -> None:
+    """Move beginnings of phases and of runs as long as that gives a larger value, or an even simpler policy."""
+    for _ in range(MOST_MOVES):
+        candidate = best.candidate
+        moved = [judge.candidate(x, candidate.where, candidate.p) for x in islice(_moves(judge, best), MOST_TRIED)]
+        helped = [best.offer(each) for each in moved]
+        if not any(helped):
+            return
+
+
+def _moves(judge: Judge, best: Best) -> Iterator[IntArray]:
+    """choice [H, S] with one beginning moved."""
+    candidate = judge.filled(best.candidate)
+    edges, rules = phases_of(candidate.choice, judge.counts(candidate))
+    for edge in edges[1:-1]:
+        for distance in DISTANCES:
+            yield _copied(candidate.choice, edge, edge - distance, edge)
+            yield _copied(candidate.choice, edge - 1, edge, edge + distance)
+    for first, last, rule in zip(edges[:-1], edges[1:], rules, strict=True):
+        known = np.flatnonzero(rule != NONE)
+        for i in np.flatnonzero(np.diff(rule[known])):
+            for here, other in ((known[i], known[i + 1]), (known[i + 1], known[i])):
+                choice = candidate.choice.copy()
+                choice[first:last, here] = rule[other]
+                yield choice
+
+
+def _copied(choice: IntArray, step: int, first: int, last: int) -> IntArray:
+    """Decisions in which the steps first .. last - 1 do what another step does."""
+    moved = choice.copy()
+    moved[max(first, 0) : last] = choice[step]
+    return moved

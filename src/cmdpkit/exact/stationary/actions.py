@@ -1,4 +1,16 @@
-"""What an action is worth where there is no horizon, if a stationary policy is followed afterwards."""
+"""What actions are worth where there is no horizon: after a given policy, and what they lose against the optimum.
+
+Let lam be the optimal prices, o = r + lam . g, and c, h a solution of c + h(s) = max_a o(s, a) + gamma sum P h. Then
+
+    gap(s, a) = c + h(s) - o(s, a) - gamma sum_s' P(s'|s, a) h(s') >= 0,
+
+and for every stationary policy with occupancy q, value v and utilities w (per step, from the same start)
+
+    v* - v = <q, gap> + lam . (w - rho).
+
+Proof: <q, o> = sum_s d(s) (c + h(s)) - <q, gap> - gamma sum q P h = c + (1 - gamma) mu . h - <q, gap> by the balance of
+q. The optimum has gap 0 wherever q > 0, and lam . (w* - rho) = 0, so c + (1 - gamma) mu . h = v* + lam . rho.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +18,10 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.multichain import Several
+from cmdpkit.exact.stationary.problem import Arrays
+from cmdpkit.exact.stationary.sources import FLOOR, Stationary
 from cmdpkit.model.chains import Chain, absorbing_states, chain_of, closed_classes
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
@@ -58,3 +74,72 @@ def stationary_action_values(
     if cmdp.criterion.kind == "average":
         values -= h[:, :, None]
     return values
+
+
+def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary, float]:
+    """The best policy for one signal [S, A] from the start mu [S], and its proved value in the source's units."""
+    c, criterion = cmdp.compact, cmdp.criterion
+    nothing = np.zeros((0, cmdp.S, cmdp.A))
+    model = (c.indptr, c.successors, c.prob, signal, nothing, mu, c.allowed[0], criterion.kind)
+    source = Stationary(Arrays(*model, criterion.discount or 1.0))
+    return source, source.engine.price(np.ones(1), 0.0, FLOOR)
+
+
+def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
+    """What each action loses per step, [S, A], at the optimal prices; 0 for actions and states that cannot occur.
+
+    The criterion is "average", with a model that has only one end component, or "discounted".
+    """
+    c = cmdp.compact
+    if cmdp.criterion.kind == "total":
+        raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
+    source, _ = _priced(cmdp, c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0]), c.mu)
+    if isinstance(source.engine, Several):
+        raise CmdpkitError(
+            "learning a long-run average needs a model in which every place can be left again, but in this one a run "
+            "settles in one of several parts that it never leaves, and cannot learn about the others then; use a "
+            "discount, or solve the model with cmdpkit.solve"
+        )
+    rows = source.problem.rows
+    x = (source.problem.X[0] - source.shift[0]) / source.unit[0]
+    h = _relative_values(source, x)
+    lost = h[rows.owner] - x - rows.P @ h
+    best = -float(lost.min())  # the c of the formula
+    gaps = np.zeros(cmdp.S * cmdp.A)
+    gaps[rows.pair] = best + lost
+    return np.maximum(gaps, 0.0).reshape(cmdp.S, cmdp.A) * float(source.unit[0])
+
+
+def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
+    """h [states of the part] of the signal x [R], also of states that are only passed through."""
+    rows, engine = source.problem.rows, source.engine
+    if source.component is None:
+        return np.array(engine.Y[:, 0])
+    h = np.zeros(rows.S)
+    inside = np.unique(rows.owner[source.component])
+    h[inside] = engine.Y[:, 0]
+    outside = np.setdiff1d(np.arange(rows.S), inside)
+    if len(outside):
+        gain = float(engine.values[0])
+        passing, used = rows.part(outside)
+        ahead = np.ascontiguousarray((x[used] - gain + rows.P[used] @ h)[None])
+        other = Engine(passing, ahead, "total", np.full(len(outside), 1.0 / len(outside)))
+        other.price(np.ones(1), 0.0, FLOOR)
+        h[outside] = other.Y[:, 0]
+    return h
+
+
+def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
+    """[S]: the largest value of a signal [S, A] from each state, in own units, by one unconstrained solve."""
+    source, upper = _priced(cmdp, signal, np.full(cmdp.S, 1.0 / cmdp.S))
+    engine, states = source.engine, source.problem.states
+    scaled = np.zeros(cmdp.S)
+    if isinstance(engine, Several):
+        scaled[states] = engine.quotient.Y[engine.index, 0]
+    elif source.kind == "average":
+        scaled[:] = upper
+    else:
+        start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
+        scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
+    own: FloatArray = (scaled * source.unit[0] + source.shift[0]) * source.factor
+    return own

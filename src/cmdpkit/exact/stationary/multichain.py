@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.exact.stationary.components import Rows, walk_to
 from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
+from cmdpkit.exact.stationary.problem import Rows, walk_to
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 

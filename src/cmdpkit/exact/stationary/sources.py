@@ -9,10 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.exact.columns import Column, Columns, Found
-from cmdpkit.exact.stationary.components import Rows, end_components, walk_to
 from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
-from cmdpkit.exact.stationary.problem import Arrays, Problem, every_step_costs, problem_of
+from cmdpkit.exact.stationary.problem import (
+    Arrays,
+    Problem,
+    Rows,
+    end_components,
+    every_step_costs,
+    problem_of,
+    walk_to,
+)
 from cmdpkit.exact.stationary.vertex import Flows, by_values, vertex
 from cmdpkit.exact.units import Units
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
@@ -179,13 +186,16 @@ class Stationary:
         """
         engine, K = self.engine, 1 + self.N
         worst, best, pads, tops = np.zeros(K), np.zeros(K), np.zeros(K), []
+        if self.problem.endless:  # without absorption, there is no worst; that of some policies is taken
+            engine.evaluate(FLOOR)
+            seen = [engine.values.copy()]
         for k in range(K):
             weights, other = np.eye(1, K, k)[0], 0.0
             slack = 0.0 if engine.direct else KNOWN * (engine.omega if not self.problem.endless else 1.0)
             while True:
                 top, pad = self._most(weights, slack)
                 best[k] = top[1][k]
-                if not self.problem.endless:  # without absorption, there is no worst
+                if not self.problem.endless:
                     bottom, other = self._most(-weights, slack)
                     worst[k] = bottom[1][k]
                 pads[k], span = max(pad, other), best[k] - worst[k]
@@ -194,7 +204,8 @@ class Stationary:
                 slack = max(KNOWN / 2 * span, 0.01 * slack, 4 * pads[k])
             tops.append(top)
         if self.problem.endless:
-            worst = np.min([values for _, values, _ in tops], axis=0)
+            worst = np.min([*seen, *(values for _, values, _ in tops)], axis=0)
+            worst = np.where(worst < 0, worst, -np.abs(engine.X).max(axis=1))  # all of these have nothing of the signal
         return np.minimum(worst, best), best, pads, tops
 
     def _most(self, weights: FloatArray, slack: float) -> tuple[tuple[IntArray, FloatArray, FloatArray], float]:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.stationary.components import Rows
 from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.problem import Rows
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.transitions import FloatArray, IntArray

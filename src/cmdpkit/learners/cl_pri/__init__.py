@@ -35,10 +35,10 @@ from cmdpkit.estimate.errors import plan_errors, squared_errors, variance_ahead
 from cmdpkit.estimate.margins import HandOver
 from cmdpkit.estimate.model import Model, Plan
 from cmdpkit.exact.columns import Columns
-from cmdpkit.exact.horizon import Horizon
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Learner, Params, Spec
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray

@@ -16,7 +16,7 @@ from cmdpkit.estimate.counts import new_counts, new_episode, signal_means, with_
 from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.model import Model, best_plan, model_of
-from cmdpkit.exact.horizon import Horizon
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
 from cmdpkit.learners._certifying import certifier_of, proved
