@@ -9,7 +9,7 @@ the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w 
 better than those in the pool, the bound equals the optimum. Values are shifted and divided by `Source.units`, so that a
 tolerance means the same for all models.
 
-Only the source knows what a policy is and how it is priced: over a horizon by backward induction (`exact.horizon`),
+Only the source knows what a policy is and how it is priced: over a horizon by backward induction (`exact.sources`),
 discounted, in the long run or until absorption by sweeps (`exact.stationary`), or together with the most favourable
 transition probabilities (the optimistic plans of learners).
 """
