@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.counts import Counts
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
@@ -192,6 +193,10 @@ class Learner(Saved, ABC):
         These are intervals for its value and utilities and, if the learner `certifies`, a bound on the optimum. To ask
         changes nothing.
         """
+        return None
+
+    def counted(self) -> Counts | None:
+        """What was counted so far in episodes, in unit scale, if that is done; `RunRecord.belief` rests on it."""
         return None
 
     def phases(self) -> tuple[tuple[str, int], ...]:

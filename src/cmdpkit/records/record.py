@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
+
+if TYPE_CHECKING:
+    from cmdpkit.records.belief import Belief, Counted
 
 Scalar = float | int | bool | str
 
@@ -125,6 +128,7 @@ class RunRecord(Shown):
     checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
+    counted: Counted | None = field(default=None, repr=False)  # what a learner that counts has seen, for `belief`
 
     @property
     def read_at(self) -> FloatArray:
@@ -163,6 +167,28 @@ class RunRecord(Shown):
         lines += _listed(self.explanation, "")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def belief(self) -> Belief:
+        """What the learner has come to believe: the estimated model, its prices, and what each action is worth in it.
+
+        For learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that are called
+        model-based). Records that were read from a folder hold no counts; a run with the same seed makes them again.
+
+        >>> import cmdpkit as ck
+        >>> belief = ck.learn("paper/synthetic", "cl-pri", episodes=5000).belief()
+        >>> belief.cmdp
+        CMDP(H=3, S=3, A=3, N=1: utility ≥ 2)
+        >>> print(belief.why_not(step=2, state=1, action=3).reason)
+        worse
+        """
+        if self.counted is None:
+            raise CmdpkitError(
+                f"this record of {self.run.algo} holds no counts: the algorithm does not count transitions in "
+                "episodes, or the record was read from a folder, and then learning again with the same seed makes them"
+            )
+        from cmdpkit.records.belief import belief_of  # imports compiled code, which reading records does without
+
+        return belief_of(self.counted, self.constraints, self.policy)
 
     def to_dict(self) -> dict[str, Any]:
         """The entry of this run in `cmdpkit learn --json`."""

@@ -18,6 +18,7 @@ from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.io.policies import write_policy
 from cmdpkit.learners import Learner
+from cmdpkit.records.belief import Counted
 from cmdpkit.records.code import checkout_of, versions
 from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.records.store import has_record, load_record, save_record
@@ -225,7 +226,7 @@ def _record(active: ActiveRun) -> RunRecord:
     world, learner, rows = active.world, active.learner, active.rows
     if not rows or rows[-1][0] != active.done:  # an anytime run may stop where curves are not read
         rows = [*rows, row_of(world, learner)]
-    pi = learner.recommend()
+    pi, counts = learner.recommend(), learner.counted()
     policy = world.policy(pi)
     exact = world.values(policy)
     account = account_of(world, learner, pi, active.run.seed)
@@ -250,4 +251,5 @@ def _record(active: ActiveRun) -> RunRecord:
         checkout=checkout_of(type(learner)),
         evaluation=account.evaluation,
         saved=arrays_of(active) if active.run.anytime else None,
+        counted=None if counts is None else Counted(counts, world.spec(1).allowed, world.scales),
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.counts import (
+    Counts,
     compare_halves,
     count_move,
     count_start,
@@ -129,6 +130,10 @@ class Counting(Learner):
         """pi [H, S, A] that the next episode plays."""
         self._begin()
         return self.playing.pi.copy()
+
+    def counted(self) -> Counts:
+        """What was counted so far."""
+        return self.counts
 
     def warnings(self) -> tuple[str, ...]:
         """Data that contradict the declaration that the world does not depend on the step."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import new_counts, new_episode, signal_means, with_room
+from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
 from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.model import Model, best_plan, model_of
@@ -378,6 +378,10 @@ class Episodes(ClosedLoopPRI):
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays, tries included."""
         return self._optimistic() if self.exploring else self.block.pi.reshape(self.pi.shape).copy()
+
+    def counted(self) -> Counts:
+        """What was counted so far."""
+        return self.counts
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest.
