@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import confidence_box, kernel_log
-from cmdpkit.estimate.extended import BoxSource, Plan, plan
+from cmdpkit.estimate.extended import BoxSource, ExtendedPlan, plan
 from cmdpkit.estimate.means import Means
 from cmdpkit.exact.columns import Columns
 
@@ -35,7 +35,7 @@ class Instance:
         best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
         self.rho = (free.w + best) / 2 * pool.units[1:]
 
-    def plan(self) -> Plan:
+    def plan(self) -> ExtendedPlan:
         return plan(self.box, self.r, self.g, self.rho, self.allowed, self.H)
 
 

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import box_of, point
 from cmdpkit.estimate.continuing import box_around, cautious_model, frequencies, may_lead
-from cmdpkit.exact.stationary.problem import Rows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
@@ -115,7 +115,7 @@ def test_where_the_box_is_a_point_the_plan_is_the_exact_optimum():
 def test_states_without_a_plan_walk_to_it_by_the_action_that_most_probably_leads_nearer():
     # State 1 may go to 0 with 0.001, 0.6 or 0.4; state 2 reaches it through 1, with 0.3 or 0.2.
     P = [[1, 0, 0], [0.001, 0.999, 0], [0.6, 0.4, 0], [0.4, 0.6, 0], [0, 0.3, 0.7], [0, 0.2, 0.8]]
-    rows = Rows.of(sparse.csr_array(np.array(P)), np.array([0, 1, 1, 1, 2, 2]), np.arange(6))
+    rows = ComponentRows.of(sparse.csr_array(np.array(P)), np.array([0, 1, 1, 1, 2, 2]), np.arange(6))
     assert walk_to(rows, np.array([True, False, False])).tolist() == [-1, 2, 4]
 
 

@@ -35,7 +35,7 @@ def test_the_progress_says_so_on_a_terminal_at_once_and_elsewhere_after_a_while(
     clock = iter(range(1, 10_000, 7))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
     out = io.StringIO()
-    watch = progress.Watch()
+    watch = progress.RunWatch()
     watch.live = False
     watch.bars.live.console = Console(file=out, width=100)
     with watch:
@@ -50,7 +50,7 @@ def test_the_progress_says_so_on_a_terminal_at_once_and_elsewhere_after_a_while(
 
 
 def test_a_run_that_is_shown_is_compiling_until_its_next_report():
-    watch = progress.Watch()
+    watch = progress.RunWatch()
     task = watch.bars.add_task("", seed=1, phase="exploring", share="2 %", rate="3", regret="-", violation="-")
     watch.live = watch.said_compiling = True
     watch._tell_compiling(True)

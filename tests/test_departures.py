@@ -8,7 +8,7 @@ import math
 import pytest
 
 from cmdpkit.learners.pri.presets import PRIParams
-from cmdpkit.paper.departures import DEPARTURES, Case, K, departures_table
+from cmdpkit.paper.departures import DEPARTURES, DepartureCase, K, departures_table
 
 NECESSARY = {  # what the pseudo-code leaves undefined or cannot mean: both presets depart from it
     "last action of a state", "decisions with one action", "length of pruning", "number of policies M", "M = 1",
@@ -25,7 +25,7 @@ def test_every_parameter_of_pri_is_in_the_table():
 
 
 def test_theory_departs_only_where_the_print_cannot_be_followed_and_paper_says_why_it_departs():
-    theory, paper = Case.of("theory"), Case.of("paper")
+    theory, paper = DepartureCase.of("theory"), DepartureCase.of("paper")
     assert {d.step for d in DEPARTURES if not d.literal(theory)} == NECESSARY
     assert {d.step for d in DEPARTURES if d.literal(paper)} == AS_PRINTED_IN_PAPER
     assert all(d.why for d in DEPARTURES if not (d.literal(theory) and d.literal(paper)))
@@ -43,21 +43,21 @@ CHANGES = {  # another value of every parameter, allowed beside the others of bo
 @pytest.mark.parametrize("departure", DEPARTURES, ids=lambda d: d.step)
 def test_a_changed_parameter_changes_the_cells_of_its_row(preset, departure):
     """So no cell can go on saying what a preset used to do."""
-    case = Case.of(preset)
+    case = DepartureCase.of(preset)
     for name in departure.fields:
         if name == "base":
             continue  # the table is about triple-q, and says so if the base learner is another one
         if name in ("slack_share", "slack_episodes") and case.p.eps_rho is not None:
             continue  # without an effect
         value = CHANGES[name] if name in CHANGES else not getattr(case.p, name)
-        assert departure.cell(Case.of(preset, **{name: value})) != departure.cell(case), name
+        assert departure.cell(DepartureCase.of(preset, **{name: value})) != departure.cell(case), name
 
 
 def test_the_numbers_of_theory_are_those_of_the_formulas():
     """Evaluated here once more, for K = 7,000,000 and natural logarithms."""
     assert K == 7_000_000
     log = math.log(K)
-    theory = Case.of("theory")
+    theory = DepartureCase.of("theory")
     cells = {departure.step: departure.cell(theory) for departure in DEPARTURES}
     assert cells["tightening"] == f"{log**2 / math.sqrt(K):.3g} added" == "0.0939 added"
     assert cells["episodes of a base run"].startswith(f"{math.ceil(K**0.25)} for usage") and math.ceil(K**0.25) == 52

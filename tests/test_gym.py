@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 import cmdpkit as ck
 from cmdpkit import envs
-from cmdpkit.envs.gym._tables import Table
+from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
 from instances import synthetic
 
@@ -277,7 +277,7 @@ def test_boards_are_drawn_and_states_have_readable_names():
 
 def test_a_state_that_both_ends_an_episode_and_does_not_is_refused():
     P = {0: {0: [(0.5, 1, 0.0, True), (0.5, 1, 0.0, False)]}, 1: {0: [(1.0, 0, 0.0, False)]}}
-    table = Table.of(P, lambda s, a, s_next, reward: (reward, 0.0))
+    table = GymTable.of(P, lambda s, a, s_next, reward: (reward, 0.0))
     with pytest.raises(ValueError, match="an episode may end in state 1 and may go on from there"):
         table.model(np.array([1.0, 0.0]), 3, ck.at_most("cost", 1))
 

@@ -60,6 +60,15 @@ def test_the_house_stays_small():
     assert len(ORDER) <= 15  # two modules and thirteen rooms
 
 
+def test_a_class_name_has_one_owner():
+    owners: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in owners.items() if len(found) > 1} == {}
+
+
 def test_every_function_that_is_not_compiled_says_its_types():
     """mypy does not demand them in the rooms that hold compiled functions, which have none."""
     compiled = {"compiled", "inlined", "embedded", "internal", "njit"}

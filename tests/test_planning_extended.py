@@ -7,7 +7,7 @@ import box_oracle
 import cmdpkit as ck
 from box_oracle import Problem
 from cmdpkit.estimate.boxes import box_of, point
-from cmdpkit.estimate.extended import BoxSource, Plan, plan
+from cmdpkit.estimate.extended import BoxSource, ExtendedPlan, plan
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
@@ -26,7 +26,7 @@ def count_calls(patch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
     return calls
 
 
-def check_model(x: Problem, found: Plan) -> None:
+def check_model(x: Problem, found: ExtendedPlan) -> None:
     """The policy is one, and its values are those that it has in some model of the box."""
     allowed = np.broadcast_to(x.allowed, found.pi.shape)
     assert found.pi.sum(axis=-1) == pytest.approx(np.ones(found.pi.shape[:2]), abs=1e-12)
@@ -34,7 +34,7 @@ def check_model(x: Problem, found: Plan) -> None:
     assert box_oracle.distance(x, found.pi, np.append(found.value, found.utilities)) < 1e-8
 
 
-def check_optimal(x: Problem, found: Plan, optimum: float) -> None:
+def check_optimal(x: Problem, found: ExtendedPlan, optimum: float) -> None:
     assert found.value == pytest.approx(optimum, abs=1e-7)
     assert (found.utilities >= x.rho - 1e-8).all()
     assert (found.lam >= 0).all()
@@ -42,7 +42,7 @@ def check_optimal(x: Problem, found: Plan, optimum: float) -> None:
     assert lagrangian == pytest.approx(optimum, abs=1e-6), "the multipliers prove the optimum"
 
 
-def check_compromise(x: Problem, found: Plan) -> None:
+def check_compromise(x: Problem, found: ExtendedPlan) -> None:
     """Nobody misses the bounds by less, measured by the range of each utility."""
     per = np.array([x.H * np.abs(signal).max() or 1.0 for signal in x.g])
     reached = ((found.utilities - x.rho) / per).min()

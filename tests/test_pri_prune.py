@@ -11,7 +11,7 @@ from cmdpkit.learners.pri.base import BaseRun, base_learner, within
 from cmdpkit.learners.pri.prune import (
     ALONE,
     DROP,
-    Rule,
+    PruneRule,
     first_kind,
     losses,
     next_test,
@@ -112,7 +112,7 @@ def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action,
     cmdp = easy()
     spec, rng, source = Spec.of(cmdp, 2000), stream(3), Source.of(cmdp)
     smaller, params = reduced(spec.allowed, (0, 0, action), kind), chosen(PRI.presets, spec, "paper", {})
-    rule = Rule(spec.rho, tol_value=0.07, tol_utility=0.05, two_sided=False)
+    rule = PruneRule(spec.rho, tol_value=0.07, tol_utility=0.05, two_sided=False)
     errors = 0
     for _ in range(40):
         runs = []
@@ -128,12 +128,12 @@ def test_a_comparison_as_printed_refuses_more_value_and_one_sided_does_not():
     better = np.array([[100.0, 100.0], [150.0, 100.0]])
     reference = np.array([[100.0, 100.0], [100.0, 100.0]])
     for two_sided in (True, False):
-        rule = Rule(np.array([1.0]), 0.3, 0.0, two_sided)
+        rule = PruneRule(np.array([1.0]), 0.3, 0.0, two_sided)
         assert verdict(reference, better, rule) is not two_sided
         assert verdict(better, reference, rule) is False
         assert verdict(reference, reference, rule) is True
-    assert verdict(reference, reference, Rule(np.array([1.01]), 0.3, 0.0, False)) is False
-    assert verdict(reference, reference, Rule(np.array([1.01]), 0.3, 0.02, False)) is True
+    assert verdict(reference, reference, PruneRule(np.array([1.01]), 0.3, 0.0, False)) is False
+    assert verdict(reference, reference, PruneRule(np.array([1.01]), 0.3, 0.02, False)) is True
 
 
 def test_a_comparison_ends_when_its_regret_or_violation_is_larger_than_a_passing_one_may_have():
@@ -141,7 +141,7 @@ def test_a_comparison_ends_when_its_regret_or_violation_is_larger_than_a_passing
 
     The run with all of D earned 1 per episode after burn-in and lost 20 while learning; thresholds are 0.5.
     """
-    rule, target, learning = Rule(np.array([0.5]), 0.1, 0.05, False), np.array([1.0, 0.5]), np.array([20.0, -7.0])
+    rule, target, learning = PruneRule(np.array([0.5]), 0.1, 0.05, False), np.array([1.0, 0.5]), np.array([20.0, -7.0])
     for reward, utility, large in ((-19, 99, False), (-21, 99, True), (100, 1, False), (100, -1, True)):
         lost = losses(target, np.array([[100.0, 100.0], [reward, utility]]))
         assert lost == pytest.approx([100 - reward, 50 - utility])

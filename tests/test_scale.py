@@ -12,7 +12,7 @@ import cmdpkit as ck
 import oracle
 from cmdpkit.exact import induction as backward
 from cmdpkit.exact.induction import BLOCK, Draws, Induction, Steps, thread_count
-from cmdpkit.exact.progress import Line, Round
+from cmdpkit.exact.progress import ProgressLine, Round
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.sparse_policy import read_off
 from cmdpkit.exact.vertex import purify
@@ -216,7 +216,7 @@ def test_progress_is_a_line_that_is_written_anew_on_a_terminal_and_cleared_in_th
 def test_without_a_terminal_progress_is_a_line_every_ten_seconds(monkeypatch, capsys):
     clock = iter([0.0, 9.9, 10.1, 10.1, 15.0, 20.2, 20.2])
     monkeypatch.setattr("cmdpkit.exact.progress.time.monotonic", lambda: next(clock))
-    line = Line()
+    line = ProgressLine()
     for number in range(1, 5):
         line(Round(number, 1.5, 1e-3, 2.0 * number))
     line.close()

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 import cmdpkit as ck
 from cmdpkit import envs
 from cmdpkit.exact.diagnosis import Separation, separations
-from cmdpkit.exact.tradeoff import Range, Tradeoff
+from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
 from cmdpkit.results import diagnosis as show
@@ -210,7 +210,7 @@ def at(bound: float, *, sense: Sense = "at_least", indifferent: float = 4.0, str
     flip = 1 if sense == "at_least" else -1
     worst, best = 0.0, 10.0 * flip
     return show.drawn_range(
-        Range("x", sense, bound * flip, worst, indifferent * flip, strictest * flip, best),
+        TotalRange("x", sense, bound * flip, worst, indifferent * flip, strictest * flip, best),
         width=10,
     ).plain
 
@@ -227,7 +227,7 @@ def test_a_bound_is_drawn_where_it_lies_loose_on_the_left(sense: Sense) -> None:
 
 
 def test_a_bound_on_a_constant_is_drawn_too() -> None:
-    drawing = show.drawn_range(Range("x", "at_least", 3.0, 3.0, 3.0, 3.0, 3.0), width=10).plain
+    drawing = show.drawn_range(TotalRange("x", "at_least", 3.0, 3.0, 3.0, 3.0, 3.0), width=10).plain
     assert len(drawing) == 12
     assert drawing.count("◆") == 1
 

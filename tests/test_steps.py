@@ -10,7 +10,7 @@ from cmdpkit.learners import Learner, Spec, names_for
 from cmdpkit.model.chains import stationary_occupancy, stationary_values
 from cmdpkit.records.manifest import difference
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.steps import Optimum, Walk
+from cmdpkit.simulate.steps import StepOptimum, Walk
 from counted import seen
 
 AVERAGE = ["machine-two", "machine", "power-queue", "flow-queue", "rover:slip=0.1", "box", "cycle-3", "two-state"]
@@ -79,7 +79,7 @@ def test_the_meter_adds_up_gaps_and_violation_step_by_step():
     best = ck.solve(cmdp)
     gaps = gap_table(cmdp, best.shadow_prices)
     walk, learner, rng = (
-        Walk.of(cmdp, Optimum(best.value, best.shadow_prices, gaps)),
+        Walk.of(cmdp, StepOptimum(best.value, best.shadow_prices, gaps)),
         Uniform(Spec.of(cmdp, 300)),
         stream(3),
     )

@@ -5,7 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.exact import master
-from cmdpkit.exact.columns import Column
+from cmdpkit.exact.columns import PolicyColumn
 from cmdpkit.exact.master import Tangent, between
 from cmdpkit.exact.progress import Round
 from instances import sparse
@@ -36,12 +36,12 @@ def test_no_guess_is_closer_to_an_end_than_a_hundredth_of_the_interval():
     assert between(tangent(0.0, bound, 0.0), tangent(1 + 1e-6, bound, 0.0), 0.0) == pytest.approx(0.99, abs=1e-5)
 
 
-def column(price: float, different: int, weight_r: float = 1.0) -> Column:
+def column(price: float, different: int, weight_r: float = 1.0) -> PolicyColumn:
     choice = np.zeros((1, 200), dtype=np.int16)
     choice[0, :different] = 1
     bound = np.polynomial.Polynomial([1.0, -2.0, 1.0])
     _, v, w = tangent(price, bound, 0.5)
-    return Column(choice, v, np.array([w]), np.array([weight_r, weight_r * price]), 0.0)
+    return PolicyColumn(choice, v, np.array([w]), np.array([weight_r, weight_r * price]), 0.0)
 
 
 def test_prices_are_interpolated_only_between_two_policies_that_differ_a_lot_and_have_a_finite_price():

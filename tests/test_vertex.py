@@ -9,7 +9,7 @@ from scipy import sparse
 import cmdpkit as ck
 from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.sparse_policy import blend, read_off
-from cmdpkit.exact.stationary.problem import Rows
+from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
 from cmdpkit.exact.vertex import purify
@@ -99,7 +99,7 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
 
 def test_an_occupancy_that_no_class_of_its_policy_keeps_is_no_single_policy():
     """State 0 goes to 1 and never comes back, so a mixture that is said to stay in 0 is kept by no class at all."""
-    rows = Rows.of(sparse.csr_array(np.array([[0.0, 1.0], [0.0, 1.0]])), np.arange(2), np.arange(2))
+    rows = ComponentRows.of(sparse.csr_array(np.array([[0.0, 1.0], [0.0, 1.0]])), np.arange(2), np.arange(2))
     flows = Flows(rows, True, np.zeros(2))
     assert flows.classes(np.ones(2), np.array([1.0, 0.0])) == ([], 0.0)
     part = (1.0, np.arange(2), np.array([1.0, 0.0]))

@@ -24,13 +24,13 @@ class Executor(StrEnum):
     dask = "dask"
 
 
-class Source(StrEnum):
+class PublishedSource(StrEnum):
     """What can be reproduced."""
 
     paper = "paper"
 
 
-class Part(StrEnum):
+class PaperPart(StrEnum):
     """`cmdpkit.paper.experiments.PARTS`, which are not imported for --help."""
 
     synthetic = "synthetic"
@@ -165,9 +165,9 @@ def report(
     )
 )
 def reproduce(
-    source: Annotated[Source, typer.Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
+    source: Annotated[PublishedSource, typer.Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
     what: Annotated[
-        list[Part] | None, typer.Option(help="Only this part; may be given several times. By default all of them.")
+        list[PaperPart] | None, typer.Option(help="Only this part; may be given several times. By default all of them.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds only.")] = False,

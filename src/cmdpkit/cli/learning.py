@@ -161,7 +161,7 @@ def learn(
     Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the policy
     that is handed over with its certificate.
     """
-    from cmdpkit.cli.progress import Watch
+    from cmdpkit.cli.progress import RunWatch
     from cmdpkit.io.policies import read_policy
     from cmdpkit.results import run as shown
     from cmdpkit.running.learning import learn_many
@@ -170,7 +170,7 @@ def learn(
         raise typer.BadParameter(
             "--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose"
         )
-    with resumable(out), Watch(quiet=as_json) as watch:
+    with resumable(out), RunWatch(quiet=as_json) as watch:
         records = learn_many(
             _environment(model, constraint, horizon, bound or []),
             algo,

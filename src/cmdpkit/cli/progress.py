@@ -62,7 +62,7 @@ class _ProgressBars:
                 self.bars.console.print(f"{COMPILING}: later commands load it from disk", markup=False, highlight=False)
 
 
-class Watch(_ProgressBars):
+class RunWatch(_ProgressBars):
     """Shows how far every run is; call it with each report. Use it as a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:

@@ -34,7 +34,7 @@ from cmdpkit.estimate.within import (
     new_work,
     update_sides,
 )
-from cmdpkit.exact.columns import Column, Columns
+from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
@@ -232,7 +232,7 @@ class _Source:
     """The source of columns of the extended LP: pairs of a policy and a model within the intervals."""
 
     exact = True
-    first: tuple[Column, ...] = ()
+    first: tuple[PolicyColumn, ...] = ()
 
     def __init__(self, certifier: Certifier) -> None:
         self.certifier, self.N = certifier, len(certifier.rho)
@@ -240,14 +240,14 @@ class _Source:
         self.offsets, self.noise = np.zeros(1 + self.N), np.zeros(1 + self.N)
         self.best = np.full(self.N, np.inf)
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The pair with the largest weights . (v, w), and that value."""
         upper, values = self.certifier._largest(weights / self.units)
         values = values / self.units
         choice = self.certifier.work.choice.copy()
-        return upper, [Column(choice, float(values[0]), values[1:], weights, upper)]
+        return upper, [PolicyColumn(choice, float(values[0]), values[1:], weights, upper)]
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """Values of backward induction are exact up to rounding."""
         return column
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.induction import Optimistic, extended_induction, fill_row
-from cmdpkit.exact.columns import Column, Columns
+from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -26,7 +26,7 @@ from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
 NEAR_GUESS = (1.05, 0.95)  # times guessed multipliers, at which the first two columns are priced
 
 
-class Plan(NamedTuple):
+class ExtendedPlan(NamedTuple):
     """A policy, and its values in the model of the box that was chosen with it."""
 
     pi: FloatArray  # [H, S, A]: the policy
@@ -41,7 +41,7 @@ class BoxSource:
     """The source of columns of the extended LP: pairs of a policy and a kernel in the box; `last` is the latest."""
 
     exact = True
-    first: tuple[Column, ...] = ()
+    first: tuple[PolicyColumn, ...] = ()
 
     def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
         self.N, (_, self.S, self.A), self.H = len(g), r.shape, H
@@ -57,7 +57,7 @@ class BoxSource:
         self.box, self._signals, self._allowed = Box(*map(readonly, box)), readonly(signals), readonly(allowed)
         self._objective = np.zeros(signals.shape[1:])
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The pair with the largest weights . (v, w), and that value."""
         per_unit = weights / self.units
         np.multiply(self.r, per_unit[0], out=self._objective)
@@ -66,9 +66,9 @@ class BoxSource:
                 self._objective += per_unit[1 + n] * x
         extended_induction(self.box, readonly(self._objective), self._signals, self._allowed, self.last)
         total, values = float(self.last.totals[0]), self.last.totals[1:] / self.units
-        return total, [Column(self.last.choice.copy(), float(values[0]), values[1:], weights, total)]
+        return total, [PolicyColumn(self.last.choice.copy(), float(values[0]), values[1:], weights, total)]
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """Values of backward induction are exact up to rounding."""
         return column
 
@@ -82,7 +82,7 @@ def plan(
     H: int,
     guess: FloatArray | None = None,
     gap: float = 0.0,
-) -> Plan:
+) -> ExtendedPlan:
     """Maximise the reward over policies and kernels of the box, with every utility at least rho [N].
 
     r [1 or H, S, A], g [N, 1 or H, S, A], allowed [1 or H, S, A]. If no pair of policy and kernel reaches rho, the plan
@@ -103,7 +103,7 @@ def plan(
     return _read_off(pool, best.weights, best.lam * pool.units[0] / pool.units[1:], feasible=True)
 
 
-def _read_off(pool: Columns[BoxSource], weights: FloatArray, lam: FloatArray, *, feasible: bool) -> Plan:
+def _read_off(pool: Columns[BoxSource], weights: FloatArray, lam: FloatArray, *, feasible: bool) -> ExtendedPlan:
     """The policy q / sum_a q of a mixture of pairs, and the values of the mixture.
 
     In states that the mixture does not reach, the policy is that of the pair that was found last.
@@ -119,7 +119,7 @@ def _read_off(pool: Columns[BoxSource], weights: FloatArray, lam: FloatArray, *,
     reached = used.any(axis=-1)
     pi[reached] = np.where(used, q, 0.0)[reached]
     pi /= pi.sum(axis=-1, keepdims=True)
-    return Plan(pi, float(totals[0]), totals[1:], lam, feasible, q)
+    return ExtendedPlan(pi, float(totals[0]), totals[1:], lam, feasible, q)
 
 
 @compiled

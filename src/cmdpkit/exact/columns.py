@@ -4,10 +4,10 @@ Every policy is a mixture of deterministic ones, so the problem is a small LP ov
 
     maximise sum_j alpha_j v_j   subject to   sum_j alpha_j w_j >= rho,  sum_j alpha_j = 1,  alpha >= 0.
 
-Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, a `Source` finds the policy with
-the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy is no
-better than those in the pool, the bound equals the optimum. Values are shifted and divided by `Source.units`, so that a
-tolerance means the same for all models.
+Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, a `ColumnSource` finds the policy
+with the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy is
+no better than those in the pool, the bound equals the optimum. Values are shifted and divided by `ColumnSource.units`,
+so that a tolerance means the same for all models.
 
 Only the source knows what a policy is and how it is priced: over a horizon by backward induction (`exact.sources`),
 discounted, in the long run or until absorption by sweeps (`exact.stationary`), or together with the most favourable
@@ -38,7 +38,7 @@ EXACT_BELOW = 1e-9  # gap from which on policies are priced as well as possible
 ROUGH = 1e-14  # a column whose values have a larger error is evaluated again before the search ends
 
 
-class Column(NamedTuple):
+class PolicyColumn(NamedTuple):
     """A deterministic policy and its values from the start, scaled."""
 
     choice: Any  # [H, S], the action of each step and state; without a horizon [S], the row of each state
@@ -49,7 +49,7 @@ class Column(NamedTuple):
     error: float = 0.0  # of v and w, at most, where they were not computed as exactly as possible
     plan: Any = None  # whatever else the source needs to make a policy of it
 
-    def differences(self, other: Column) -> int:
+    def differences(self, other: PolicyColumn) -> int:
         """Number of decisions in which two policies differ."""
         return int(np.count_nonzero(self.choice != other.choice))
 
@@ -64,7 +64,7 @@ class Found(NamedTuple):
     notes: tuple[str, ...] = ()  # what a user should know about the answer
 
 
-class Source(Protocol):
+class ColumnSource(Protocol):
     """Where columns come from: one criterion of one model, whatever the bounds. Scaled = (own - offsets) / units."""
 
     N: int  # number of utilities
@@ -75,22 +75,22 @@ class Source(Protocol):
     exact: bool  # whether pricing is always as good as possible, so that slack saves nothing
 
     @property
-    def first(self) -> Sequence[Column]:
+    def first(self) -> Sequence[PolicyColumn]:
         """Columns that are known from the beginning."""
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w) over all policies, weights [1 + N], and columns within `slack` of it."""
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """The same column with values as exact as they can be."""
 
 
-class PolicySource(Source, Protocol):
+class PolicySource(ColumnSource, Protocol):
     """A source that knows the ranges of its values, and can make policies of mixtures."""
 
     ranges: Units  # what policies can collect, and the rounding in it
 
-    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
         """A policy like the mixture at an extreme point that meets rho (scaled); `proof` where it never goes."""
 
 
@@ -100,7 +100,7 @@ class Optimum(NamedTuple):
     weights: FloatArray  # [pool], the share of each column in the mixture
     value: float  # of the mixture
     bound: float  # no mixture that meets the thresholds has a larger value
-    proof: Column  # the column whose objective proves the bound
+    proof: PolicyColumn  # the column whose objective proves the bound
     rho: FloatArray  # [N], the thresholds that the mixture meets
 
     @property
@@ -109,7 +109,7 @@ class Optimum(NamedTuple):
         return self.proof.weights[1:]
 
 
-From = TypeVar("From", bound=Source, covariant=True)
+From = TypeVar("From", bound=ColumnSource, covariant=True)
 
 
 class Columns(Generic[From]):
@@ -122,7 +122,7 @@ class Columns(Generic[From]):
         self.source, self.N, self.band = source, source.N, band
         self.max_unexplained_gap = max_unexplained_gap  # of a larger gap that no new policy explains, see `maximise`
         self.units, self.offsets, self.noise = source.units, source.offsets, source.noise
-        self.columns: list[Column] = list(source.first)
+        self.columns: list[PolicyColumn] = list(source.first)
         self.so_far: Optimum | None = None  # the best that `maximise` had found at the end of its last round
         self._master: Master | None = None
 
@@ -136,7 +136,7 @@ class Columns(Generic[From]):
         """Scaled utilities of the columns, [pool, N]."""
         return np.array([c.w for c in self.columns]).reshape(len(self.columns), self.N)
 
-    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, Column, bool]:
+    def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, PolicyColumn, bool]:
         """The upper bound on weights . (v, w), weights [1 + N], the column found, and whether it joined the pool."""
         upper, columns = self.source.price(weights, slack)
         fresh = [column for column in columns if not self._known(column)]
@@ -148,7 +148,7 @@ class Columns(Generic[From]):
         scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
         return scaled
 
-    def parts(self, weights: FloatArray) -> list[tuple[float, Column]]:
+    def parts(self, weights: FloatArray) -> list[tuple[float, PolicyColumn]]:
         """The columns of a mixture with their shares."""
         return [(float(x), column) for x, column in zip(weights, self.columns, strict=False) if x > 0]
 
@@ -262,7 +262,7 @@ class Columns(Generic[From]):
         possible = self.thresholds(rho)
         return None if possible is None else self.maximise(possible)
 
-    def bound(self, proof: Column, rho: FloatArray) -> float:
+    def bound(self, proof: PolicyColumn, rho: FloatArray) -> float:
         """An upper bound on the value under thresholds rho, in the user's units, from a column with a weight of 1."""
         per_unit = proof.weights / self.units
         return float((proof.objective - per_unit[1:] @ rho) / per_unit[0])
@@ -293,7 +293,7 @@ class Columns(Generic[From]):
         """Whether bound and value are equal but for rounding."""
         return best.bound - best.value <= CONVERGED_GAP + float(self.noise[0] + self.noise[1:] @ best.lam)
 
-    def _known(self, column: Column) -> bool:
+    def _known(self, column: PolicyColumn) -> bool:
         """Whether the pool has a column with the same values: then this one adds nothing."""
         if not self.columns:
             return False

@@ -15,7 +15,7 @@ from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.actions import best_from_everywhere
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.exact.tradeoff import Range, ranges_of, stacked
+from cmdpkit.exact.tradeoff import TotalRange, ranges_of, stacked
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
@@ -47,7 +47,7 @@ class Diagnosis(Shown):
     reachable: int  # how many pairs of a step and a state some policy reaches
     pairs: int  # how many such pairs there are, H * S
     slater_slack: float  # all bounds can be exceeded by this much at once; negative if the problem is infeasible
-    ranges: tuple[Range, ...]  # [N], how far each bound can be moved
+    ranges: tuple[TotalRange, ...]  # [N], how far each bound can be moved
     solution: Solution | None  # None if the problem is infeasible
     infeasible: Infeasible | None  # why it is infeasible, if it is
     separation: tuple[Separation, ...]  # one entry per action of the optimum that was looked at, see `diagnose`

@@ -24,7 +24,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.tolerances import FEASIBLE
 
 if TYPE_CHECKING:
-    from cmdpkit.exact.columns import Column  # which itself needs the master from here
+    from cmdpkit.exact.columns import PolicyColumn  # which itself needs the master from here
 
 CLEARLY = 1e-6  # a point that misses the bound by less, scaled, does not tell the slope
 STEPS = 2_000  # of the simplex method, in one round; a program with so few rows takes a few dozen
@@ -154,7 +154,7 @@ class Trials:
         self.guessed = False  # whether the prices of this round are others than the master's
         self.failed, self.failures, self.gap = False, 0, np.inf
 
-    def prices(self, mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
+    def prices(self, mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
         """Prices [N] of the next round; `trial_prices` describes the arguments."""
         guess = not self.failed and self.failures <= len(lam)
         prices = trial_prices(mixed, shares, lam, rho) if guess else lam
@@ -168,7 +168,7 @@ class Trials:
         self.gap = gap
 
 
-def trial_prices(mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
+def trial_prices(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatArray, rho: FloatArray) -> FloatArray:
     """Prices [N] to try next: those of the master, lam, unless others are likely to be better.
 
     The best mixture so far that meets the thresholds rho [N] has the policies ``mixed`` with these shares.
@@ -183,7 +183,7 @@ def trial_prices(mixed: Sequence[Column], shares: FloatArray, lam: FloatArray, r
     return np.array([between(low, high, float(rho[0]))]) if low.price < high.price else lam
 
 
-def averaged(mixed: Sequence[Column], shares: FloatArray, lam: FloatArray) -> FloatArray:
+def averaged(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatArray) -> FloatArray:
     """Halfway between the prices lam of the master and those at which the policies of its mixture were found, [N].
 
     The prices of the master jump while few policies are known. With several constraints this takes many rounds; the

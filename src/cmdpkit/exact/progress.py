@@ -42,7 +42,7 @@ class Watch:
             raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes a Round")
         self.began = time.perf_counter()
         self.gap = 0.0 if gap is None else float(gap)
-        self._line = Line() if progress is True else None
+        self._line = ProgressLine() if progress is True else None
         self._report = self._line if isinstance(progress, bool) else progress
         self._rounds = 0
 
@@ -64,7 +64,7 @@ class Watch:
             self._line.close()
 
 
-class Line:
+class ProgressLine:
     """Shows rounds on stderr: one line that is written anew on a terminal, and elsewhere a line every few seconds."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Column, Columns, Found, PolicySource
+from cmdpkit.exact.columns import Columns, Found, PolicyColumn, PolicySource
 from cmdpkit.exact.induction import Choice, Induction, Threads
 from cmdpkit.exact.sparse_policy import SparsePolicy, blend
 from cmdpkit.exact.stationary.problem import Arrays
@@ -42,17 +42,19 @@ class Horizon:
         for k, choice in enumerate(extremes):  # the policies that collect the most of one signal are the first columns
             v, *w = (self.induction.evaluate(choice) - self.offsets) / self.units
             weights = np.eye(1, 1 + self.N, k)[0]
-            self.first.append(Column(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k])))
+            self.first.append(
+                PolicyColumn(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k]))
+            )
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The policy with the largest weights . (v, w), weights [1 + N], and that value."""
         per_unit = weights / self.units
         total, choice, values = self.greedy(per_unit)
         values = (values - self.offsets) / self.units
-        column = Column(choice, float(values[0]), values[1:], weights, total)
+        column = PolicyColumn(choice, float(values[0]), values[1:], weights, total)
         return total - float(per_unit @ self.offsets), [column]
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """Values of backward induction are exact up to rounding."""
         return column
 
@@ -66,7 +68,7 @@ class Horizon:
         totals = self.induction.best(self._objective, choice)
         return float(totals[0]), choice, totals[1:]
 
-    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
         """An extreme point with the occupancy of a mixture, which meets rho (scaled); `proof` where it never goes."""
         shares = np.array([share for share, _ in parts])
         mixed = blend(self.cmdp, [column.choice for _, column in parts], shares, proof.choice)

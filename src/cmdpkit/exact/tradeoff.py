@@ -35,7 +35,7 @@ CURVE_END_BAND = 0.6 * FEASIBLE  # the ends of a curve are found with that band,
 MOST_POINTS = 1_000_000  # of a curve; more are taken for a mistake
 
 
-class Range(NamedTuple):
+class TotalRange(NamedTuple):
     """How far one bound can be moved, in the unit it was given in and the user's sense."""
 
     name: str  # of the constraint
@@ -48,18 +48,18 @@ class Range(NamedTuple):
     per_step: bool = False  # whether all of these numbers are per step
 
     @classmethod
-    def of(cls, c: Constraint, worst: float, indifferent: float, strictest: float, best_alone: float) -> Range:
+    def of(cls, c: Constraint, worst: float, indifferent: float, strictest: float, best_alone: float) -> TotalRange:
         """The range of a constraint whose ends are given as totals, in the user's sense."""
         ends = (x / c.scale + 0.0 for x in (worst, indifferent, strictest, best_alone))
         return cls(c.name, c.sense, c.bound, next(ends), next(ends), next(ends), next(ends), c.per_step)
 
 
-def ranges_of(cmdp: CMDP, alone: Units, threads: Threads = None) -> tuple[Range, ...]:
+def ranges_of(cmdp: CMDP, alone: Units, threads: Threads = None) -> tuple[TotalRange, ...]:
     """One range per constraint; ``alone`` says what policies can collect of every signal."""
     return tuple(_range(cmdp, n, alone, threads) for n in range(cmdp.N))
 
 
-def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> Range:
+def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     """The range of constraint n."""
     c = cmdp.constraints[n]
     worst, best = (c.sign * float(x) + 0.0 for x in (alone.worst[1 + n], alone.best[1 + n]))
@@ -75,7 +75,7 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> Range:
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
     except CmdpkitError:  # the other bounds already exclude each other, or totals need not be finite
         free, last = worst, best
-    return Range.of(c, worst, free, last, best)
+    return TotalRange.of(c, worst, free, last, best)
 
 
 def strictest(cmdp: CMDP, n: int, threads: Threads = None) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Mistakes, Table
+from cmdpkit.io.formats.source import LocatedTable, Mistakes
 from cmdpkit.learners.registry import check_name
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
@@ -55,7 +55,7 @@ class Node:
     def key(self, name: str) -> Node:
         """The value under a key of this table."""
         line, path = self.line, f"{self.path}.{name}" if self.path else name
-        if isinstance(self.value, Table):
+        if isinstance(self.value, LocatedTable):
             line = self.value.lines.get(name) or (self.value.line if self.path else None) or line
         return Node(self.source, path, self.value[name], line, self.mistakes)
 
@@ -68,7 +68,7 @@ class Node:
         return nodes
 
     def _line(self, inner: Any) -> int | None:
-        return (inner.line if isinstance(inner, Table) else None) or self.line
+        return (inner.line if isinstance(inner, LocatedTable) else None) or self.line
 
     def fields(self, readers: Mapping[str, Callable[[Node], Any]], required: Sequence[str] = ()) -> dict[str, Any]:
         """The values of this table, each read by the reader of its key; keys whose value is None are left out.

@@ -36,7 +36,7 @@ from cmdpkit.simulate.simulator import Noise
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ExperimentProblem:
     """An environment with one choice of its parameters and bounds."""
 
     name: str  # what records call it
@@ -58,7 +58,7 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Environment:
+class ExperimentEnvironment:
     """A model, its name or its file, or a function that makes a model or a Gymnasium environment.
 
     A list as a parameter or bound means one environment for each of its values. The fields from ``constraints`` on are
@@ -76,7 +76,7 @@ class Environment:
     cost_ranges: tuple[Pair, ...] | None = None  # the same for every constraint
 
     @classmethod
-    def of(cls, node: Node) -> Environment | None:
+    def of(cls, node: Node) -> ExperimentEnvironment | None:
         """The environment that a table, a name or a model describes; None if there is a mistake, which is noted."""
         if isinstance(node.value, cls):
             return node.value
@@ -101,7 +101,7 @@ class Environment:
         found = node.fields(readers, ("model",))
         return cls(**found) if "model" in found else None
 
-    def problems(self, folder: Path) -> Iterator[Problem]:
+    def problems(self, folder: Path) -> Iterator[ExperimentProblem]:
         """Yield one problem per setting; paths of files are relative to the folder."""
         for params, bounds in product(_grid(self.params), _grid(self.bounds)):
             name, made = self._made(params, folder)
@@ -110,14 +110,14 @@ class Environment:
             else:
                 yield self._gym(name, params, bounds, made)
 
-    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any]) -> Problem:
+    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any]) -> ExperimentProblem:
         for key in ("constraints", "horizon", "reward_range", "cost_ranges"):
             if getattr(self, key) is not None:
                 raise CmdpkitError(f"{key}: this is for Gymnasium environments; {name} is a model and brings its own")
         cmdp = cmdp.with_bounds(**bounds)
-        return Problem(name, {key: float(x) for key, x in bounds.items()}, cmdp.fingerprint(), cmdp)
+        return ExperimentProblem(name, {key: float(x) for key, x in bounds.items()}, cmdp.fingerprint(), cmdp)
 
-    def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> Problem:
+    def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> ExperimentProblem:
         recipe = GymRecipe(
             source=str(self.model),
             params=tuple(params.items()),
@@ -130,7 +130,7 @@ class Environment:
         )
         world = recipe.make(made)
         world.close()
-        return Problem(name, world.bounds, world.fingerprint, recipe)
+        return ExperimentProblem(name, world.bounds, world.fingerprint, recipe)
 
     def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
         """What records call the environment, and the environment: a CMDP, or what the user's function returned."""
@@ -198,7 +198,7 @@ class Experiment:
     """
 
     name: str  # of the folder of records
-    environments: Any  # the problems; afterwards a list of `Environment`
+    environments: Any  # the problems; afterwards a list of `ExperimentEnvironment`
     algorithms: Any  # the learners that are compared; afterwards a list of `Algorithm`
     steps: Any = None  # of every run on a model without a horizon; afterwards a whole number or None
     episodes: Any = None  # of every run on any other environment; likewise
@@ -235,11 +235,11 @@ class Experiment:
         return self.folder / self.out if self.out else Path("runs", self.name)
 
     @cached_property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ExperimentProblem, ...]:
         """Every environment with every setting of its parameters and bounds."""
         self._check_size()
         self._look_beside()
-        found: dict[tuple[str, tuple[tuple[str, float], ...]], Problem] = {}
+        found: dict[tuple[str, tuple[tuple[str, float], ...]], ExperimentProblem] = {}
         for i, environment in enumerate(self.environments):
             try:
                 for problem in environment.problems(self.folder):
@@ -314,7 +314,7 @@ class Experiment:
         if any(":" in str(x) for x in (*(e.model for e in self.environments), *(a.name for a in self.algorithms))):
             look_in(str(self.folder.absolute()))
 
-    def _length(self, problem: Problem, algo: Algorithm, kind: type[Learner]) -> int:
+    def _length(self, problem: ExperimentProblem, algo: Algorithm, kind: type[Learner]) -> int:
         """How many episodes or steps an algorithm is given on a problem that it can learn."""
         try:
             check_criterion(kind, problem.name, problem.criterion)
@@ -341,7 +341,7 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
     mistakes = Mistakes(source)
     top = Node(source, "", document, None, mistakes)
 
-    def listed(kind: type[Environment] | type[Algorithm]) -> Any:
+    def listed(kind: type[ExperimentEnvironment] | type[Algorithm]) -> Any:
         def read_all(node: Node) -> list[Any]:
             found = []
             for entry in node.entries():
@@ -353,7 +353,7 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
 
     readers = {
         "name": read.folder_name,
-        "environments": listed(Environment),
+        "environments": listed(ExperimentEnvironment),
         "algorithms": listed(Algorithm),
         "steps": read.length,
         "episodes": read.length,

@@ -17,7 +17,7 @@ from cmdpkit.io.formats.describe import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import Arrays, Expected, read_npz, write_npz
 from cmdpkit.io.formats.policy_tables import policy_table
-from cmdpkit.io.formats.source import Fields, Index, Table, Written, read_text, reading, rule_of, suffix_of
+from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Written, read_text, reading, rule_of, suffix_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, index_type, rows_at
@@ -132,7 +132,7 @@ def _csv_pieces(policy: Policy) -> Iterator[str]:
     yield from policy_tables.lines(policy)
 
 
-def _parse_json(path: Path, text: str) -> Table:
+def _parse_json(path: Path, text: str) -> LocatedTable:
     document = parse_json(path, text)
     fields = Fields(path, "policy", document)
     fields.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
@@ -168,7 +168,7 @@ def _read_long_csv(path: Path) -> Policy | None:
     return _named(found.choice, (where, found.p), H, names, made_for)
 
 
-def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
+def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> LocatedTable:
     """The same document as in JSON, with the lines of the file; what the head leaves out is taken from the model."""
     sheet = csv_text.parse(path, text, (*LENGTH, *HEAD, "rows"), "rows")
     if sheet.constraints:
@@ -188,11 +188,11 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
     if cmdp is not None and "probability" not in sheet.columns:
         columns = columns[:-1]
     Fields(path, "columns", sheet.columns).only(columns)
-    decisions: dict[tuple[str, str], Table] = {}
+    decisions: dict[tuple[str, str], LocatedTable] = {}
     for row in sheet.rows:
         step = {"step": csv_text.whole(row["step"])} if timed else {}
-        new = {**step, "state": row["state"], "probabilities": Table((), row.line)}
-        decision = decisions.setdefault((row.get("step", "").strip(), row["state"]), Table(new, row.line))
+        new = {**step, "state": row["state"], "probabilities": LocatedTable((), row.line)}
+        decision = decisions.setdefault((row.get("step", "").strip(), row["state"]), LocatedTable(new, row.line))
         table = decision["probabilities"]
         if "probability" not in sheet.columns and table:
             Fields(path, "row", row).fail(
@@ -204,10 +204,10 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> Table:
             Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
         table[row["action"]] = csv_text.number(row.get("probability", "1"), Written, comma=sheet.comma)
         table.lines[row["action"]] = row.line
-    return Table({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
+    return LocatedTable({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
 
 
-def _policy_of(path: Path, document: Table, cmdp: CMDP | None = None) -> Policy:
+def _policy_of(path: Path, document: LocatedTable, cmdp: CMDP | None = None) -> Policy:
     """The policy that a document describes; every step and state must be given exactly once.
 
     With a model, states may be left out where there is only one action.

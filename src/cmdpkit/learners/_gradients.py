@@ -30,7 +30,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import Means
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners._model_based.cadence import expected_visits
-from cmdpkit.learners._model_based.iterating import Evaluation, evaluate, mirror, mix
+from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, mirror, mix
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
@@ -166,14 +166,14 @@ def _saddle(cmdp: CMDP, spec: Spec, state: State, kind: int) -> Saddle:
     return Saddle(policy, found.v, found.w, lam * span / spans, error, len(path), path)
 
 
-def exact_model(cmdp: CMDP) -> Evaluation:
+def exact_model(cmdp: CMDP) -> PolicyEvaluation:
     """The true model in the place of estimates, without bonuses."""
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
     signals = np.moveaxis(stacked(cmdp, unit=True).reshape(-1, S, A, 1 + N), -1, 0)
     wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
     none = np.zeros((H, S, A), dtype=np.int64)
     means = Means(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
-    return Evaluation.of(means, H)
+    return PolicyEvaluation.of(means, H)
 
 
 @compiled

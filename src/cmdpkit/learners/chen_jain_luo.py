@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.continuing import box_around, frequencies, means
-from cmdpkit.estimate.extended import Plan, plan
+from cmdpkit.estimate.extended import ExtendedPlan, plan
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners._model_based.cadence import PROGRESS, UNSEEN
@@ -154,7 +154,7 @@ class ChenJainLuo(Player):
             self.pi[...] = kept.pi[place]
         self.wait(self.params.segment)
 
-    def _planned(self, guess: FloatArray) -> Plan:
+    def _planned(self, guess: FloatArray) -> ExtendedPlan:
         """The plan for a segment from the present state; its prices are looked for near a guess [N]."""
         spec, p, seen = self.spec, self.params, self.seen()
         x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(seen.visits, 1)[:, :, None]
@@ -176,7 +176,7 @@ class ChenJainLuo(Player):
         n = self.counts.visits.reshape(visits.shape)
         return float((visits * np.where(n > 0, 1.0 / np.sqrt(np.maximum(n, 1)), UNSEEN)).sum())
 
-    def _keep(self, found: Plan, s: int, place: int) -> None:
+    def _keep(self, found: ExtendedPlan, s: int, place: int) -> None:
         """Keep a plan for later segments from state s."""
         kept, visits = self.kept, found.q.sum(axis=0)
         kept.start[place], kept.made[place] = s, self.steps

@@ -29,15 +29,15 @@ from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, mirror, mix, remember
+from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, mirror, mix, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
-from cmdpkit.learners._model_based.settings import Steps
+from cmdpkit.learners._model_based.settings import StepSettings
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
 
-class Constants(NamedTuple):
+class OpdopConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -66,16 +66,16 @@ class OPDOP(Iterating):
     paper = "arXiv 2003.00534"
     source = "text"
     needs = ("slack",)
-    presets = {"practical": Steps(c=1e-6, policy_step=3.0), "theory": Steps()}
+    presets = {"practical": StepSettings(c=1e-6, policy_step=3.0), "theory": StepSettings()}
 
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "promised")
-    params: Steps
+    params: StepSettings
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, H, K = self.params, spec.H, spec.K
         log = p.c * math.log(spec.S * spec.A * H * K / p.delta)
-        self.constants = Constants(
+        self.constants = OpdopConstants(
             allowed=self.allowed,
             rho=spec.rho,
             beta=H * math.sqrt(spec.S * log),
@@ -84,7 +84,7 @@ class OPDOP(Iterating):
             mixing=1 / K,
             cap=2 * H / slack_of(spec, slack),
         )
-        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
         self.promised = spec.rho.copy()  # [N]: optimistic utilities of the previous policy
         self.notes = on_bonus(spec, 2 * self.constants.beta / math.sqrt(even_visits(spec) + 1))
 

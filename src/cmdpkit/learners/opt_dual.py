@@ -45,7 +45,7 @@ class OptDualParams(Radii):
         self._expect("dual_step", 0 < self.dual_step < math.inf, "a finite number above 0")
 
 
-class Constants(NamedTuple):
+class OptDualConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -94,7 +94,7 @@ class OptDual(Iterating):
         p = self.params
         log_p, log_l = logs(spec, p)
         self.dual_bound = spec.H / slack_of(spec, slack)
-        self.constants = Constants(
+        self.constants = OptDualConstants(
             allowed=self.allowed,
             rho=spec.rho,
             kernel_log=log_p,

@@ -34,15 +34,15 @@ from cmdpkit.estimate.means import means_of, update_means
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Evaluation, Iterating, evaluate, remember
-from cmdpkit.learners._model_based.settings import Settings
+from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, remember
+from cmdpkit.learners._model_based.settings import PlannerSettings
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
-class OptPessPrimalDualParams(Settings):
+class OptPessPrimalDualParams(PlannerSettings):
     """Settings of OptPess-PrimalDual."""
 
     eta: float = 1.0  # times the theory's weight of the reward against the queues
@@ -56,7 +56,7 @@ class OptPessPrimalDualParams(Settings):
         self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
 
 
-class Constants(NamedTuple):
+class OptPessConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -100,7 +100,7 @@ class OptPessPrimalDual(Iterating):
         super().__init__(spec, preset=preset, **params)
         p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
         self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
-        self.constants = Constants(
+        self.constants = OptPessConstants(
             allowed=self.allowed,
             rho=spec.rho,
             c=p.c,
@@ -110,7 +110,7 @@ class OptPessPrimalDual(Iterating):
             tighten_max=p.tighten_max * self.margin,
         )
         self.queue = np.zeros(spec.N)  # Z
-        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
         estimated = point(self.values.means.p, self.values.means.mu)
         nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
         self.scratch = (self.values, estimated, Optimistic.empty(H, S, 0), nothing)

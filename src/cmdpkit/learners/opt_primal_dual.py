@@ -10,7 +10,7 @@ Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mi
 O(H S^2 A).
 
 Symbols: t_lam = H sqrt(N K) / rd, 1/t_lam = `dual_rate`; t_K = sqrt(2 ln A / (H^2 (1 + N rd)^2 K)) = `policy_rate`;
-b = beta_l + H sum beta_p = `Evaluation.bonus`.
+b = beta_l + H sum beta_p = `PolicyEvaluation.bonus`.
 
 Departures: utilities instead of costs; the start distribution is unknown too and has its own bonus; a policy is
 evaluated with the data of its own episode included; `policy_step` and `dual_step` multiply the paper's steps; the
@@ -30,8 +30,8 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
-    Evaluation,
     Iterating,
+    PolicyEvaluation,
     bernstein_start_bonus,
     evaluate,
     fill_bernstein_bonus,
@@ -40,18 +40,18 @@ from cmdpkit.learners._model_based.iterating import (
     remember,
 )
 from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Radii, Steps, logs
+from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
-class OptPrimalDualParams(Radii, Steps):
+class OptPrimalDualParams(Radii, StepSettings):
     """Settings of OptPrimalDual-CMDP."""
 
 
-class Constants(NamedTuple):
+class OptPrimalDualConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -96,7 +96,7 @@ class OptPrimalDual(Iterating):
         log_p, log_l = logs(spec, p)
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
-        self.constants = Constants(
+        self.constants = OptPrimalDualConstants(
             allowed=self.allowed,
             rho=spec.rho,
             kernel_log=log_p,
@@ -105,7 +105,7 @@ class OptPrimalDual(Iterating):
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
         self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:

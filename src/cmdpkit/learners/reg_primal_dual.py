@@ -48,8 +48,8 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._gradients import regularised_step
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
-    Evaluation,
     Iterating,
+    PolicyEvaluation,
     bernstein_start_bonus,
     fill_bernstein_bonus,
     remember,
@@ -89,7 +89,7 @@ class RegParams(Radii):
             self._expect(name, 0 <= getattr(self, name) < math.inf, "a finite number, at least 0")
 
 
-class Constants(NamedTuple):
+class RegConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -150,7 +150,7 @@ class RegPrimalDual(Iterating):
                 "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
             )
         log_p, log_l = logs(spec, p)
-        self.constants = Constants(
+        self.constants = RegConstants(
             allowed=self.allowed,
             rho=spec.rho,
             simple=p.bonus == "uopt",
@@ -165,7 +165,7 @@ class RegPrimalDual(Iterating):
             whole=spec.K if p.whole else 0,
             cap=p.cap,
         )
-        self.values = Evaluation.of(means_of(self.counts, spec.A), spec.H)
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
         if p.bonus == "uopt":
             usual = p.c * _width(even_visits(spec), math.sqrt(spec.S), self.constants.log)
         else:

@@ -39,8 +39,8 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._gradients import Saddle, exact_model
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
-    Evaluation,
     Iterating,
+    PolicyEvaluation,
     bernstein_start_bonus,
     evaluate,
     fill_bernstein_bonus,
@@ -83,7 +83,7 @@ class Gradients(NamedTuple):
     steps: IntArray  # [1]: how many steps were taken
 
 
-class Constants(NamedTuple):
+class ReloadConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
     allowed: BoolArray  # [H, S, A]: actions that may be used
@@ -136,7 +136,7 @@ def reload_plan(
     )
 
 
-def _error(values: Evaluation, pi: FloatArray, lam: FloatArray, constants: Constants) -> float:
+def _error(values: PolicyEvaluation, pi: FloatArray, lam: FloatArray, constants: ReloadConstants) -> float:
     """How far pi and lam are from a saddle point: the duality gap or the largest shortfall, whichever is larger."""
     evaluate(values, pi, 0.0)
     means, (v, *w) = values.means, values.start
@@ -146,9 +146,9 @@ def _error(values: Evaluation, pi: FloatArray, lam: FloatArray, constants: Const
     return max(abs(gap), float((constants.rho - w).max(initial=0.0)))
 
 
-def _constants(spec: Spec, allowed: BoolArray, step: float, dual_step: float, optimism: float) -> Constants:
+def _constants(spec: Spec, allowed: BoolArray, step: float, dual_step: float, optimism: float) -> ReloadConstants:
     root = math.sqrt(spec.H)
-    return Constants(allowed, spec.rho, step / root, dual_step / root, optimism)
+    return ReloadConstants(allowed, spec.rho, step / root, dual_step / root, optimism)
 
 
 def _no_gradients(spec: Spec) -> Gradients:
@@ -187,7 +187,7 @@ class ReLOAD(Iterating):
         p = self.params
         self.logs = logs(spec, p)
         self.constants = _constants(spec, self.allowed, p.step, p.dual_step, 1.0)
-        self.values, self.before = Evaluation.of(means_of(self.counts, spec.A), spec.H), _no_gradients(spec)
+        self.values, self.before = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H), _no_gradients(spec)
         self.notes = on_bonus(spec, transition_and_signal(spec, *self.logs))
 
     def recommend(self) -> FloatArray:

@@ -46,7 +46,7 @@ from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance, count_step
 
-STEPS, LEFT, PENDING = 0, 1, 2  # entries of `Learned.clock`
+STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def theory(spec: Spec) -> TripleQAParams:
     return TripleQAParams(root, frame, chi, root, eps, bonus, 0.0, math.inf, monotone=True, estimated=True)
 
 
-class Learned(NamedTuple):
+class TripleQALearned(NamedTuple):
     """What one run has learned; arrays that the compiled loop updates."""
 
     values: Any  # [S, A, 1+N]: Q and every C_n
@@ -103,7 +103,7 @@ class Learned(NamedTuple):
     taken: Any  # [2, S, A]: how often an action was taken in the first and in the second half of the run
 
 
-class Constants(NamedTuple):
+class TripleQAConstants(NamedTuple):
     """What compiled code needs to know of spec and parameters."""
 
     usable: Any  # [S, A]
@@ -144,11 +144,11 @@ class TripleQA(Learner):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, cells = self.params, (spec.S, spec.A, 1 + spec.N)
-        self.constants = Constants(
+        self.constants = TripleQAConstants(
             readonly(spec.allowed[0]), readonly(spec.rho + p.eps), spec.K, p.frame, p.horizon, p.chi, p.eta, p.bonus,
             p.keep, p.lift, p.monotone, p.estimated,
         )  # fmt: skip
-        self.learned = Learned(
+        self.learned = TripleQALearned(
             values=np.full(cells, p.horizon),
             copies=np.full(cells, p.horizon),
             visits=np.zeros(cells[:2]),

@@ -23,7 +23,7 @@ K = 7_000_000  # the paper's K in its synthetic experiment
 LENGTHS = {"theory": 3 * K, "paper": 15_000_000}  # episodes of a run with that K
 
 
-class Case(NamedTuple):
+class DepartureCase(NamedTuple):
     """A preset for the synthetic problem."""
 
     preset: str
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     base: TripleQParams  # settings of a base run of the usage phase
 
     @classmethod
-    def of(cls, preset: str, **changes: object) -> Case:
+    def of(cls, preset: str, **changes: object) -> DepartureCase:
         """The preset with some parameters changed."""
         spec = Spec.of(synthetic.build(), LENGTHS[preset])
         p = pri_params(spec, preset, changes)
@@ -47,8 +47,8 @@ class Departure(NamedTuple):
     step: str  # what it is about
     printed: str  # what the paper prints
     fields: tuple[str, ...]  # the parameters of PRI that decide it
-    cell: Callable[[Case], str]  # what a preset does
-    literal: Callable[[Case], bool]  # whether that is what is printed
+    cell: Callable[[DepartureCase], str]  # what a preset does
+    literal: Callable[[DepartureCase], bool]  # whether that is what is printed
     why: str  # the reason for departing from the print
 
 
@@ -56,20 +56,20 @@ def _about(x: float) -> str:
     return f"{x:,.3g}" if x < 1000 else f"{x:,.0f}"
 
 
-def _tightening(c: Case) -> str:
+def _tightening(c: DepartureCase) -> str:
     if c.p.eps_rho is not None:
         return f"{_about(c.p.eps_rho)} added"
     return f"at most {c.p.slack_share:g} of a slack estimated in {c.p.slack_episodes:,} episodes"
 
 
-def _underused(c: Case) -> str:
+def _underused(c: DepartureCase) -> str:
     said = [f"at most {_about(c.p.count_min)} uses"] if c.p.count_min or not c.p.use_min else []
     said += [f"at most {c.p.use_min:.3g} of the visits"] if c.p.use_min else []
     said += [f"or a state that {c.p.reach_min:.3g} of the episodes reach"] if c.p.reach_min else []
     return " ".join(said)
 
 
-def _base(c: Case) -> str:
+def _base(c: DepartureCase) -> str:
     ties = ", random ties" if c.p.base_random_ties else ""
     explores = f", {c.p.base_explore:g} random actions" if c.p.base_explore else ""
     if c.preset == "theory":
@@ -77,27 +77,27 @@ def _base(c: Case) -> str:
     return f"{c.p.base}, bonus {c.base.reward_bonus:.2g}, eta {c.base.eta:.2g}, tables lifted{ties}{explores}"
 
 
-def _tolerance(c: Case) -> str:
+def _tolerance(c: DepartureCase) -> str:
     sides = "either way" if c.p.two_sided else "less"
     return f"value {_about(c.p.tol_value)} {sides}, utility {_about(c.p.tol_utility)} short"
 
 
-def _tests(c: Case) -> str:
+def _tests(c: DepartureCase) -> str:
     if c.p.literal_tests:
         return "steps, states, actions in order; without, then alone; every action"
     return "least used first; alone first if used most; one of two"
 
 
-def _needed(c: Case, number: int) -> int:
+def _needed(c: DepartureCase, number: int) -> int:
     return (number + 1) // 2 if c.p.literal_tests else number // 2 + 1
 
 
-def _floor(c: Case) -> str:
+def _floor(c: DepartureCase) -> str:
     released = ", 0 in identification" if c.p.release else ""
     return f"{_about(c.p.floor)}, with M policies at most {c.p.floor_total:g} / M{released}"
 
 
-def _never(_: Case) -> bool:
+def _never(_: DepartureCase) -> bool:
     return False
 
 
@@ -259,27 +259,27 @@ DEPARTURES = (
 )  # fmt: skip
 
 
-class Line(NamedTuple):
+class DepartureLine(NamedTuple):
     """A row of the table as it is shown."""
 
     departure: Departure
-    theory: Case
-    paper: Case
+    theory: DepartureCase
+    paper: DepartureCase
 
 
-def departures_table() -> Table[Line]:
+def departures_table() -> Table[DepartureLine]:
     """Every step with what is printed, what both presets do, and why; cells that follow the print are marked."""
-    theory, paper = Case.of("theory"), Case.of("paper")
+    theory, paper = DepartureCase.of("theory"), DepartureCase.of("paper")
 
-    def cell(line: Line, case: Case) -> str:
+    def cell(line: DepartureLine, case: DepartureCase) -> str:
         return line.departure.cell(case) + (" (as printed)" if line.departure.literal(case) else "")
 
-    columns: list[Column[Line]] = [
+    columns: list[Column[DepartureLine]] = [
         Column("step", "step", "The step of the pseudo-code.", lambda line: line.departure.step),
         Column("printed", "printed", "What the paper prints.", lambda line: line.departure.printed),
         Column("theory", "theory", "What preset theory does.", lambda line: cell(line, line.theory)),
         Column("paper", "paper", "What preset paper does.", lambda line: cell(line, line.paper)),
         Column("why", "why", "The reason for a departure.", lambda line: line.departure.why),
     ]
-    lines = tuple(Line(departure, theory, paper) for departure in DEPARTURES)
+    lines = tuple(DepartureLine(departure, theory, paper) for departure in DEPARTURES)
     return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", tuple(columns), lines)

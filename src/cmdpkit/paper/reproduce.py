@@ -87,7 +87,7 @@ def _board(cmdp: CMDP, policy: Policy, title: str, path: Path) -> Path:
 # -- Where the regret and violation of the published algorithm arise: what each of its phases has added to them.
 
 
-class Phase(NamedTuple):
+class PhaseCost(NamedTuple):
     """What one phase of a group of runs has added, over the seeds that differ."""
 
     name: str  # of the phase
@@ -96,14 +96,14 @@ class Phase(NamedTuple):
     violation: SeedMean  # what it added to the violation of the first constraint
 
 
-def phases_of(group: Group) -> list[Phase]:
+def phases_of(group: Group) -> list[PhaseCost]:
     """The phases in their order; one that a run did without has added nothing there."""
     added = [_added(record) for record in group.samples]
     names = dict.fromkeys(name for run in added for name in run)
     found = []
     for name in names:
         figures = np.array([run.get(name, (0.0, 0.0, 0.0)) for run in added])
-        found.append(Phase(name, *(seed_mean(column) for column in figures.T)))
+        found.append(PhaseCost(name, *(seed_mean(column) for column in figures.T)))
     return found
 
 
@@ -122,9 +122,9 @@ def _added(record: RunRecord) -> dict[str, tuple[float, float, float]]:
     return found
 
 
-def phase_table(phases: Sequence[Phase]) -> Table[Phase]:
+def phase_table(phases: Sequence[PhaseCost]) -> Table[PhaseCost]:
     """One row per phase."""
-    columns: list[Column[Phase]] = [
+    columns: list[Column[PhaseCost]] = [
         Column("phase", "phase", "What the algorithm was doing.", lambda p: p.name),
         _figure("episodes", "How long it took.", lambda p: p.episodes),
         _figure("regret", "What it added to the regret.", lambda p: p.regret),
@@ -133,7 +133,7 @@ def phase_table(phases: Sequence[Phase]) -> Table[Phase]:
     return Table("pri (paper) on paper/grid, by phase", tuple(columns), tuple(phases))
 
 
-def _figure(key: str, meaning: str, get: Callable[[Phase], SeedMean]) -> Column[Phase]:
+def _figure(key: str, meaning: str, get: Callable[[PhaseCost], SeedMean]) -> Column[PhaseCost]:
     return Column(key, key, meaning, get, with_interval(6), "right", data=with_ends)
 
 
@@ -148,7 +148,7 @@ class Reproduction:
     parts: tuple[str, ...]  # what was asked for
     claims: tuple[Claim, ...]  # what the paper claims, with verdicts
     rows: tuple[Row, ...]  # every published figure beside the measured one
-    phases: tuple[Phase, ...]  # of the published algorithm on the grid
+    phases: tuple[PhaseCost, ...]  # of the published algorithm on the grid
     bounds: tuple[LowerBound, ...]  # the family of the lower bound
     table1: tuple[Table1Row, ...]  # growth of the algorithms of Table 1
     study: Study  # the runs
@@ -205,7 +205,7 @@ def reproduce_paper(
     )
 
 
-def _grid_phases(groups: Iterable[Group]) -> tuple[Phase, ...]:
+def _grid_phases(groups: Iterable[Group]) -> tuple[PhaseCost, ...]:
     found = [group for group in groups_of(groups, GRID) if group.run.algo == "pri"]
     return tuple(phase for group in found for phase in phases_of(group))
 

@@ -16,7 +16,7 @@ from cmdpkit.model.validate import Name, written_name
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line, odds
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
-from cmdpkit.simulate.distribution import Share, Simulation, exact_distribution
+from cmdpkit.simulate.distribution import Simulation, TotalShare, exact_distribution
 
 MOST_DIFFERENCES = 15  # rows of the table of differences
 BINS, BAR_WIDTH = 12, 40  # of a histogram: its rows, and characters of the longest bar
@@ -154,7 +154,7 @@ class Spread(NamedTuple):
     mean: float  # over the episodes
     quantiles: tuple[float, ...]  # totals that 5, 25, 50, 75 and 95 % of the episodes do not exceed
     limit: Constraint | None  # the bound on the mean
-    missed: Share | None  # probability that one episode misses it
+    missed: TotalShare | None  # probability that one episode misses it
     exact: float | None  # the same without chance, where totals are counted in units
 
 

@@ -14,7 +14,7 @@ from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import Range
+from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.policy import MOST_ROWS
@@ -42,9 +42,9 @@ MOST_SEPARATIONS = 12  # rows of the table of separations
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def range_table(rows: Sequence[Range]) -> Table[Range]:
+def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
     """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
-    columns: list[Column[Range]] = [
+    columns: list[Column[TotalRange]] = [
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
         Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
@@ -141,7 +141,7 @@ def _bounds(found: Diagnosis) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(r: Range, met: Met | None) -> Text:
+def _headline(r: TotalRange, met: Met | None) -> Text:
     unit = " per step" if r.per_step else ""
     bound = (f"{label(r.name)} {SYMBOLS[r.sense]} {number(r.bound)}{unit}", "bold")
     if met is None:
@@ -151,14 +151,14 @@ def _headline(r: Range, met: Met | None) -> Text:
     return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
 
 
-def _in_words(r: Range) -> str:
+def _in_words(r: TotalRange) -> str:
     to = "up to" if r.sense == "at_least" else "down to"
     worst, free, strictest, best = map(number, (r.worst, r.indifferent, r.strictest, r.best_alone))
     alone = f" (alone {to} {best})" if best != strictest else ""
     return f"met by any policy {to} {worst}, for free {to} {free}, at a price {to} {strictest}{alone}"
 
 
-def drawn_range(r: Range, width: int = BAR_WIDTH) -> Text:
+def drawn_range(r: TotalRange, width: int = BAR_WIDTH) -> Text:
     """Where a bound sits between what any policy meets (left) and what none meets (right)."""
 
     def place(x: float) -> float:
@@ -179,7 +179,7 @@ def _zones(free: int, priced: int, excluded: int) -> tuple[tuple[str, str], ...]
     return ("─" * free, "green"), ("━" * priced, "yellow"), ("╌" * excluded, "red")
 
 
-def _legend(ranges: Sequence[Range]) -> Text:
+def _legend(ranges: Sequence[TotalRange]) -> Text:
     free, priced, excluded = _zones(1, 1, 1)
     words: list[str | tuple[str, str]] = [free, " changes nothing   ", priced, " costs reward   "]
     if any(number(r.best_alone) != number(r.strictest) for r in ranges):

@@ -32,7 +32,7 @@ class Count(NamedTuple):
     simple: int  # how often in the simple policy
 
 
-class Line(NamedTuple):
+class SimpleLine(NamedTuple):
     """What to do in some states during a phase."""
 
     phase: Phase  # when the rule holds
@@ -55,14 +55,14 @@ def shape_table(found: Simplified) -> Table[Count]:
     return Table("how simple both are", tuple(columns), tuple(rows))
 
 
-def rule_table(found: Simplified) -> Table[Line]:
+def rule_table(found: Simplified) -> Table[SimpleLine]:
     """One row for each phase and group of neighbouring states: what to do there."""
-    columns: list[Column[Line]] = [
+    columns: list[Column[SimpleLine]] = [
         Column("steps", "steps", "The steps of the phase, from 1.", lambda x: _steps_of(x.phase)),
         Column("states", "states", "Neighbouring states.", lambda x: _states_of(x.rule)),
         Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
     ]
-    rows = tuple(Line(phase, rule) for phase in found.phases for rule in phase.rules)
+    rows = tuple(SimpleLine(phase, rule) for phase in found.phases for rule in phase.rules)
     return Table("what to do", tuple(columns), rows)
 
 

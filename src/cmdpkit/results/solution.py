@@ -12,7 +12,7 @@ from rich.text import Text
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import Range
+from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import occupancy
@@ -117,7 +117,7 @@ def _visible(slack: float, met: Met) -> float:
     return 0.0 if abs(slack) <= met.tolerance else slack
 
 
-def with_symbols(rows: Iterable[Constraint | Range], values: Sequence[float]) -> list[Cell]:
+def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
     """Bounds of constraints with the symbol of their sense."""
     return [Cell(f"{SYMBOLS[row.sense]} {number(x)}", value=x) for row, x in zip(rows, values, strict=True)]
 

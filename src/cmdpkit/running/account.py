@@ -80,7 +80,7 @@ EVALUATION_STREAM = 1  # key of the stream, which makes its random numbers indep
 Part = TypeVar("Part")
 
 
-class Account(NamedTuple):
+class RecordAccount(NamedTuple):
     """The parts of a record that no result depends on."""
 
     certificate: Certificate | None  # what the data prove about the policy
@@ -91,7 +91,7 @@ class Account(NamedTuple):
     missing: tuple[str, ...]  # a sentence for every part that could not be computed
 
 
-def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Account:
+def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> RecordAccount:
     """The account of a run that has ended with the policy `pi` of the learner."""
     policy = world.policy(pi)
     missing: list[str] = []
@@ -120,7 +120,7 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Acc
         said = (*learner.notes, *learner.warnings())
         return tuple(in_users_units(sentence, world) for sentence in said)
 
-    return Account(
+    return RecordAccount(
         certificate=part("certificate", lambda: certificate_of(world, learner), None),
         phases=part("list of phases", phases, ()),
         explanation=part("explanation", explanation, {}),

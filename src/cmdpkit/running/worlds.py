@@ -31,7 +31,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise
-from cmdpkit.simulate.steps import Optimum, StepMeter, Walk
+from cmdpkit.simulate.steps import StepMeter, StepOptimum, Walk
 
 
 class World(Protocol):
@@ -228,7 +228,7 @@ class StepWorld(ModelWorld):
     ) -> None:
         Spec.of(cmdp, 1)  # refuses criteria that nobody can learn
         self.criterion = cmdp.criterion.kind
-        self.best: Optimum | None = None  # per step
+        self.best: StepOptimum | None = None  # per step
         super().__init__(cmdp, name, noise, bounds)
         if self.criterion == "discounted":
             self.notes += (
@@ -240,7 +240,7 @@ class StepWorld(ModelWorld):
         assert isinstance(best, StationarySolution)
         self.optimum = best.value
         steps = self.cmdp.criterion.steps or 1.0
-        self.best = Optimum(best.value / steps, best.lam, gap_table(self.cmdp, best.lam))
+        self.best = StepOptimum(best.value / steps, best.lam, gap_table(self.cmdp, best.lam))
 
     def _enter(self) -> None:
         self.walk = Walk.of(self.cmdp, self.best, self.noise)

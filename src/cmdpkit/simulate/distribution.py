@@ -107,7 +107,7 @@ MAX_STEPS = 10_000_000  # steps of a run
 MAX_SIMULATED = 1_000_000_000  # episodes whose totals are kept, 8 bytes for each of them
 
 
-class Share(NamedTuple):
+class TotalShare(NamedTuple):
     """A probability with its interval of 95 %."""
 
     estimate: float  # share of the episodes
@@ -144,18 +144,18 @@ class Simulation(Shown):
             raise CmdpkitError(f"at is {quoted(at)}, expected shares of the episodes from 0 to 1, such as (0.05, 0.95)")
         return [float(x) for x in np.quantile(self._of(name), at)]
 
-    def above(self, name: str, limit: float) -> Share:
+    def above(self, name: str, limit: float) -> TotalShare:
         """Probability that the total of an episode exceeds a limit, with an interval of 95 % (Wilson's)."""
         return self._share(int((self._of(name) > limit + _rounding(limit)).sum()))
 
-    def below(self, name: str, limit: float) -> Share:
+    def below(self, name: str, limit: float) -> TotalShare:
         """Probability that the total of an episode falls short of a limit, with an interval of 95 % (Wilson's)."""
         return self._share(int((self._of(name) < limit - _rounding(limit)).sum()))
 
-    def _share(self, k: int) -> Share:
+    def _share(self, k: int) -> TotalShare:
         n = self.episodes
         centre, half = (k + Z * Z / 2) / (n + Z * Z), Z * math.sqrt(k * (n - k) / n + Z * Z / 4) / (n + Z * Z)
-        return Share(k / n, max(centre - half, 0.0), min(centre + half, 1.0))
+        return TotalShare(k / n, max(centre - half, 0.0), min(centre + half, 1.0))
 
     def _of(self, name: str) -> FloatArray:
         return list(self.totals.values())[index_of("total", list(self.totals), name)]

@@ -31,7 +31,7 @@ from cmdpkit.simulate.simulator import Noise, Simulator, reset, stacked, step
 SAVED = ("steps", "missed", "largest", "realised")  # what changes in a meter
 
 
-class Optimum(NamedTuple):
+class StepOptimum(NamedTuple):
     """What the meter of a model must know to measure regret, per step and in the user's units."""
 
     value: float  # v*
@@ -54,7 +54,7 @@ class StepMeter(NamedTuple):
     realised: FloatArray  # [1+N], sums of the signals observed, in unit scale
 
     @classmethod
-    def of(cls, cmdp: CMDP, optimum: Optimum | None) -> StepMeter:
+    def of(cls, cmdp: CMDP, optimum: StepOptimum | None) -> StepMeter:
         """A meter of a model in which nothing has been counted yet."""
         N, cells = cmdp.N, cmdp.S * cmdp.A
         scales = (cmdp.reward_scale, *cmdp.utility_scales)
@@ -107,7 +107,7 @@ class Walk(NamedTuple):
     place: IntArray  # [2], the present state and the action chosen there; -1 before the first step
 
     @classmethod
-    def of(cls, cmdp: CMDP, optimum: Optimum | None = None, noise: Noise = "none") -> Walk:
+    def of(cls, cmdp: CMDP, optimum: StepOptimum | None = None, noise: Noise = "none") -> Walk:
         """A run in a model that has not begun; without an optimum there is no regret."""
         restart = 0.0 if cmdp.criterion.discount is None else 1.0 - cmdp.criterion.discount
         meter = StepMeter.of(cmdp, optimum)

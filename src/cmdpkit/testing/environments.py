@@ -24,7 +24,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.running.gym import GymWorld
-from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, Player
+from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, GymPlayer
 from cmdpkit.simulate.random import stream
 
 # -- How the contract tests say what is wrong.
@@ -106,7 +106,7 @@ def _checks(one: CMDP | GymWorld, two: CMDP | GymWorld, episodes: int, seed: int
         return [partial(builds_are_the_same_model, one, two), partial(it_is_solved_or_infeasible, one)]
     if isinstance(one, CMDP) or isinstance(two, CMDP):
         raise ContractBroken("One call of the function returns a CMDP and the next one does not.")
-    pair = Pair(one, two, episodes, seed)
+    pair = InstancePair(one, two, episodes, seed)
     return [partial(check, pair) for check in PLAYED]
 
 
@@ -139,7 +139,7 @@ def it_is_solved_or_infeasible(cmdp: CMDP) -> None:
 
 
 @dataclass
-class Pair:
+class InstancePair:
     """Two instances of a Gymnasium environment, from two calls of its function, and how to play them."""
 
     one: GymWorld  # from the first call
@@ -148,12 +148,12 @@ class Pair:
     seed: int  # of actions and environment
 
     @cached_property
-    def alone(self) -> list[Episode]:
+    def alone(self) -> list[PlayedEpisode]:
         """What happens when the first instance is played for the first time, by itself."""
         return _episodes(self.one, self.episodes, self.seed)
 
 
-class Episode(NamedTuple):
+class PlayedEpisode(NamedTuple):
     """What happened in an episode; after an early end it goes on in an extra state, at no reward and no cost."""
 
     states: IntArray  # [H], the state at each step
@@ -161,13 +161,13 @@ class Episode(NamedTuple):
     signals: FloatArray  # [H, 1+N]: reward and utilities, each between 0 and 1
 
 
-def builds_are_the_same_world(pair: Pair) -> None:
+def builds_are_the_same_world(pair: InstancePair) -> None:
     """Sizes, horizon, constraints, ranges and model are the same at every call."""
     same = pair.one.fingerprint == pair.two.fingerprint
     expect(same, "Two calls of the function return environments that differ in sizes, horizon, constraints or ranges.")
 
 
-def answers_fit_what_is_declared(pair: Pair) -> None:
+def answers_fit_what_is_declared(pair: InstancePair) -> None:
     """Observations are in their space, rewards and costs in their ranges, and ``info["cost"]`` has one per constraint.
 
     The loop that plays it refuses everything else with a `RunFailed`, which names episode and step.
@@ -175,14 +175,14 @@ def answers_fit_what_is_declared(pair: Pair) -> None:
     _ = pair.alone
 
 
-def the_seed_decides(pair: Pair) -> None:
+def the_seed_decides(pair: InstancePair) -> None:
     """After ``reset(seed=...)`` the same actions lead to the same episodes, in the same instance and in another one."""
     again, other = (_episodes(world, pair.episodes, pair.seed) for world in (pair.one, pair.two))
     _expect_same(pair.alone, again, "Played again with the same seed and actions")
     _expect_same(pair.alone, other, "Made again and played with the same seed")
 
 
-def instances_share_nothing(pair: Pair) -> None:
+def instances_share_nothing(pair: InstancePair) -> None:
     """An instance does the same whether or not another one is played in between its steps."""
     one, two = pair.one.player.env, pair.two.player.env
     expect(one.unwrapped is not two.unwrapped, "Two calls of the function return the same environment, not a new one.")
@@ -190,7 +190,7 @@ def instances_share_nothing(pair: Pair) -> None:
     _expect_same(pair.alone, beside, "Played in turns with another instance of itself")
 
 
-def it_can_be_closed(pair: Pair) -> None:
+def it_can_be_closed(pair: InstancePair) -> None:
     """``close`` raises nothing, also when called twice, and the other instance can still be played."""
     expected = _episodes(pair.two, 1, pair.seed)
     for _ in range(2):
@@ -202,7 +202,7 @@ def it_can_be_closed(pair: Pair) -> None:
     pair.two.close()
 
 
-PLAYED: tuple[Callable[[Pair], None], ...] = (
+PLAYED: tuple[Callable[[InstancePair], None], ...] = (
     builds_are_the_same_world,
     answers_fit_what_is_declared,
     the_seed_decides,
@@ -211,7 +211,7 @@ PLAYED: tuple[Callable[[Pair], None], ...] = (
 )
 
 
-class Beside(FixedPolicy):
+class SecondInstance(FixedPolicy):
     """A policy that is played, while before every action another environment makes a step."""
 
     def __init__(self, pi: FloatArray, other: Iterator[None]) -> None:
@@ -224,17 +224,17 @@ class Beside(FixedPolicy):
         return super().act(h, s)
 
 
-def _episodes(world: GymWorld, n: int, seed: int, other: Iterator[None] | None = None) -> list[Episode]:
+def _episodes(world: GymWorld, n: int, seed: int, other: Iterator[None] | None = None) -> list[PlayedEpisode]:
     """n episodes of random actions after a reset with a seed, possibly with another environment going on meanwhile."""
     pi = world.allowed / world.allowed.sum(axis=-1, keepdims=True)
-    policy = FixedPolicy(pi) if other is None else Beside(pi, other)
-    player, rng = Player(world.player.env, world.problem, np.zeros(len(world.scales))), stream(seed)
+    policy = FixedPolicy(pi) if other is None else SecondInstance(pi, other)
+    player, rng = GymPlayer(world.player.env, world.problem, np.zeros(len(world.scales))), stream(seed)
     player.root[...] = rng
     found = []
     for k in range(n):
         player.episode(k, policy, rng)
         row = k % EPISODES_PER_SEED
-        found.append(Episode(player.states[row].copy(), player.actions[row].copy(), player.signals.copy()))
+        found.append(PlayedEpisode(player.states[row].copy(), player.actions[row].copy(), player.signals.copy()))
     return found
 
 
@@ -255,9 +255,9 @@ def _wandering(world: GymWorld, seed: int) -> Iterator[None]:
             raise ContractBroken(f"Played in turns with another instance of itself, it raises {error!r}.") from error
 
 
-def _expect_same(expected: list[Episode], found: list[Episode], circumstance: str) -> None:
+def _expect_same(expected: list[PlayedEpisode], found: list[PlayedEpisode], circumstance: str) -> None:
     """Two plays are the same, to the bit."""
     for k, (one, two) in enumerate(zip(expected, found, strict=True), start=1):
-        for name, x, y in zip(Episode._fields, one, two, strict=True):
+        for name, x, y in zip(PlayedEpisode._fields, one, two, strict=True):
             what = "rewards or costs" if name == "signals" else name
             expect(np.array_equal(x, y), f"{circumstance}, it goes through other {what} in episode {k}.")

@@ -20,7 +20,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next, reward) -> reward, cost
 
 
-class Table(NamedTuple):
+class GymTable(NamedTuple):
     """All transitions of a table; each array has one entry per transition."""
 
     s: IntArray  # state
@@ -32,7 +32,7 @@ class Table(NamedTuple):
     over: BoolArray  # whether the episode ends
 
     @classmethod
-    def of(cls, P: Mapping[int, Mapping[int, Sequence[Any]]], outcome: Outcome) -> Table:
+    def of(cls, P: Mapping[int, Mapping[int, Sequence[Any]]], outcome: Outcome) -> GymTable:
         """The transitions of `unwrapped.P`."""
         rows = [
             (s, a, s_next, p, *outcome(s, a, int(s_next), float(reward)), over)

@@ -49,7 +49,7 @@ from __future__ import annotations
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from cmdpkit.envs._check import flag, real, whole
-from cmdpkit.envs.gym._tables import Table, board
+from cmdpkit.envs.gym._tables import GymTable, board
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
@@ -72,6 +72,6 @@ def build(H: int = 20, edge: float = 5.0, slippery: bool = False) -> CMDP:
     H, edge, slippery = whole("H", H, 1), real("edge", edge, 0), flag("slippery", slippery)
     env = make(slippery)
     names, grid = board(BOARD, "↑→↓←")
-    table, actions = Table.of(env.P, outcome), ("up", "right", "down", "left")
+    table, actions = GymTable.of(env.P, outcome), ("up", "right", "down", "left")
     start, bound = env.initial_state_distrib, at_most("edge", edge)
     return table.model(start, H, bound, states=names, action_names=actions, grid=grid)

@@ -46,7 +46,7 @@ from __future__ import annotations
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from cmdpkit.envs._check import real, whole
-from cmdpkit.envs.gym._tables import Table, board
+from cmdpkit.envs.gym._tables import GymTable, board
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
@@ -69,6 +69,6 @@ def build(H: int = 20, falls: float = 0.05) -> CMDP:
     H, falls = whole("H", H, 1), real("falls", falls, 0)
     env = make()
     names, grid = board(LAKE, "←↓→↑")
-    table, actions = Table.of(env.P, outcome), ("left", "down", "right", "up")
+    table, actions = GymTable.of(env.P, outcome), ("left", "down", "right", "up")
     start, bound = env.initial_state_distrib, at_most("falls", falls)
     return table.model(start, H, bound, states=names, action_names=actions, grid=grid)

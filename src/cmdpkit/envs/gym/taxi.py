@@ -44,7 +44,7 @@ from __future__ import annotations
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from cmdpkit.envs._check import real, whole
-from cmdpkit.envs.gym._tables import Table
+from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
@@ -73,5 +73,5 @@ def build(H: int = 20, fuel: float = 9.0) -> CMDP:
         for place in (*STANDS, "taxi")
         for stand in STANDS
     ]
-    table, actions = Table.of(env.P, outcome), (*MOVES, "pick up", "drop off")
+    table, actions = GymTable.of(env.P, outcome), (*MOVES, "pick up", "drop off")
     return table.model(env.initial_state_distrib, H, at_most("fuel", fuel), states=names, action_names=actions)

@@ -47,7 +47,7 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary import kernels
-from cmdpkit.exact.stationary.problem import Rows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -89,7 +89,7 @@ class Engine:
     """
 
     def __init__(
-        self, rows: Rows, X: FloatArray, kind: str, mu: FloatArray, endless: bool = False, blur: int = 0
+        self, rows: ComponentRows, X: FloatArray, kind: str, mu: FloatArray, endless: bool = False, blur: int = 0
     ) -> None:
         self.rows, self.kind, self.mu, self.endless, self.S = rows, kind, mu, endless, rows.S
         entries = int(np.diff(rows.indptr.astype(np.int64)).max(initial=1))
@@ -299,7 +299,7 @@ class Engine:
         target, lost = np.zeros(self.S, dtype=bool), np.zeros(self.S, dtype=bool)
         target[classes[int(np.argmax(gains))]] = True
         lost[np.concatenate([c for c in classes if not target[c[0]]])] = True
-        chosen = Rows.of(P, np.arange(self.S), self.choice)
+        chosen = ComponentRows.of(P, np.arange(self.S), self.choice)
         astray = lost | (walk_to(chosen, lost) >= 0)  # states that may end in another class
         self.take(np.where(astray, walk_to(self.rows, target), self.choice))
         self._pivot = int(np.flatnonzero(target)[0])
@@ -506,7 +506,7 @@ def combined(weights: FloatArray, signals: FloatArray) -> FloatArray:
     return total
 
 
-def _best_rows(worth: FloatArray, rows: Rows) -> IntArray:
+def _best_rows(worth: FloatArray, rows: ComponentRows) -> IntArray:
     """[S], the row of every state for which `worth` [R] is largest."""
     top = np.maximum.reduceat(worth, rows.first[:-1].astype(np.int64))
     best = np.flatnonzero(worth == top[rows.owner])

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
-from cmdpkit.exact.stationary.problem import Rows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -25,7 +25,9 @@ class Several:
 
     omega = 1.0  # the value of the signal 1
 
-    def __init__(self, rows: Rows, X: FloatArray, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]) -> None:
+    def __init__(
+        self, rows: ComponentRows, X: FloatArray, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]
+    ) -> None:
         self.rows, self.X, self.mu, self.components = rows, X, mu, components
         self.S, self.K, self.kind, self.direct, self.careful = rows.S, len(X), "average", True, rows.S <= DIRECT_STATES
         self.weights = np.ones(self.K)
@@ -100,7 +102,9 @@ class Several:
         return policy
 
 
-def _quotient(rows: Rows, components: list[tuple[IntArray, BoolArray]]) -> tuple[Rows, IntArray, IntArray]:
+def _quotient(
+    rows: ComponentRows, components: list[tuple[IntArray, BoolArray]]
+) -> tuple[ComponentRows, IntArray, IntArray]:
     """The model with every component as one state, the row behind each of its rows, and the new number of each state.
 
     Component j is state j, with the row that stops first; other states follow in their order.
@@ -120,12 +124,12 @@ def _quotient(rows: Rows, components: list[tuple[IntArray, BoolArray]]) -> tuple
     owner = np.concatenate((np.arange(M), index[rows.owner[leaving]]))
     origin = np.concatenate((np.full(M, STOP), leaving))
     order = np.argsort(owner, kind="stable")
-    small = Rows.of(P[order], owner[order], origin[order])
+    small = ComponentRows.of(P[order], owner[order], origin[order])
     small.exits[:] = origin[order] == STOP
     return small, origin[order], index
 
 
-def combined_policy(rows: Rows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:
+def combined_policy(rows: ComponentRows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:
     """The usual stationary policy p [R] of a mixture of choices [S]: long-run frequencies, else expected visits.
 
     The policy need not have the mixture's frequencies: a state may be passed through by one policy and settled in by

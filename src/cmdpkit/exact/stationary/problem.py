@@ -26,7 +26,7 @@ from cmdpkit.tolerances import ROUNDOFF
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ComponentRows:
     """The actions of a model or of a part of it, one row each, sorted by state; every state has at least one."""
 
     first: NDArray[np.uint64]  # [S + 1], the first row of every state
@@ -37,7 +37,7 @@ class Rows:
     exits: FloatArray  # [R], the probability of leaving the part; with it, the probabilities of a row sum to 1
 
     @classmethod
-    def of(cls, P: Any, owner: IntArray, pair: IntArray) -> Rows:
+    def of(cls, P: Any, owner: IntArray, pair: IntArray) -> ComponentRows:
         """Rows from a SciPy matrix [R, S] and the state of each of them; what P lacks of 1 is lost."""
         P = sparse.csr_array(P)
         first = np.searchsorted(owner, np.arange(P.shape[1] + 1)).astype(np.uint64)
@@ -82,7 +82,7 @@ class Rows:
         graph.sum_duplicates()
         return graph
 
-    def part(self, states: IntArray, keep: BoolArray | None = None) -> tuple[Rows, IntArray]:
+    def part(self, states: IntArray, keep: BoolArray | None = None) -> tuple[ComponentRows, IntArray]:
         """The kept rows of some states (in rising order), renumbered, and which rows of this object they are."""
         number = np.full(self.S, -1, dtype=np.int64)
         number[states] = np.arange(len(states))
@@ -91,7 +91,7 @@ class Rows:
         kept, exits = np.zeros(self.R, dtype=np.int64), np.zeros(self.R)
         source = (self.first, self.indptr, self.columns, self.data, number)
         R, n = part_rows(*source, first, indptr, columns, data, kept, exits)
-        rows = Rows(
+        rows = ComponentRows(
             first, indptr[: R + 1], columns[:n], data[:n], self.pair[kept[:R]], exits[:R] + self.exits[kept[:R]]
         )
         if keep is None:
@@ -99,12 +99,12 @@ class Rows:
         chosen = np.flatnonzero(keep[kept[:R]])
         P = rows.P[chosen]
         owner, pair = rows.owner[chosen], rows.pair[chosen]
-        smaller = Rows.of(P, owner, pair)
+        smaller = ComponentRows.of(P, owner, pair)
         smaller.exits[:] = rows.exits[chosen]
         return smaller, kept[:R][chosen]
 
 
-def reachable(rows: Rows, start: BoolArray) -> BoolArray:
+def reachable(rows: ComponentRows, start: BoolArray) -> BoolArray:
     """[S]: states that some policy reaches from the states in `start`."""
     found = start.copy()
     search(rows.first, rows.indptr, rows.columns, rows.data, found, np.zeros(rows.S, dtype=np.uint64))
@@ -123,7 +123,7 @@ def _search(graph: Any, start: BoolArray) -> IntArray:
     return np.asarray(before[:S].astype(np.int64))
 
 
-def end_components(rows: Rows) -> list[tuple[IntArray, BoolArray]]:
+def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
     """The maximal end components: (states, rows that stay inside [R]) of each, in the order of their first states."""
     found: list[tuple[IntArray, BoolArray]] = []
     alive = rows.exits <= 0.0
@@ -144,7 +144,7 @@ def end_components(rows: Rows) -> list[tuple[IntArray, BoolArray]]:
     return sorted(found, key=lambda component: int(component[0][0]))
 
 
-def walk_to(rows: Rows, target: BoolArray) -> IntArray:
+def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     """[S], for each state a row that may lead nearer to the target; -1 in the target and where no path leads to it.
 
     A policy that takes these rows reaches the target with probability 1 from all states if all of them have a path:
@@ -179,24 +179,24 @@ class Arrays(NamedTuple):
     names: tuple[Sequence[Name], Sequence[Name]] | None = None  # of states and actions, for messages
 
 
-class Problem(NamedTuple):
+class StationaryProblem(NamedTuple):
     """The states that the start can reach (without absorbing ones for totals), and their actions as rows.
 
     A discount is a probability of leaving at every step, so that rows of "discounted" all have the same exits.
     """
 
-    rows: Rows  # of the part, times the discount
+    rows: ComponentRows  # of the part, times the discount
     X: FloatArray  # [1 + N, R], reward and utilities
     mu: FloatArray  # [states of the part]
     states: IntArray  # the part's states in the whole model
-    whole: Rows  # all rows of the whole model
+    whole: ComponentRows  # all rows of the whole model
     kind: str  # "discounted" (or a total whose exits are all the same), "average" or "total"
     shape: tuple[int, int]  # S, A of the whole model
     endless: bool = False  # whether a policy need not be absorbed ("total" only); then every step costs something
     blur: int = 0  # exits are wrong by this many roundings more than usual
 
 
-def problem_of(arrays: Arrays) -> Problem:
+def problem_of(arrays: Arrays) -> StationaryProblem:
     """The part of the model that matters; CmdpkitError where totals would not be finite."""
     S, A = arrays.allowed.shape
     whole = _rows(arrays)
@@ -210,7 +210,7 @@ def problem_of(arrays: Arrays) -> Problem:
     rows = whole if len(states) == S else whole.part(states)[0]
     X = np.ascontiguousarray(signals if rows.R == S * A else signals[:, rows.pair], dtype=float)
     mu = arrays.mu[states] / arrays.mu.sum()
-    problem = Problem(rows, X, mu, states, whole, arrays.kind, (S, A))
+    problem = StationaryProblem(rows, X, mu, states, whole, arrays.kind, (S, A))
     if arrays.kind == "average":
         return problem
     if arrays.kind == "discounted":
@@ -223,7 +223,7 @@ def problem_of(arrays: Arrays) -> Problem:
     return problem._replace(endless=_checked_endless(arrays, rows, X, states))
 
 
-def _rows(arrays: Arrays) -> Rows:
+def _rows(arrays: Arrays) -> ComponentRows:
     """All allowed rows of the model. They sum to 1 within the tolerance of the model; here they do up to rounding."""
     S, A = arrays.allowed.shape
     most, entries = S * A, len(arrays.prob)
@@ -237,10 +237,10 @@ def _rows(arrays: Arrays) -> Rows:
         np.asarray(arrays.allowed),
     )
     R, n = allowed_rows(*map(readonly, given), first, indptr, columns, data, pair)
-    return Rows(first, indptr[: R + 1], columns[:n], data[:n], pair[:R], np.zeros(R))
+    return ComponentRows(first, indptr[: R + 1], columns[:n], data[:n], pair[:R], np.zeros(R))
 
 
-def absorbing(rows: Rows, X: FloatArray) -> BoolArray:
+def absorbing(rows: ComponentRows, X: FloatArray) -> BoolArray:
     """[S]: states whose every action stays there and signals nothing: a total is complete there."""
     begin = rows.indptr[:-1].astype(np.int64)
     alone = np.diff(rows.indptr.astype(np.int64)) == 1
@@ -250,7 +250,7 @@ def absorbing(rows: Rows, X: FloatArray) -> BoolArray:
     return ~moves
 
 
-def _checked_endless(arrays: Arrays, rows: Rows, X: FloatArray, states: IntArray) -> bool:
+def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states: IntArray) -> bool:
     """Whether some policy is never absorbed; then every step has to cost something, or CmdpkitError is raised."""
     endless = end_components(rows)
     if not endless:
@@ -276,9 +276,9 @@ def every_step_costs(X: FloatArray) -> bool:
     return bool((X[0] < 0).all() and (X[1:] <= 0).all())
 
 
-def _absorbed_somehow(rows: Rows) -> bool:
+def _absorbed_somehow(rows: ComponentRows) -> bool:
     """Whether absorption can be reached from every state."""
     leaving = np.zeros(rows.S, dtype=bool)
     leaving[rows.owner[rows.exits > 0]] = True
     back = rows.graph(np.ones(rows.R, dtype=bool)).T.tocsr()
-    return bool(reachable(Rows.of(back, np.arange(rows.S), np.arange(rows.S)), leaving).all())
+    return bool(reachable(ComponentRows.of(back, np.arange(rows.S), np.arange(rows.S)), leaving).all())

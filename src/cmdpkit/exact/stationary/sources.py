@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import Column, Columns, Found
+from cmdpkit.exact.columns import Columns, Found, PolicyColumn
 from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
 from cmdpkit.exact.stationary.problem import (
     Arrays,
-    Problem,
-    Rows,
+    ComponentRows,
+    StationaryProblem,
     end_components,
     every_step_costs,
     problem_of,
@@ -121,7 +121,7 @@ class Stationary:
         own: FloatArray = (values * self.unit + self.shift) * self.factor
         return own
 
-    def _survey(self) -> tuple[Units, list[Column]]:
+    def _survey(self) -> tuple[Units, list[PolicyColumn]]:
         """What policies can collect of every signal, as the unit of it, and the policies that collect the most."""
         if not self.N:
             size = np.full(1, self.engine.omega if not self.problem.endless else 1.0)
@@ -145,7 +145,7 @@ class Stationary:
             v, *w = (self._own(values) - low) / ranges.unit
             off = float((error * self.unit * self.factor / ranges.unit).max())
             weights = np.eye(1, 1 + self.N, k)[0]
-            columns.append(Column(choice, float(v), np.array(w), weights, float(high[k] / ranges.unit[k]), off))
+            columns.append(PolicyColumn(choice, float(v), np.array(w), weights, float(high[k] / ranges.unit[k]), off))
         self._use(ranges)
         return ranges, columns
 
@@ -227,7 +227,7 @@ class Stationary:
             upper = float(self.engine.price(lean, slack, accuracy))
         return upper + float(lean[0]) * BEYOND * abs(float(self.engine.values[0]))
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The bound, and the policy that comes within slack of it as one column."""
         engine = self.engine
         if not self.N:
@@ -238,16 +238,16 @@ class Stationary:
             upper = self._upper(weights, slack, max(FLOOR, 0.01 * slack))
         return upper - float(weights @ self.base), [self._column(weights, upper)]
 
-    def _column(self, weights: FloatArray, upper: float) -> Column:
+    def _column(self, weights: FloatArray, upper: float) -> PolicyColumn:
         """The policy at hand as a column."""
         engine = self.engine
         v, *w = engine.values - self.base
         total = upper + float(weights @ ((self.offsets / self.units) - self.base)) if self.N else upper
         if not self.N:
             total = float(weights @ self._own(np.array([upper]))) / float(self.units[0])
-        return Column(engine.choice.copy(), float(v), np.array(w), weights, total, float(engine.half.max()))
+        return PolicyColumn(engine.choice.copy(), float(v), np.array(w), weights, total, float(engine.half.max()))
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """The values of a column's policy up to rounding."""
         engine = self.engine
         engine.weights = column.weights
@@ -258,7 +258,7 @@ class Stationary:
 
     # -- from mixtures to policies
 
-    def policy(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray) -> Found:
+    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
         """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it.
 
         A policy that is not as good as the mixture is not what was looked for. Then a slower way is tried, and at last
@@ -274,7 +274,7 @@ class Stationary:
                 best = other if self._lacks(other, parts, rho) < self._lacks(best, parts, rho) else best
         return best
 
-    def _lacks(self, found: Found, parts: list[tuple[float, Column]], rho: FloatArray) -> float:
+    def _lacks(self, found: Found, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> float:
         """By how much a policy is worse than the mixture, or misses rho, beyond what rounding explains."""
         mixed = np.append(sum(x * c.v for x, c in parts), rho)
         short = mixed - (found.totals - self.offsets) / self.units - AGREES - self.noise
@@ -291,7 +291,9 @@ class Stationary:
         totals, least = self._own(values), self._own(values - error)
         return Found(policy, totals, least, plans.attained, plans.notes)
 
-    def plans(self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray, fast: bool = True) -> Plans:
+    def plans(
+        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray, fast: bool = True
+    ) -> Plans:
         """One policy of an extreme point, or what comes near it where no stationary policy attains the optimum."""
         if isinstance(self.engine, Several):
             return self._settled(parts, rho)
@@ -301,7 +303,7 @@ class Stationary:
         return self._bridged(rho) or self._drawn(parts, DRAWN)
 
     def spread(
-        self, parts: list[tuple[float, Column]], proof: Column, rho: FloatArray, fast: bool
+        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray, fast: bool
     ) -> FloatArray | None:
         """The same as probabilities p of the problem's rows; None if the optimum keeps several classes apart."""
         target = rho + self.base[1:]
@@ -352,7 +354,7 @@ class Stationary:
         )
         return Plans([self._everywhere(p)], np.ones(1), False, (note,))
 
-    def _settled(self, parts: list[tuple[float, Column]], rho: FloatArray) -> Plans:
+    def _settled(self, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> Plans:
         """Several end components: one stationary policy if that attains the optimum, else a mixture."""
         problem = self.problem
         one = combined_policy(problem.rows, problem.mu, [(x, c.choice) for x, c in parts])
@@ -369,7 +371,7 @@ class Stationary:
             "average over that draw, not along each run.",
         )
 
-    def _drawn(self, parts: list[tuple[float, Column]], note: str) -> Plans:
+    def _drawn(self, parts: list[tuple[float, PolicyColumn]], note: str) -> Plans:
         """One of the deterministic policies of a mixture is drawn at the start."""
         policies = []
         for _, column in parts:
@@ -391,7 +393,7 @@ def _coarse(X: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
 
 
 def valued(
-    problem: Problem, shift: FloatArray, unit: FloatArray, p: FloatArray, engine: Engine
+    problem: StationaryProblem, shift: FloatArray, unit: FloatArray, p: FloatArray, engine: Engine
 ) -> tuple[FloatArray, FloatArray]:
     """Values of the policy p [R], scaled by shift and unit of single steps, and their proved error, [1 + N] each."""
     taken = np.flatnonzero(p)
@@ -409,7 +411,7 @@ def valued(
         classes = [(classes[0][0], 1.0)]
     values, error = np.zeros(len(X)), np.zeros(len(X))
     for members, mass in classes:
-        part = Rows.of(within(chain.P, members), np.arange(len(members)), np.arange(len(members)))
+        part = ComponentRows.of(within(chain.P, members), np.arange(len(members)), np.arange(len(members)))
         part.exits[:] = 0.0
         middle, off = _certain(part, np.ascontiguousarray(X[:, members]), problem, np.zeros(len(members)), engine)
         values += mass * middle
@@ -420,7 +422,7 @@ def valued(
 
 
 def _certain(
-    rows: Rows, X: FloatArray, problem: Problem, mu: FloatArray, engine: Engine
+    rows: ComponentRows, X: FloatArray, problem: StationaryProblem, mu: FloatArray, engine: Engine
 ) -> tuple[FloatArray, FloatArray]:
     """Values of a chain with one row per state, and their error."""
     own = Engine(rows, X, problem.kind, mu, problem.endless, problem.blur)
@@ -433,7 +435,7 @@ def _certain(
     return own.values, own.half + own.rounding()
 
 
-def policy_rows(rows: Rows, p: FloatArray) -> Rows:
+def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
     """The chain of the policy p [R] as rows, one per state."""
     used = np.flatnonzero(p)
     begin, end = (rows.indptr[used].astype(np.int64), rows.indptr[used + 1].astype(np.int64))
@@ -446,10 +448,10 @@ def policy_rows(rows: Rows, p: FloatArray) -> Rows:
     exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
     if (rows.exits == rows.exits[0]).all():
         exits[:] = rows.exits[0]
-    return Rows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
+    return ComponentRows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
 
 
-def whole_policy(problem: Problem, p: FloatArray) -> FloatArray:
+def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
     """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
     S, A = problem.shape
     whole = p
@@ -462,7 +464,7 @@ def whole_policy(problem: Problem, p: FloatArray) -> FloatArray:
     return pi.reshape(S, A)
 
 
-def walking(rows: Rows, p: FloatArray) -> FloatArray:
+def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
     """p [R] completed: states without an action walk to those that have one, or take their first action."""
     known = np.zeros(rows.S, dtype=bool)
     known[rows.owner[p > 0]] = True
@@ -480,7 +482,7 @@ def walking(rows: Rows, p: FloatArray) -> FloatArray:
     return completed
 
 
-def class_columns(P: Any, X: FloatArray, choice: IntArray, weights: FloatArray) -> list[Column]:
+def class_columns(P: Any, X: FloatArray, choice: IntArray, weights: FloatArray) -> list[PolicyColumn]:
     """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first.
 
     The plan of a column holds the states of its class and their shares of time.
@@ -489,6 +491,6 @@ def class_columns(P: Any, X: FloatArray, choice: IntArray, weights: FloatArray) 
     for members in closed_classes(P):
         q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
         values = X[:, choice[members]] @ (q / q.sum())
-        columns.append(Column(choice, float(values[0]), values[1:], weights, 0.0, plan=(members, q / q.sum())))
+        columns.append(PolicyColumn(choice, float(values[0]), values[1:], weights, 0.0, plan=(members, q / q.sum())))
     columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))
     return columns

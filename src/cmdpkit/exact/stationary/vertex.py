@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.exact.stationary.engine import Engine
-from cmdpkit.exact.stationary.problem import Rows
+from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -46,7 +46,7 @@ class _Class(NamedTuple):
 class Flows:
     """How occupancies flow."""
 
-    rows: Rows  # actions of all states, one row each
+    rows: ComponentRows  # actions of all states, one row each
     average: bool  # whether it is shares of time that flow, without end, and not visits until the exit
     inflow: FloatArray  # [S], what the start adds to visits
 
@@ -162,7 +162,7 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
     return Vertex(p, q, [c.states for c in classes], min(kept, share))
 
 
-def _policy(rows: Rows, q: FloatArray, p: FloatArray) -> FloatArray:
+def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     """The policy of q where it is visited; elsewhere the most likely row of p alone."""
     d = np.bincount(rows.owner, q, rows.S)[rows.owner]
     clear = d > NEGLIGIBLE

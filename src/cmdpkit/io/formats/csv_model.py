@@ -9,7 +9,7 @@ from typing import Any
 from cmdpkit.errors import quoted
 from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.document import KEYS, RESERVED, constraints_of
-from cmdpkit.io.formats.source import Fields, Mistakes, Table, Written
+from cmdpkit.io.formats.source import Fields, LocatedTable, Mistakes, Written
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
@@ -17,24 +17,28 @@ HEAD = (*KEYS, "start", "states", "actions", "per_step", "renormalise", "transit
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
-def parse(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> Table:
+def parse(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> LocatedTable:
     """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head.
 
     What is wrong in a line goes to ``mistakes``, and the transition that the line belongs to is marked as damaged.
     """
     sheet = csv_text.parse(path, text, HEAD, "transitions", mistakes)
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in HEAD}}
-    model = Table({key: x for key, x in head.items() if key not in ("transitions", "grid")}, None, sheet.head.lines)
+    model = LocatedTable(
+        {key: x for key, x in head.items() if key not in ("transitions", "grid")}, None, sheet.head.lines
+    )
     constraints = overrides.get("constraints", sheet.constraints)
-    names = [c.name for c in constraints_of(Fields(path, "head", Table({"constraint": constraints})), RESERVED)]
+    names = [c.name for c in constraints_of(Fields(path, "head", LocatedTable({"constraint": constraints})), RESERVED)]
     _check_columns(path, sheet.columns, names)
-    document = Table({"model": model, "constraint": constraints, "transition": _grouped(path, sheet, names, mistakes)})
+    document = LocatedTable(
+        {"model": model, "constraint": constraints, "transition": _grouped(path, sheet, names, mistakes)}
+    )
     if "grid" in head:
         document["grid"] = Fields(path, "head", sheet.head).inner("grid").table
     return document
 
 
-def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
+def _check_columns(path: Path, columns: LocatedTable, constraints: list[str]) -> None:
     here = Fields(path, "columns", columns)
     expected = (*COLUMNS, *constraints)
     for name in columns:
@@ -48,9 +52,9 @@ def _check_columns(path: Path, columns: Table, constraints: list[str]) -> None:
             here.fail(f"{quoted(name)} is missing")
 
 
-def _grouped(path: Path, sheet: csv_text.Sheet, constraints: list[str], mistakes: Mistakes) -> list[Table]:
+def _grouped(path: Path, sheet: csv_text.Sheet, constraints: list[str], mistakes: Mistakes) -> list[LocatedTable]:
     """One transition per step, state and action, collected from its lines, which may be anywhere in the file."""
-    groups: dict[tuple[str, str, str], dict[str, Table]] = {}
+    groups: dict[tuple[str, str, str], dict[str, LocatedTable]] = {}
     for row in sheet.rows:
         if "state" not in row or "action" not in row:
             continue  # a line with too few cells, which is among the mistakes
@@ -64,7 +68,7 @@ def _grouped(path: Path, sheet: csv_text.Sheet, constraints: list[str], mistakes
     return [_transition(list(group.values()), constraints) for group in groups.values()]
 
 
-def _check_row(fields: Fields, constraints: list[str], group: dict[str, Table], *, comma: bool) -> None:
+def _check_row(fields: Fields, constraints: list[str], group: dict[str, LocatedTable], *, comma: bool) -> None:
     """Turn the numbers of a line into numbers, and refuse what cannot be right."""
     row = fields.table
     for key in ("probability", "reward", *constraints):
@@ -78,22 +82,22 @@ def _check_row(fields: Fields, constraints: list[str], group: dict[str, Table], 
         fields.fail(f"step, state, action and next_state are those of line {group[row['next_state']].line}")
 
 
-def _transition(rows: list[Table], constraints: list[str]) -> Table:
+def _transition(rows: list[LocatedTable], constraints: list[str]) -> LocatedTable:
     first = rows[0]
     step = first.get("step", "").strip()
     if any(row.damaged for row in rows):
-        passed_over = Table(dict.fromkeys(("reward", "next", *constraints), 0), first.line)
+        passed_over = LocatedTable(dict.fromkeys(("reward", "next", *constraints), 0), first.line)
         passed_over.update(state=first["state"], action=first["action"])
         passed_over.damaged = True
         return passed_over
-    return Table(
+    return LocatedTable(
         {
             "state": first["state"],
             "action": first["action"],
             **({"step": csv_text.whole(step)} if step else {}),
             "reward": _mean(rows, "reward"),
             **{name: _mean(rows, name) for name in constraints},
-            "next": Table(
+            "next": LocatedTable(
                 {row["next_state"]: row["probability"] for row in rows},
                 first.line,
                 {row["next_state"]: row.line for row in rows},
@@ -103,7 +107,7 @@ def _transition(rows: list[Table], constraints: list[str]) -> Table:
     )
 
 
-def _mean(rows: list[Table], key: str) -> float:
+def _mean(rows: list[LocatedTable], key: str) -> float:
     """The expected value of a number that may depend on the next state."""
     return expected([row["probability"] for row in rows], [row[key] for row in rows])
 

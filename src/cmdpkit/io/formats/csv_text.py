@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.json_toml import toml_value
-from cmdpkit.io.formats.source import Fields, Mistakes, Table, Written
+from cmdpkit.io.formats.source import Fields, LocatedTable, Mistakes, Written
 from cmdpkit.model.constraints import SENSES
 from cmdpkit.model.validate import nearest
 
@@ -40,10 +40,10 @@ _PLAIN = re.compile(r"\w+( \w+)*")
 class Sheet(NamedTuple):
     """A CSV file taken apart."""
 
-    head: Table  # settings of the head, with their lines
-    constraints: list[Table]  # name, sense and bound of each
-    columns: Table  # column names, with their line
-    rows: list[Table]  # for each row, the text in each column
+    head: LocatedTable  # settings of the head, with their lines
+    constraints: list[LocatedTable]  # name, sense and bound of each
+    columns: LocatedTable  # column names, with their line
+    rows: list[LocatedTable]  # for each row, the text in each column
     comma: bool = False  # whether a comma in a number is a decimal comma
 
 
@@ -54,12 +54,12 @@ def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mis
     an error.
     """
     lines = list(io.StringIO(text, newline=""))
-    head, constraints = Table(), []
+    head, constraints = LocatedTable(), []
     start = next((i for i, line in enumerate(lines) if not _is_head(line)), len(lines))
     separator = max(SEPARATORS, key=lines[start].count) if start < len(lines) else ","
     comma = separator != ","
     for i, line in enumerate(lines[:start]):
-        here = Fields(path, "head", Table((), i + 1))
+        here = Fields(path, "head", LocatedTable((), i + 1))
         comment = _comment(line, here, separator)
         if re.match(r"constraint\s", comment):
             constraints.append(_constraint(comment, here, comma=comma))
@@ -93,7 +93,7 @@ def _comment(line: str, here: Fields, separator: str) -> str:
     return separator.join(cells).strip().rstrip(separator).removeprefix("#").strip()
 
 
-def _set(head: Table, key: str, text: str, known: Sequence[str], here: Fields) -> None:
+def _set(head: LocatedTable, key: str, text: str, known: Sequence[str], here: Fields) -> None:
     if key not in known:
         here.fail(f"unknown key {quoted(key)}{nearest(key, known)} (a comment for people begins with ##)")
     if key in head:
@@ -122,7 +122,7 @@ def _texts(text: str) -> list[str] | None:
     return found if all(type(x) is str for x in found) else None
 
 
-def _constraint(comment: str, here: Fields, *, comma: bool) -> Table:
+def _constraint(comment: str, here: Fields, *, comma: bool) -> LocatedTable:
     match = _CONSTRAINT.fullmatch(comment)
     if match is None:
         here.fail(f"{quoted(comment)} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
@@ -130,23 +130,25 @@ def _constraint(comment: str, here: Fields, *, comma: bool) -> Table:
     bound = match["bound"].strip()
     total = number(bound.removesuffix(_PER_STEP), comma=comma)
     entry = {"name": name, "sense": SENSES[match["sign"]], "bound": total}
-    return Table({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.table.line)
+    return LocatedTable({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.table.line)
 
 
-def _table(path: Path, lines: list[str], before: int, separator: str, mistakes: Mistakes) -> tuple[Table, list[Table]]:
+def _table(
+    path: Path, lines: list[str], before: int, separator: str, mistakes: Mistakes
+) -> tuple[LocatedTable, list[LocatedTable]]:
     """Column names and rows; ``before`` lines of the file come first."""
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t", strict=True)
-    columns: Table | None = None
+    columns: LocatedTable | None = None
     rows = []
     line = before + 1
     try:
         for cells in reader:
-            here = Fields(path, "columns" if columns is None else "row", Table((), line))
+            here = Fields(path, "columns" if columns is None else "row", LocatedTable((), line))
             line = before + reader.line_num + 1
             if columns is None:
                 columns = _columns(cells, here)
             elif any(x.strip() for x in cells):
-                rows.append(Table(zip(columns, cells, strict=False), here.table.line))
+                rows.append(LocatedTable(zip(columns, cells, strict=False), here.table.line))
                 if len(cells) != len(columns):
                     rows[-1].damaged = True
                     with mistakes.noting():
@@ -158,8 +160,8 @@ def _table(path: Path, lines: list[str], before: int, separator: str, mistakes: 
     return columns, rows
 
 
-def _columns(cells: list[str], here: Fields) -> Table:
-    columns = Table(dict.fromkeys(cells), here.table.line)
+def _columns(cells: list[str], here: Fields) -> LocatedTable:
+    columns = LocatedTable(dict.fromkeys(cells), here.table.line)
     for name in columns:
         if cells.count(name) > 1:
             here.fail(f"{quoted(name)} is given twice")

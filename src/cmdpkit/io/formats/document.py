@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from cmdpkit.errors import quoted
-from cmdpkit.io.formats.source import Fields, Index, Mistakes, Table, rule_of
+from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Mistakes, rule_of
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.criterion import checked_discount, checked_name
@@ -66,7 +66,7 @@ PER_STEP = ("next", "reward", "constraints", "actions")  # the parts that may de
 
 
 @dataclass(frozen=True)
-class Row:
+class TransitionRow:
     """One transition of a file, with names replaced by indices."""
 
     fields: Fields  # where it is in the file, for messages
@@ -79,7 +79,7 @@ class Row:
     signals: tuple[float, ...]  # [N], what the constraints count
 
 
-def model_of(path: Path, document: Table, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
+def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
     """The CMDP that a document describes; errors name the file and the line.
 
     ``mistakes`` are those that were found in the file before, in tables that are marked as damaged.
@@ -187,7 +187,7 @@ def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
 
 def _rows(
     entries: list[Fields], state: Index, action: Index, constraints: Sequence[Constraint], H: int, mistakes: Mistakes
-) -> list[Row]:
+) -> list[TransitionRow]:
     """All transitions with indices in place of names, except those with a mistake."""
     rows = []
     for fields in entries:
@@ -197,9 +197,9 @@ def _rows(
     return rows
 
 
-def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> Row:
+def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> TransitionRow:
     successors = fields.inner("next")
-    return Row(
+    return TransitionRow(
         fields,
         state.find(fields.name("state"), fields, "state"),
         action.find(fields.name("action"), fields, "action"),
@@ -211,9 +211,9 @@ def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Cons
     )
 
 
-def _refuse_repeats(rows: list[Row], mistakes: Mistakes) -> None:
+def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:
     """Refuse a second row for the same step; a state and action have one row for all steps, or one for each step."""
-    seen: dict[tuple[int, int], dict[int | None, Row]] = {}
+    seen: dict[tuple[int, int], dict[int | None, TransitionRow]] = {}
     for row in rows:
         others = seen.setdefault((row.state, row.action), {})
         clash = next(iter(others.values()), None) if row.step is None else others.get(row.step) or others.get(None)
@@ -225,7 +225,7 @@ def _refuse_repeats(rows: list[Row], mistakes: Mistakes) -> None:
         others[row.step] = row
 
 
-def _refuse_sums(rows: list[Row], mistakes: Mistakes) -> None:
+def _refuse_sums(rows: list[TransitionRow], mistakes: Mistakes) -> None:
     """Refuse probabilities that do not sum to 1, unless rounding explains it."""
     for row in rows:
         total = sum(row.next.values())
@@ -234,7 +234,7 @@ def _refuse_sums(rows: list[Row], mistakes: Mistakes) -> None:
                 row.fields.fail(f"the probabilities sum to {total:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
 
 
-def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name]) -> None:
+def _refuse_gaps(model: Fields, rows: list[TransitionRow], H: int, states: Sequence[Name]) -> None:
     """Refuse a model in which some state has no action at some step."""
     always = {row.state for row in rows if row.step is None}
     steps: dict[int, set[int | None]] = {}
@@ -250,10 +250,10 @@ def _refuse_gaps(model: Fields, rows: list[Row], H: int, states: Sequence[Name])
             )
 
 
-def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
+def _per_step(model: Fields, rows: list[TransitionRow], H: int) -> set[str]:
     """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
-    first: dict[tuple[int, int], Row] = {}
-    differs: dict[str, Row] = {}
+    first: dict[tuple[int, int], TransitionRow] = {}
+    differs: dict[str, TransitionRow] = {}
     for row in rows:
         base = first.setdefault((row.state, row.action), row)
         for what in ("next", "reward", "signals"):
@@ -275,7 +275,7 @@ def _per_step(model: Fields, rows: list[Row], H: int) -> set[str]:
     return set(listed)
 
 
-def _placed(rows: list[Row], T: int) -> Iterator[tuple[int, int]]:
+def _placed(rows: list[TransitionRow], T: int) -> Iterator[tuple[int, int]]:
     """Yield (i, t) if row i belongs to step t of an array of T steps; with T = 1, all rows of an action are equal."""
     for i, row in enumerate(rows):
         if T == 1 or row.step is not None:
@@ -284,7 +284,7 @@ def _placed(rows: list[Row], T: int) -> Iterator[tuple[int, int]]:
             yield from ((i, t) for t in range(T))
 
 
-def _filled(rows: list[Row], shape: tuple[int, int, int], values: list[float]) -> FloatArray:
+def _filled(rows: list[TransitionRow], shape: tuple[int, int, int], values: list[float]) -> FloatArray:
     """An array [T, S, A] of the rows' values, 0 where there is no row."""
     array = np.zeros(shape)
     for i, t in _placed(rows, shape[0]):
@@ -292,7 +292,7 @@ def _filled(rows: list[Row], shape: tuple[int, int, int], values: list[float]) -
     return array
 
 
-def _kernel(rows: list[Row], shape: tuple[int, int, int], renormalise: bool) -> tuple[Kernel, float]:
+def _kernel(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise: bool) -> tuple[Kernel, float]:
     """The probabilities of all rows, checked with their lines, and the largest correction of a row."""
     T, S, A = shape
     at = {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Table, Written
+from cmdpkit.io.formats.source import LocatedTable, Written
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = r"""\s*(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))\s*"""
@@ -25,7 +25,7 @@ _LONG_KEY = re.compile(rf"(?m)(?:^|[{{,])[ \t]*+\[*+[ \t]*+({_PART}(?:[ \t]*+\.[
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) -> Table:
+def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) -> LocatedTable:
     """The document, whose top-level tables know their lines; ``number`` converts the text of a fraction."""
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
@@ -42,26 +42,26 @@ def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) ->
     return _located(document, text)
 
 
-def _located(document: dict[str, Any], text: str) -> Table:
+def _located(document: dict[str, Any], text: str) -> LocatedTable:
     """The document with the lines of its ``[name]`` and ``[[name]]`` headers and of the keys below them.
 
     A table that is written in another way, such as inline, has no line, because it might be a wrong one.
     """
-    found: dict[str, list[Table]] = {}
-    top = Table(document, 1)
+    found: dict[str, list[LocatedTable]] = {}
+    top = LocatedTable(document, 1)
     current = top
     for number, line in enumerate(text.split("\n"), 1):
         if header := _HEADER.match(line):
-            current = Table((), number)
+            current = LocatedTable((), number)
             found.setdefault(_key(header), []).append(current)
         elif assignment := _ASSIGNMENT.match(line):
             current.lines.setdefault(_key(assignment), number)
     for name, places in found.items():
         content = document.get(name)
         if isinstance(content, list) and len(content) == len(places):
-            top[name] = [Table(x, p.line, p.lines) for x, p in zip(content, places, strict=True)]
+            top[name] = [LocatedTable(x, p.line, p.lines) for x, p in zip(content, places, strict=True)]
         elif isinstance(content, dict) and len(places) == 1:
-            top[name] = Table(content, places[0].line, places[0].lines)
+            top[name] = LocatedTable(content, places[0].line, places[0].lines)
         top.lines.setdefault(name, places[0].line or 1)
     return top
 
@@ -106,8 +106,8 @@ def _escape(c: str) -> str:
 # -- JSON with line numbers when read, and written for people: one line for each entry of a list.
 
 
-def parse_json(path: Path, text: str) -> Table:
-    """The document, in which every object is a `Table` that knows its line and every fraction is a `Written` number.
+def parse_json(path: Path, text: str) -> LocatedTable:
+    """The document; every object is a `LocatedTable` that knows its line, and every fraction is a `Written` number.
 
     A key that is given twice is refused.
     """
@@ -117,7 +117,7 @@ def parse_json(path: Path, text: str) -> Table:
         raise CmdpkitError(f"{path}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
         raise CmdpkitError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(document, Table):
+    if not isinstance(document, LocatedTable):
         raise CmdpkitError(f"{path}:1: expected a JSON object, got a {type(document).__name__}")
     return document
 
@@ -131,10 +131,10 @@ class _Decoder(json.JSONDecoder):
         self.parse_object = self._object
         self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 
-    def _object(self, text_and_start: tuple[str, int], *rest: Any) -> tuple[Table, int]:
+    def _object(self, text_and_start: tuple[str, int], *rest: Any) -> tuple[LocatedTable, int]:
         line = bisect.bisect_left(self.newlines, text_and_start[1]) + 1
         pairs, end = decoder.JSONObject(text_and_start, *rest)  # type: ignore[attr-defined]
-        table = Table(pairs, line)
+        table = LocatedTable(pairs, line)
         if len(table) < len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.describe import grid_table, names_entry
 from cmdpkit.io.formats.document import KEYS, constraint_entry, constraints_of, criterion_entry, grid_of, read_criterion
-from cmdpkit.io.formats.source import Fields, Index, Table
+from cmdpkit.io.formats.source import Fields, Index, LocatedTable
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
 
@@ -34,7 +34,7 @@ MAX_HEADER = 10_000  # bytes of the header of an array
 LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
 
-class Member(NamedTuple):
+class NpzMember(NamedTuple):
     """What the header of an array says about it."""
 
     dtype: np.dtype[Any]  # type of its numbers
@@ -66,7 +66,7 @@ class Archive:
 
     def __init__(self, path: Path, file: zipfile.ZipFile, size: int) -> None:
         self.path, self._file = path, file
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, NpzMember] = {}
         total = 0
         for info in file.infolist():
             name = info.filename.removesuffix(".npy")
@@ -77,7 +77,7 @@ class Archive:
         if total > inflation_limit(size):
             raise too_large(path, size, total)
 
-    def _member(self, info: zipfile.ZipInfo) -> Member:
+    def _member(self, info: zipfile.ZipInfo) -> NpzMember:
         """Type and shape of one array, which must agree to the byte with its size in the directory."""
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
@@ -91,7 +91,7 @@ class Archive:
                 raise ValueError(f"{quoted(info.filename)}: Object arrays cannot be loaded, as that could run code")
             if min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
                 raise ValueError(f"array {quoted(info.filename)} of shape {shape} does not have the size it claims")
-        return Member(dtype, shape)
+        return NpzMember(dtype, shape)
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array, which takes exactly the memory that its header declares."""
@@ -218,13 +218,13 @@ def read_npz(
         return header, {name: archive.mapped(name) if name in mapped else archive.read(name) for name in expected}
 
 
-def _header(archive: Archive, kind: str) -> Table:
+def _header(archive: Archive, kind: str) -> LocatedTable:
     path = archive.path
     found = archive.members.get("header")
     if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
     try:
-        header = Table(json.loads(archive.read("header").tobytes()))
+        header = LocatedTable(json.loads(archive.read("header").tobytes()))
     except CmdpkitError:
         raise
     except (ValueError, TypeError, RecursionError) as error:

@@ -41,7 +41,7 @@ def read(
         )
     bounds = without_signals(constraints or ())
     with reading(path):
-        source = _Source(path)
+        source = _ParquetSource(path)
         (s, a, s_next, p, *rest), states, actions = source.columns([c.name for c in bounds])
     S, A = len(states), len(actions)
     signals, step = rest[: 1 + len(bounds)], rest[1 + len(bounds) :]
@@ -72,7 +72,7 @@ def without_signals(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]
     return bounds
 
 
-class _Source:
+class _ParquetSource:
     """A Parquet file, seen through duckdb."""
 
     def __init__(self, path: Path) -> None:

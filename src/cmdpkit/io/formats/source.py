@@ -93,7 +93,7 @@ def reading(path: Path) -> Iterator[None]:
         raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
 
 
-class Table(dict[str, Any]):
+class LocatedTable(dict[str, Any]):
     """A table of a file, with the line where it begins and the lines of its keys, as far as they are known."""
 
     def __init__(
@@ -140,7 +140,9 @@ class Fields:
 
     def __init__(self, path: Path, what: str, table: Any) -> None:
         self.path, self.what = path, what
-        self.table = table if isinstance(table, Table) else Table(table if isinstance(table, Mapping) else ())
+        self.table = (
+            table if isinstance(table, LocatedTable) else LocatedTable(table if isinstance(table, Mapping) else ())
+        )
         if not isinstance(table, Mapping):
             self.fail(f"expected a table, got {quoted(table)}")
 
@@ -233,7 +235,7 @@ class Fields:
         if not isinstance(value, Mapping) or not value:
             self.fail(f"{quoted(key)} is {quoted(value)}, expected a table that is not empty", key)
         line = getattr(value, "line", None) or self.table.lines.get(key, self.table.line)
-        return Fields(self.path, f"{self.what}: {key}", Table(value, line, getattr(value, "lines", None)))
+        return Fields(self.path, f"{self.what}: {key}", LocatedTable(value, line, getattr(value, "lines", None)))
 
     def probabilities(self) -> dict[str, float]:
         """The whole table, checked to consist of numbers that are at least 0."""

@@ -19,7 +19,7 @@ from scipy import sparse
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.continuing import Model
 from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
-from cmdpkit.exact.columns import EXTRA_LOWERING, Column, Columns
+from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.exact.stationary.sources import class_columns
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
@@ -30,14 +30,14 @@ CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of t
 SWEEPS = 20_000  # of one pricing, at most
 
 
-class BoxSource:
+class ContinuingBoxSource:
     """Columns of the extended program: recurrent classes of the best pair of a policy and a kernel of the box.
 
     The `plan` of a column holds the rows of its class, their shares of time, and their kernel [rows, S].
     """
 
     exact = False
-    first: tuple[Column, ...] = ()
+    first: tuple[PolicyColumn, ...] = ()
 
     def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray) -> None:
         S, A = allowed.shape
@@ -49,11 +49,11 @@ class BoxSource:
         self.order, self.choice = np.arange(S), np.zeros(S, dtype=np.int64)
         self.P = np.zeros((S, S))
 
-    def refine(self, column: Column) -> Column:
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
         """Classes are always evaluated up to rounding."""
         return column
 
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[Column]]:
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w) over all pairs, and the classes of a pair that nearly reaches it."""
         S, A = self.allowed.shape
         objective, most = readonly((weights @ self.X).reshape(S, A)), float(np.abs(weights).sum())
@@ -74,7 +74,7 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
     signals [1 + N, S, A], allowed [S, A]. If no policy reaches rho in any model of the box, it is the model in which
     the worst bound is missed least. Pairs that the best policy does not use have the kernel that is best for it.
     """
-    source = BoxSource(box, signals, allowed)
+    source = ContinuingBoxSource(box, signals, allowed)
     pool = Columns(source, FEASIBLE, MAX_UNEXPLAINED_GAP)
     met, parts = True, []
     if len(rho):

@@ -24,10 +24,10 @@ class Planned(NamedTuple):
 
 def planned(model: Model, rho: FloatArray) -> Planned:
     """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least."""
-    return Planner(model).policy(rho)
+    return ContinuingPlanner(model).policy(rho)
 
 
-class Planner:
+class ContinuingPlanner:
     """One model that is solved for several bounds; what was found for one serves the others."""
 
     def __init__(self, model: Model) -> None:

@@ -26,7 +26,7 @@ from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._certifying import certifier_of, proved
-from cmdpkit.learners._model_based.settings import Settings
+from cmdpkit.learners._model_based.settings import PlannerSettings
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy
@@ -49,7 +49,7 @@ class Playing(NamedTuple):
 class Counting(Learner):
     """A learner that plays a policy pi [H, S, A] and counts, over all steps together where the world is stationary."""
 
-    params: Settings
+    params: PlannerSettings
     certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts")
     growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")

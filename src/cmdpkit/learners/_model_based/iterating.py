@@ -53,7 +53,7 @@ class Iterating(Counting):
         self._improve()
 
 
-class Evaluation(NamedTuple):
+class PolicyEvaluation(NamedTuple):
     """The values of a policy in the estimated model; they are found anew after every episode."""
 
     means: Means  # the estimated model, whose arrays are filled again each time
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
     mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
 
     @classmethod
-    def of(cls, means: Means, H: int) -> Evaluation:
+    def of(cls, means: Means, H: int) -> PolicyEvaluation:
         """Around an estimated model, for H steps."""
         signals, _, S, A = means.signals.shape
         return cls(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from cmdpkit.estimate.belief import Belief, forget, new_belief, refresh
-from cmdpkit.estimate.extended import Plan
+from cmdpkit.estimate.extended import ExtendedPlan
 from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._model_based.cadence import CADENCES, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.counting import Counting, play
@@ -27,7 +27,7 @@ class Decided(NamedTuple):
     baseline: bool = False  # whether the policy is the known safe one
 
     @classmethod
-    def by(cls, found: Plan, start_bonus: float = 0.0) -> Decided:
+    def by(cls, found: ExtendedPlan, start_bonus: float = 0.0) -> Decided:
         """The answer of the extended LP. Where it is infeasible, its multipliers are not prices, so prices are 0."""
         lam = found.lam if found.feasible else 0.0 * found.lam
         return cls(found.pi, lam, found.value + start_bonus, found.feasible)

@@ -12,7 +12,7 @@ from cmdpkit.model.validate import MIN_DELTA, index_of
 
 
 @dataclass(frozen=True)
-class Settings(Params):
+class PlannerSettings(Params):
     """Numbers that do not change during a run; the defaults are the theory's."""
 
     delta: float = 0.1  # probability with which the guarantee may fail
@@ -24,14 +24,14 @@ class Settings(Params):
 
 
 @dataclass(frozen=True)
-class Radii(Settings):
+class Radii(PlannerSettings):
     """Settings of learners that have separate radii for signals and for transitions."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
 
 
 @dataclass(frozen=True)
-class Planning(Settings):
+class Planning(PlannerSettings):
     """Settings of learners that solve a planning problem now and then."""
 
     replan: str = "doubling"  # plan when a visit count has doubled, by "need", or before every "episode"
@@ -69,7 +69,7 @@ class MarginWithRadii(Radii, WithMargin):
 
 
 @dataclass(frozen=True)
-class Steps(Settings):
+class StepSettings(PlannerSettings):
     """Settings of learners that move policy and prices by small steps."""
 
     policy_step: float = 1.0  # times the theory's step of the policy

@@ -29,7 +29,7 @@ from cmdpkit.estimate.continuing import cautious_model, hopeful_model, with_pati
 from cmdpkit.estimate.errors import stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners import Spec
-from cmdpkit.learners._continuing.planning import Planner, planned
+from cmdpkit.learners._continuing.planning import ContinuingPlanner, planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.model.transitions import FloatArray
@@ -137,7 +137,7 @@ class Continuing(Player, ClosedLoopPRI):
         model = cautious_model(self.seen(), p.seldom) if t >= p.freeze * T else None
         if model is None:
             model = hopeful_model(self.seen(), rng, unsure=p.unsure, prior=p.prior)
-        planner = Planner(with_patience(model, self.seen(), max(p.patience, math.sqrt(T))))
+        planner = ContinuingPlanner(with_patience(model, self.seen(), max(p.patience, math.sqrt(T))))
         rho, N = self.spec.rho, self.spec.N
         by = self._steering()
         room = planner.reach(rho) if N else 0.0
@@ -209,7 +209,7 @@ class Continuing(Player, ClosedLoopPRI):
         if model is None:
             played: FloatArray = self.pi.copy()
             return played
-        planner, rho = Planner(model), self.spec.rho
+        planner, rho = ContinuingPlanner(model), self.spec.rho
         errors = stationary_errors(model, self.seen(), planner.policy(rho).pi)
         room = planner.reach(rho) if self.spec.N else 0.0
         tighter = rho + np.minimum(self.params.caution * errors, max(0.0, self.params.room * room))

@@ -12,7 +12,7 @@ a violation is left over at the end of a run. Nothing is proved about it.
 Output: a policy that takes actions as often as they were the greedy choice in the last part of the run. Memory
 O(H S A (1 + N)).
 
-Symbols: Q, C_n = columns of `Learned.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
+Symbols: Q, C_n = columns of `DualQLearned.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
 towards what was seen, as in optimistic Q-learning (Jin et al., arXiv 1807.03765). Prices change at the end of a frame,
 by the sum over its episodes. The exact value of a policy has to be computed only when the policy changes, so a policy
 that stays the same for a few episodes makes the exact regret cheap.
@@ -29,7 +29,7 @@ import numpy as np
 from cmdpkit.learners import Learner, Params, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._frame_prices import find_best_everywhere
-from cmdpkit.learners.dual_q.updates import Constants, Learned, choose, end_episode, learn, play
+from cmdpkit.learners.dual_q.updates import DualQConstants, DualQLearned, choose, end_episode, learn, play
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
@@ -144,7 +144,7 @@ class DualQ(Learner):
         return self._uses(3)
 
     def _uses(self, parts: int) -> FloatArray:
-        """The sum of the first `parts` rows of `Learned.usage`."""
+        """The sum of the first `parts` rows of `DualQLearned.usage`."""
         spec = self.spec
         used: FloatArray = self.learned.usage[:parts].sum(axis=0)
         return used.reshape(spec.H, spec.S, spec.A)
@@ -167,9 +167,9 @@ class DualQ(Learner):
         return one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
 
 
-def _constants(spec: Spec, p: DualQParams) -> Constants:
+def _constants(spec: Spec, p: DualQParams) -> DualQConstants:
     word = np.uint64
-    return Constants(
+    return DualQConstants(
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
@@ -184,11 +184,11 @@ def _constants(spec: Spec, p: DualQParams) -> Constants:
     )
 
 
-def _nothing_learned(spec: Spec, p: DualQParams) -> Learned:
+def _nothing_learned(spec: Spec, p: DualQParams) -> DualQLearned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
-    return Learned(
+    return DualQLearned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         weight=np.append(1.0, np.full(N, float(p.lam_start))),

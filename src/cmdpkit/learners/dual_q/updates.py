@@ -16,7 +16,7 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-class Constants(NamedTuple):
+class DualQConstants(NamedTuple):
     """What compiled code needs of spec and parameters. For `zero` see `per_signal`."""
 
     H: np.uint64  # number of steps
@@ -32,7 +32,7 @@ class Constants(NamedTuple):
     explore_for: float  # episodes after which it fades like 1/sqrt(k)
 
 
-class Learned(NamedTuple):
+class DualQLearned(NamedTuple):
     """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)

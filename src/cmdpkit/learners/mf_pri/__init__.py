@@ -26,8 +26,8 @@ from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners.mf_pri.explain import account, warnings_of
 from cmdpkit.learners.mf_pri.improve import begin_epoch, improve
-from cmdpkit.learners.mf_pri.play import Block, act, episodes, finish
-from cmdpkit.learners.mf_pri.progress import Task, new_episode, new_progress, new_samples
+from cmdpkit.learners.mf_pri.play import MfPriBlock, act, episodes, finish
+from cmdpkit.learners.mf_pri.progress import MfPriTask, new_episode, new_progress, new_samples
 from cmdpkit.learners.mf_pri.schedule import timetable
 from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.learners.mf_pri.steer import steered
@@ -64,12 +64,12 @@ class ModelFreePRI(Learner):
         p = self.params
         table = timetable(spec, p)
         pairs = int(spec.allowed.sum())
-        self.task = Task(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)))
+        self.task = MfPriTask(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)))
         self.warm = WarmUp(spec, p, table.warm, table.cells)
         self.progress, self.samples = new_progress(spec, table), new_samples(spec, table)
         self.notes = _notes(spec, table.warm, pairs)
         self._episode_now, self._step = new_episode(spec), 0
-        self._block: Block | None = None  # what the running block plays, made when needed
+        self._block: MfPriBlock | None = None  # what the running block plays, made when needed
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class ModelFreePRI(Learner):
         per_episode = self.params.explore * worth * np.sqrt(self.spec.allowed.sum() / k)
         return float(min(self.params.max_deviations, per_episode) / self.spec.H)
 
-    def _played_block(self) -> Block:
+    def _played_block(self) -> MfPriBlock:
         """What the running block plays, in the form that compiled code reads."""
         if self._block is not None:
             return self._block
@@ -190,7 +190,7 @@ class ModelFreePRI(Learner):
         pi = progress.playing.reshape(n, A)
         cdf = np.cumsum(pi, axis=-1)
         deviating = np.where(choices[:, None] > 0, options / np.maximum(choices, 1)[:, None], pi)
-        self._block = Block(
+        self._block = MfPriBlock(
             H=np.uint64(H),
             S=np.uint64(S),
             A=np.uint64(A),

@@ -21,7 +21,7 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-class Constants(NamedTuple):
+class MfPriConstants(NamedTuple):
     """What compiled code needs of spec and parameters. For `zero` see `per_signal`."""
 
     H: Any  # uint64: number of steps
@@ -40,7 +40,7 @@ class Constants(NamedTuple):
     memory: float  # the t-th visit moves a cell by (memory + 1) / (memory + t) towards what was seen
 
 
-class Learned(NamedTuple):
+class MfPriLearned(NamedTuple):
     """What the warm-up has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of samples of every (h, s, a)

@@ -13,14 +13,14 @@ from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.mf_pri.improve import safe_quantile, undecided
 from cmdpkit.learners.mf_pri.moments import MIN_PRICE, means
 from cmdpkit.learners.mf_pri.play import Samples
-from cmdpkit.learners.mf_pri.progress import History, Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.progress import History, MfPriProgress, MfPriTask, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.tolerances import NO_SHORTFALL
 
 MAX_LISTED = 40  # at most so many cells are listed of a kind
 
 
-def account(task: Task, progress: Progress, samples: Samples) -> dict[str, Any]:
+def account(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> dict[str, Any]:
     """Everything worth telling, bounded in size: at most a line per epoch and MAX_LISTED cells of each kind."""
     spec, used = task.spec, progress.pi > 0
     reached = (progress.reach > 0)[..., None]
@@ -50,7 +50,7 @@ def account(task: Task, progress: Progress, samples: Samples) -> dict[str, Any]:
     }
 
 
-def ambiguous(progress: Progress) -> list[str]:
+def ambiguous(progress: MfPriProgress) -> list[str]:
     """Sentences about what the data did not settle."""
     said = []
     open_ = undecided(progress)
@@ -60,14 +60,14 @@ def ambiguous(progress: Progress) -> list[str]:
     return [*said, *_unmixed(progress)]
 
 
-def _unmixed(progress: Progress) -> list[str]:
+def _unmixed(progress: MfPriProgress) -> list[str]:
     """An optimum whose bound has a price meets it exactly, and needs a stochastic decision for that."""
     if not (progress.lam > MIN_PRICE).any() or (extra_actions(progress) & (progress.reach > 0)[..., None]).any():
         return []
     return ["a bound has a price, but no stochastic decision was found that meets it exactly"]
 
 
-def warnings_of(task: Task, progress: Progress, samples: Samples) -> tuple[str, ...]:
+def warnings_of(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> tuple[str, ...]:
     """Bounds that look out of reach or were missed, and a policy that may not be the best."""
     k, table = progress.episode, task.table
     said: list[str] = []
@@ -81,7 +81,7 @@ def warnings_of(task: Task, progress: Progress, samples: Samples) -> tuple[str, 
     return tuple(said)
 
 
-def _out_of_reach(progress: Progress) -> list[str]:
+def _out_of_reach(progress: MfPriProgress) -> list[str]:
     """Bounds that the last policy misses by more than the error of its utilities."""
     template = "{constraint} is missed by {by} per episode, at a price of {price} per unit"
     return [
@@ -90,7 +90,7 @@ def _out_of_reach(progress: Progress) -> list[str]:
     ]
 
 
-def _uncovered(progress: Progress) -> list[str]:
+def _uncovered(progress: MfPriProgress) -> list[str]:
     """Bounds that the policy handed over may miss, as far as its own error goes."""
     template = (
         "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
@@ -100,7 +100,7 @@ def _uncovered(progress: Progress) -> list[str]:
     return [BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > 0)]
 
 
-def _missed(task: Task, progress: Progress, samples: Samples) -> list[str]:
+def _missed(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> list[str]:
     """Bounds that were missed in what was realised."""
     template = (
         "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
@@ -112,7 +112,7 @@ def _missed(task: Task, progress: Progress, samples: Samples) -> list[str]:
     ]
 
 
-def _hopes(task: Task, progress: Progress, samples: Samples) -> list[str]:
+def _hopes(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> list[str]:
     """Something better may be left to find: the warm-up ended before its optimism did."""
     c, starts = np.append(1.0, progress.hoped_lam), samples.visits[: task.spec.S]
     hoped = float(starts @ progress.hoped) / max(float(starts.sum()), 1.0)
@@ -125,12 +125,12 @@ def _hopes(task: Task, progress: Progress, samples: Samples) -> list[str]:
     ]
 
 
-def _doubt(progress: Progress) -> FloatArray:
+def _doubt(progress: MfPriProgress) -> FloatArray:
     """How close a call was: standard errors between advantage and 0; infinite errors come first."""
     return np.abs(progress.advantage) / np.maximum(progress.se, 1e-100)
 
 
-def _cells(progress: Progress, samples: Samples, which: BoolArray, order: FloatArray) -> list[dict[str, Any]]:
+def _cells(progress: MfPriProgress, samples: Samples, which: BoolArray, order: FloatArray) -> list[dict[str, Any]]:
     """The marked cells with their evidence, first those with the smallest `order`."""
     found = np.argwhere(which)
     counts = samples.rows[:, 0].reshape(which.shape)
@@ -150,7 +150,7 @@ def _cells(progress: Progress, samples: Samples, which: BoolArray, order: FloatA
     ]
 
 
-def _epoch(history: History, i: int, task: Task) -> dict[str, Any]:
+def _epoch(history: History, i: int, task: MfPriTask) -> dict[str, Any]:
     """What the i-th epoch ended with, by name."""
     spec, mixed = task.spec, []
     for flat, chance in zip(history.extra[i], history.chance[i], strict=True):

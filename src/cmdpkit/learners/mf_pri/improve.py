@@ -21,14 +21,14 @@ from cmdpkit.learners.mf_pri.moments import (
     utility_errors,
 )
 from cmdpkit.learners.mf_pri.play import Samples
-from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.progress import MfPriProgress, MfPriTask, extra_actions
 from cmdpkit.learners.mf_pri.steer import debt
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 Goal = tuple[FloatArray, FloatArray, FloatArray]  # target, lowest and highest prices, each [N]
 
 
-def begin_epoch(task: Task, progress: Progress, samples: Samples) -> None:
+def begin_epoch(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> None:
     """Fix what an epoch works with: values to bootstrap from, and the effects of the closed loop's controls."""
     spec, M = task.spec, 1 + task.spec.N
     n = spec.H * spec.S
@@ -40,7 +40,7 @@ def begin_epoch(task: Task, progress: Progress, samples: Samples) -> None:
     progress.effect[...] = np.where(extra_actions(progress)[..., None], moved, 0.0)
 
 
-def improve(task: Task, progress: Progress, samples: Samples) -> None:
+def improve(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> None:
     """The end of an epoch: a new policy and new prices."""
     seen = samples.start.copy()
     changed = False  # whether other actions are in use
@@ -60,7 +60,7 @@ def improve(task: Task, progress: Progress, samples: Samples) -> None:
     _log(progress, seen, changed)
 
 
-def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[FloatArray, Answer]:
+def _next_policy(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> tuple[FloatArray, Answer]:
     """The policy to play now, with the answer for the bounds themselves, which prices and shortfall are taken from.
 
     Prices never follow what is asked for beyond the bounds to repay a debt: that may be out of reach, and prices that
@@ -84,14 +84,14 @@ def _next_policy(task: Task, progress: Progress, samples: Samples) -> tuple[Floa
     return repaying.p, answer
 
 
-def _repayment(task: Task, progress: Progress, samples: Samples) -> FloatArray:
+def _repayment(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> FloatArray:
     """[N]: by how much the next policies should exceed the bounds, to repay what is owed."""
     table, k = task.table, progress.episode
     rate = debt(task, progress, samples, k) / max(table.hand - k, table.K // 20, 1)
     return np.clip(rate, 0.0, task.params.repayment * task.spec.H)
 
 
-def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
+def _ceiling(task: MfPriTask, progress: MfPriProgress, lam: FloatArray) -> FloatArray:
     """[N]: the largest prices at which more is bought than the bounds with that much tolerance, whose prices are lam.
 
     They are a multiple of the largest of these prices and those of recent epochs, as prices of single epochs are noisy.
@@ -102,7 +102,7 @@ def _ceiling(task: Task, progress: Progress, lam: FloatArray) -> FloatArray:
     return np.minimum(ceiling, p.lam_max)
 
 
-def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
+def _to_hand_over(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> Answer:
     """The best policy that clears the bounds by a margin for its own error, or by part of it where that is dear.
 
     The margin of a bound that is missed is halved, and given up in the end. If the bound itself is out of reach, it may
@@ -123,7 +123,7 @@ def _to_hand_over(task: Task, progress: Progress, samples: Samples) -> Answer:
     return answer
 
 
-def safe_quantile(task: Task, samples: Samples) -> float:
+def safe_quantile(task: MfPriTask, samples: Samples) -> float:
     """Standard errors of its utilities by which the policy handed over must clear the bounds."""
     utilities = means(samples.rows, 1 + task.spec.N)[:, 1:]
     return error_quantile(task.params.delta * task.params.margin_error, different_columns(utilities))
@@ -139,7 +139,7 @@ def _row_means(spec: Spec, samples: Samples) -> FloatArray:
     return means(samples.rows, 1 + spec.N).reshape(spec.H, spec.S, spec.A, 1 + spec.N)
 
 
-def _proven_gains(task: Task, progress: Progress, samples: Samples) -> FloatArray:
+def _proven_gains(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> FloatArray:
     """[H, S, A, 1+N]: row means, but an action that is not in use gains no more of a utility than is certain.
 
     Otherwise noise alone would make the learner give up reward, at any price, for a bound that is out of reach or that
@@ -155,7 +155,7 @@ def _proven_gains(task: Task, progress: Progress, samples: Samples) -> FloatArra
     return X
 
 
-def _measure(progress: Progress, samples: Samples) -> None:
+def _measure(progress: MfPriProgress, samples: Samples) -> None:
     """What episodes of the policy itself say about it: reach and noise."""
     M = len(samples.totals)
     cov, c = covariance(samples.start, M), np.append(1.0, progress.lam)
@@ -165,7 +165,7 @@ def _measure(progress: Progress, samples: Samples) -> None:
 
 
 def _best(
-    task: Task, progress: Progress, samples: Samples, goal: Goal, *, frozen: bool, any_action: bool = False
+    task: MfPriTask, progress: MfPriProgress, samples: Samples, goal: Goal, *, frozen: bool, any_action: bool = False
 ) -> Answer:
     """Solve the master problem on few actions at first, and on more if the target cannot be met with them.
 
@@ -188,7 +188,7 @@ def _best(
     return answer
 
 
-def _certificate_width(task: Task, progress: Progress) -> FloatArray:
+def _certificate_width(task: MfPriTask, progress: MfPriProgress) -> FloatArray:
     """[N]: the further margin that lets the certificate say that the policy is safe, if that is asked for."""
     spec, table = task.spec, task.table
     if not task.params.certified:
@@ -197,7 +197,7 @@ def _certificate_width(task: Task, progress: Progress) -> FloatArray:
     return margin_for_certificate(progress.sd, spec.H, task.params.delta, planned)
 
 
-def _forget(task: Task, progress: Progress, samples: Samples, moved: FloatArray) -> None:
+def _forget(task: MfPriTask, progress: MfPriProgress, samples: Samples, moved: FloatArray) -> None:
     """Decisions have changed the values of their states by `moved` [H, S, 1+N]: let older samples of these fade.
 
     Rows of earlier steps, and values of these steps and earlier ones, saw another continuation. They keep as many
@@ -225,7 +225,7 @@ def _fade(records: FloatArray, most: FloatArray) -> None:
     records *= np.minimum(1.0, most / np.maximum(records[:, 0], 1e-12))[:, None]
 
 
-def decide(task: Task, progress: Progress, samples: Samples) -> None:
+def decide(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> None:
     """Which actions are ruled out at the new prices, and which are worth deviating to."""
     used = progress.pi > 0
     counts = samples.rows[:, 0].reshape(used.shape)
@@ -240,12 +240,12 @@ def decide(task: Task, progress: Progress, samples: Samples) -> None:
     progress.advantage[...], progress.se[...] = found.advantage, np.where(found.ok, found.se, np.inf)
 
 
-def undecided(progress: Progress) -> BoolArray:
+def undecided(progress: MfPriProgress) -> BoolArray:
     """[H, S, A]: reached, not in use, and not ruled out."""
     return ~progress.decided & ~(progress.pi > 0) & (progress.reach > 0)[..., None]
 
 
-def _log(progress: Progress, start: FloatArray, changed: bool) -> None:
+def _log(progress: MfPriProgress, start: FloatArray, changed: bool) -> None:
     """One line of history; `start` is the record of the epoch's episodes, before it has faded."""
     N, i, line = len(progress.lam), progress.epoch, progress.history
     mean = means(start, 1 + N)

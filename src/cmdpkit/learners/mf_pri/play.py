@@ -31,7 +31,7 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-class Block(NamedTuple):
+class MfPriBlock(NamedTuple):
     """What is played in a block. For `zero` see `per_signal`."""
 
     H: Any  # uint64: number of steps
@@ -63,7 +63,7 @@ class Samples(NamedTuple):
     totals: FloatArray  # [1+N]: reward and utilities of all episodes, added up
 
 
-class Episode(NamedTuple):
+class MfPriEpisode(NamedTuple):
     """The running episode."""
 
     states: NDArray[np.uint64]  # [H+1]

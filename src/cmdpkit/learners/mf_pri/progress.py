@@ -9,18 +9,18 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners.mf_pri.moments import record_size
-from cmdpkit.learners.mf_pri.play import Episode, Samples
-from cmdpkit.learners.mf_pri.schedule import Timetable
+from cmdpkit.learners.mf_pri.play import MfPriEpisode, Samples
+from cmdpkit.learners.mf_pri.schedule import MfPriTimetable
 from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
-class Task(NamedTuple):
+class MfPriTask(NamedTuple):
     """What does not change during a run."""
 
     spec: Spec  # what the learner was told
     params: ModelFreeParams  # its parameters
-    table: Timetable  # when which phase, epoch and block begins
+    table: MfPriTimetable  # when which phase, epoch and block begins
     z_out: float  # an action is ruled out when its advantage is this many standard errors below 0
 
 
@@ -60,7 +60,7 @@ class History:
 
 
 @dataclass
-class Progress:
+class MfPriProgress:
     """The state of a run; arrays are changed in place."""
 
     pi: FloatArray  # [H, S, A]: the policy of this epoch
@@ -96,11 +96,11 @@ class Progress:
     counted_starts: float = 0.0  # n of `Samples.start` when the block began
 
 
-def new_progress(spec: Spec, table: Timetable) -> Progress:
+def new_progress(spec: Spec, table: MfPriTimetable) -> MfPriProgress:
     """The state before the first episode."""
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = (H, S, A)
-    return Progress(
+    return MfPriProgress(
         pi=np.zeros(cells),
         playing=np.zeros(cells),
         final=np.zeros(cells),
@@ -128,7 +128,7 @@ def new_progress(spec: Spec, table: Timetable) -> Progress:
     )
 
 
-def new_samples(spec: Spec, table: Timetable) -> Samples:
+def new_samples(spec: Spec, table: MfPriTimetable) -> Samples:
     """No samples yet."""
     H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
     size = record_size(M)
@@ -143,10 +143,10 @@ def new_samples(spec: Spec, table: Timetable) -> Samples:
     )
 
 
-def new_episode(spec: Spec) -> Episode:
+def new_episode(spec: Spec) -> MfPriEpisode:
     """Before the first episode."""
     H, M = spec.H, 1 + spec.N
-    return Episode(
+    return MfPriEpisode(
         states=np.zeros(H + 1, dtype=np.uint64),
         actions=np.zeros(H, dtype=np.uint64),
         deviations=np.zeros(H, dtype=bool),
@@ -156,7 +156,7 @@ def new_episode(spec: Spec) -> Episode:
     )
 
 
-def extra_actions(progress: Progress) -> BoolArray:
+def extra_actions(progress: MfPriProgress) -> BoolArray:
     """[H, S, A]: actions in use other than the base action, the controls of the closed loop."""
     extra = progress.pi > 0
     np.put_along_axis(extra, progress.base[..., None], False, axis=-1)

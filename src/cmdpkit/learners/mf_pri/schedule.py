@@ -16,7 +16,7 @@ from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 MAX_BATCHES = 16_384  # rows of returns that are kept for the certificate
 
 
-class Timetable(NamedTuple):
+class MfPriTimetable(NamedTuple):
     """When what happens; episodes count from 0."""
 
     K: int  # episodes of the whole run
@@ -41,7 +41,7 @@ class Timetable(NamedTuple):
         return tuple((name, first) for i, (name, first) in enumerate(named) if i == 0 or first > named[i - 1][1])
 
 
-def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
+def timetable(spec: Spec, p: ModelFreeParams) -> MfPriTimetable:
     """The timetable of a run of spec.K episodes."""
     K, pairs = spec.K, int(spec.allowed.sum())
     cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
@@ -54,13 +54,13 @@ def timetable(spec: Spec, p: ModelFreeParams) -> Timetable:
         k = hand if hand - k < 1.5 * n else k + n
         ends.append(k)
         length *= p.growth
-    table = Timetable(K, cells, warm, freeze, hand, tuple(ends), max(p.block, K // 2000), p.block, p.repay_blocks)
+    table = MfPriTimetable(K, cells, warm, freeze, hand, tuple(ends), max(p.block, K // 2000), p.block, p.repay_blocks)
     certified = _certified(table)
     batch = max(1, math.ceil(certified / MAX_BATCHES))
     return table._replace(batch=batch, batches=certified // batch)
 
 
-def _certified(table: Timetable) -> int:
+def _certified(table: MfPriTimetable) -> int:
     """Number of episodes of the certificate: those of every other block after the policy is fixed."""
     found, k, certifying = 0, table.hand, True
     while k < table.K:

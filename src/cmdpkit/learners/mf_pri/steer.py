@@ -13,14 +13,14 @@ import numpy as np
 from cmdpkit.learners._allocation import allocate
 from cmdpkit.learners.mf_pri.moments import MIN_PRICE
 from cmdpkit.learners.mf_pri.play import Samples
-from cmdpkit.learners.mf_pri.progress import Progress, Task, extra_actions
+from cmdpkit.learners.mf_pri.progress import MfPriProgress, MfPriTask, extra_actions
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-6  # relative size of effects that are not steered by
 SURPLUS_WEIGHT = 0.01  # breaks ties: a unit of surplus against a unit of shortfall, where one must be accepted
 
 
-def debt(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
+def debt(task: MfPriTask, progress: MfPriProgress, samples: Samples, k: int) -> FloatArray:
     """[N]: realised violation after k episodes, plus the margin that keeps it negative to the end.
 
     The margin covers how far the loop lets the debt wander while it is repaid, and what the last blocks may bring.
@@ -32,7 +32,7 @@ def debt(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray
     return owed
 
 
-def steered(task: Task, progress: Progress, samples: Samples, k: int) -> FloatArray:
+def steered(task: MfPriTask, progress: MfPriProgress, samples: Samples, k: int) -> FloatArray:
     """The policy of the epoch, shifted so that the debt is repaid over the next blocks as far as that is possible."""
     extras = np.argwhere(extra_actions(progress))
     if not len(extras) or not task.spec.N:
@@ -53,7 +53,7 @@ def steered(task: Task, progress: Progress, samples: Samples, k: int) -> FloatAr
     return pi if pi.min() >= 0 else _bounded(progress, wanted, active)
 
 
-def _bounded(progress: Progress, wanted: FloatArray, active: BoolArray) -> FloatArray:
+def _bounded(progress: MfPriProgress, wanted: FloatArray, active: BoolArray) -> FloatArray:
     """The shift that leaves the least shortfall when what is wanted would need a probability outside [0, 1]."""
     open_ = np.asarray(extra_actions(progress).any(axis=-1))
     h, s, a = np.nonzero((progress.pi > 0) & open_[..., None])

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._frame_prices import find_best_everywhere
-from cmdpkit.learners.mf_pri.backups import Constants, Learned, choose, end_episode, play
-from cmdpkit.learners.mf_pri.play import Episode
+from cmdpkit.learners.mf_pri.backups import MfPriConstants, MfPriLearned, choose, end_episode, play
+from cmdpkit.learners.mf_pri.play import MfPriEpisode
 from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import per_signal
@@ -36,17 +36,17 @@ class WarmUp(Saved):
         self.learned = _nothing_learned(spec, p)
         find_best_everywhere(self.learned, self.constants)
 
-    def run(self, source: Source, episode: Episode, rng: Stream, out: FloatArray, first: int, n: int) -> None:
+    def run(self, source: Source, episode: MfPriEpisode, rng: Stream, out: FloatArray, first: int, n: int) -> None:
         """Play n more episodes in the compiled loop; their returns go to out [1+N, :] from column `first` on."""
         play(source.simulator, source.meter, self.learned, self.constants, episode, rng, out, first, n)
 
-    def act(self, episode: Episode, h: int, s: int, rng: Stream) -> int:
+    def act(self, episode: MfPriEpisode, h: int, s: int, rng: Stream) -> int:
         """The action to take at step h in state s."""
         if h == 0:
             self.learned.changed[0] = False
         return int(choose(self.learned, self.constants, episode, h, s, rng))
 
-    def finish(self, episode: Episode) -> None:
+    def finish(self, episode: MfPriEpisode) -> None:
         """Learn from an episode that has ended."""
         end_episode(self.learned, self.constants, episode)
 
@@ -87,9 +87,9 @@ class WarmUp(Saved):
         return np.where(spec.allowed, values[..., 0] + values[..., 1:] @ lam, -np.inf)
 
 
-def _constants(spec: Spec, p: ModelFreeParams, episodes: int, cells: int) -> Constants:
+def _constants(spec: Spec, p: ModelFreeParams, episodes: int, cells: int) -> MfPriConstants:
     word = np.uint64
-    return Constants(
+    return MfPriConstants(
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
@@ -107,11 +107,11 @@ def _constants(spec: Spec, p: ModelFreeParams, episodes: int, cells: int) -> Con
     )
 
 
-def _nothing_learned(spec: Spec, p: ModelFreeParams) -> Learned:
+def _nothing_learned(spec: Spec, p: ModelFreeParams) -> MfPriLearned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
-    return Learned(
+    return MfPriLearned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         weight=np.append(1.0, np.full(N, p.first_price)),

@@ -43,7 +43,7 @@ LOOKS = 100  # how many times early stop checks a base run
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
-class Rule(NamedTuple):
+class PruneRule(NamedTuple):
     """When a smaller action set counts as good as the larger one."""
 
     rho: FloatArray  # [N]: tightened thresholds
@@ -138,7 +138,7 @@ def reduced(D: BoolArray, at: tuple[int, int, int], kind: int) -> BoolArray:
     return smaller
 
 
-def verdict(reference: FloatArray, tally: FloatArray, rule: Rule) -> bool:
+def verdict(reference: FloatArray, tally: FloatArray, rule: PruneRule) -> bool:
     """Compare's answer by the averages alone: the smaller set (tally) earns as much as D (reference) and meets rho."""
     mean = means(tally)
     lost = float(means(reference)[0] - mean[0])
@@ -152,7 +152,7 @@ def losses(target: FloatArray, whole: FloatArray) -> FloatArray:
     return short
 
 
-def too_large(lost: FloatArray, learning: FloatArray, rule: Rule, episodes: int) -> bool:
+def too_large(lost: FloatArray, learning: FloatArray, rule: PruneRule, episodes: int) -> bool:
     """Whether a comparison's regret or violation so far (`lost`, [1+N]) exceeds what one of so many episodes may have.
 
     That is the tolerance for every episode, and what the run with all of D lost while it was `learning`, [1+N].
@@ -262,8 +262,8 @@ class Pruning(Saved):
         """[1+N]: what regret and violation of a comparison are counted from, per episode."""
         return np.append(means(self.reference)[0], self.rho)
 
-    def _rule(self) -> Rule:
-        return Rule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
+    def _rule(self) -> PruneRule:
+        return PruneRule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
 
     def _begin(self) -> BaseRun | None:
         """A fresh base run for the present stage, or None when pruning is over.

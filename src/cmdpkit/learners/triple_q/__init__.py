@@ -6,7 +6,7 @@ queues Z_n that grow while a constraint is short. Actions maximise Q + sum_n (Z_
 
 Output: the occupancy of the last part of the run. Memory O(H S A (1 + N)).
 
-Symbols: Q, C_n = columns of `Learned.cells`; t = its last column; Z = `queue`; Z / eta = `weight`;
+Symbols: Q, C_n = columns of `TripleQLearned.cells`; t = its last column; Z = `queue`; Z / eta = `weight`;
 alpha_t = (chi + 1) / (chi + t); b_t = bonus / sqrt(bonus_offset + t).
 
 Departures from the paper, all behind `TripleQParams` (see docs/algorithms/triple-q.md for why):
@@ -30,7 +30,7 @@ import numpy as np
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
-from cmdpkit.learners.triple_q.updates import Constants, Learned, chosen, learn, play, scan
+from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, chosen, learn, play, scan
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -105,9 +105,9 @@ class TripleQ(Learner):
         now.states[now.steps], now.actions[now.steps], now.rng = s, action, rng
         return action
 
-    def episodic(self) -> Episodes:
+    def episodic(self) -> TripleQEpisodes:
         """The learner in the form that is driven by whole episodes."""
-        return Episodes(self)
+        return TripleQEpisodes(self)
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions where the preset explores."""
@@ -138,7 +138,7 @@ class TripleQ(Learner):
         return self._uses(3)
 
     def _uses(self, parts: int) -> FloatArray:
-        """Uses of the running frame, and of the first `parts` rows of `Learned.usage`."""
+        """Uses of the running frame, and of the first `parts` rows of `TripleQLearned.usage`."""
         spec, t = self.spec, self.learned
         used: FloatArray = np.rint(t.usage[:parts].sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
         return used.reshape(spec.H, spec.S, spec.A)
@@ -192,7 +192,7 @@ class EpisodeSoFar:
         self.steps += 1
 
 
-class Episodes:
+class TripleQEpisodes:
     """Triple-Q driven by whole episodes: it learns when an episode ends.
 
     No choice within an episode depends on what was learned in it, so this is the same algorithm, to the bit.
@@ -217,14 +217,14 @@ class Episodes:
         learn(self.learned, self.constants, states, actions, signals, self.rng)
 
 
-def _constants(spec: Spec, p: TripleQParams) -> Constants:
+def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
     ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
     shares[:, 0] = p.reward_start, p.reward_ceiling
     has_bonus = p.reward_bonus > 0 or p.utility_bonus > 0
     explores = p.explore > 0 or p.explore_start > 0
     word = np.uint64
-    return Constants(
+    return TripleQConstants(
         H=word(spec.H),
         S=word(spec.S),
         A=word(spec.A),
@@ -256,13 +256,13 @@ def _constants(spec: Spec, p: TripleQParams) -> Constants:
     )
 
 
-def _nothing_learned(spec: Spec, p: TripleQParams, c: Constants) -> Learned:
+def _nothing_learned(spec: Spec, p: TripleQParams, c: TripleQConstants) -> TripleQLearned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     cells = np.zeros((H + 1, S, A, N + 2))
     cells[:H, :, :, :-1] = c.fresh[:, None, None]
     cells[:H, :, :, 0][~spec.allowed] = -np.inf
     explore = 1 - (1 - p.explore) * (1 - p.explore_start)
-    return Learned(
+    return TripleQLearned(
         cells=cells.reshape(-1, N + 2),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         second=np.zeros((H + 1) * S),

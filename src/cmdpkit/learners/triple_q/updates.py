@@ -21,7 +21,7 @@ from cmdpkit.simulate.simulator import reset, step
 NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can leave the addition out
 
 
-class Constants(NamedTuple):
+class TripleQConstants(NamedTuple):
     """What compiled code needs of spec and parameters.
 
     With one constraint the lengths of `bonus` and `lift` are known when compiling (see `per_signal`). So is whether
@@ -59,7 +59,7 @@ class Constants(NamedTuple):
     random_ties: bool  # whether ties are broken at random when a frame begins
 
 
-class Learned(NamedTuple):
+class TripleQLearned(NamedTuple):
     """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)

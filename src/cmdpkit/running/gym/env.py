@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from cmdpkit import envs
-from cmdpkit.envs.gym._tables import Table
+from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
@@ -244,7 +244,7 @@ def make_env(name: str, **params: object) -> WithCost:
     module = importlib.import_module("cmdpkit.envs." + name.replace("/", ".").replace("-", "_"))
     takes = inspect.signature(module.make).parameters
     base = module.make(**{key: value for key, value in params.items() if key in takes})
-    table = Table.of(base.P, module.outcome)
+    table = GymTable.of(base.P, module.outcome)
     env = WithCost(TimeLimit(base, cmdp.H), module.outcome)
     env.cmdp, env.name = cmdp, name
     reward, cost = ((float(x.min()), float(x.max())) for x in (table.reward, table.cost))

@@ -138,7 +138,7 @@ EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the nex
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 
 
-class Problem(NamedTuple):
+class GymProblem(NamedTuple):
     """What the loop has to know of an environment."""
 
     H: int  # steps of an episode
@@ -148,10 +148,10 @@ class Problem(NamedTuple):
     scales: Sequence[Scale]  # [1 + N], of reward and utilities
 
 
-class Player:
+class GymPlayer:
     """Plays the episodes of one run in an environment."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], problem: Problem, sums: FloatArray) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], problem: GymProblem, sums: FloatArray) -> None:
         self.env, self.problem = env, problem
         self.sums = sums  # [1 + N], to which realised reward and utilities in unit scale are added
         self.root = np.zeros(4, dtype=np.uint64)  # the run's stream at its beginning, from which seeds follow
@@ -295,7 +295,7 @@ def _env_raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed
 class ByStep:
     """Lets a learner that learns step by step look like an `Episodic` one; k episodes were played before."""
 
-    def __init__(self, learner: Learner, player: Player, k: int) -> None:
+    def __init__(self, learner: Learner, player: GymPlayer, k: int) -> None:
         self.learner, self.player, self.k = learner, player, k - 1
 
     def begin(self, rng: Stream) -> None:

@@ -30,7 +30,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
 from cmdpkit.running.gym.env import CMDPEnv, WithCost
-from cmdpkit.running.gym.episodes import ByStep, FixedPolicy, Player, Problem
+from cmdpkit.running.gym.episodes import ByStep, FixedPolicy, GymPlayer, GymProblem
 from cmdpkit.running.gym.reading import Numbers, Range, cost_scales, reward_scale, steps
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
 from cmdpkit.simulate.random import Stream
@@ -89,7 +89,7 @@ class GymWorld:
             raise CmdpkitError(f"two constraints have the same name: {', '.join(c.name for c in self.constraints)}")
         ranges = None if cost_ranges is None else list(cost_ranges)
         self.scales = (reward_scale(env, reward_range), *cost_scales(env, ranges, self.constraints))
-        self.problem = Problem(H, states, actions, self.constraints, self.scales)
+        self.problem = GymProblem(H, states, actions, self.constraints, self.scales)
         self.allowed = _allowed(allowed, self.cmdp, self.problem)
         # An observation is the state, so an environment does not depend on the step unless its owner says so.
         known = True if self.cmdp is None else is_stationary(self.cmdp)
@@ -97,7 +97,7 @@ class GymWorld:
         self.optimum = self._optimum()
         self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
-        self.player = Player(env, self.problem, self.meter.sums[REALISED])
+        self.player = GymPlayer(env, self.problem, self.meter.sums[REALISED])
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
         self.fingerprint = self._digest()
@@ -173,7 +173,7 @@ class GymWorld:
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Totals [1+N, n] of n episodes of a policy, in the user's units and sense; they are not counted."""
         sums = np.zeros(len(self.scales))
-        player = Player(self.player.env, self.problem, sums)
+        player = GymPlayer(self.player.env, self.problem, sums)
         player.root[...] = rng
         fixed, totals = FixedPolicy(pi), np.zeros((len(self.scales), n))
         for k in range(n):
@@ -232,7 +232,7 @@ def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     return tuple(c.over(float(H)) for c in constraints)
 
 
-def _allowed(given: Any, model: CMDP | None, problem: Problem) -> BoolArray:
+def _allowed(given: Any, model: CMDP | None, problem: GymProblem) -> BoolArray:
     """Which actions may be tried, [H, S+1, A]; in the extra state, S, there is only one."""
     H, S, A = problem.H, problem.states.size, problem.actions.size
     mask = np.ones((1, S, A), dtype=bool) if model is None else model.compact.allowed
