@@ -84,7 +84,7 @@ class WhyNot(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class RunBelief:
     """What a run has come to believe, see `RunRecord.belief`."""
 
     cmdp: CMDP  # the estimated model, with actions that were never taken left out wherever another one was taken
@@ -165,7 +165,7 @@ class Belief:
         return Q, np.sqrt(squared_errors(model, V, spans * np.append(1.0, lam), PSEUDO))
 
 
-def belief_of(counted: Counted, constraints: tuple[Constraint, ...], policy: Policy) -> Belief:
+def belief_of(counted: Counted, constraints: tuple[Constraint, ...], policy: Policy) -> RunBelief:
     """The belief of a run with these bounds that handed over this policy."""
     counts, allowed, scales = counted
     (H, S, A), M = allowed.shape, len(scales)
@@ -189,4 +189,4 @@ def belief_of(counted: Counted, constraints: tuple[Constraint, ...], policy: Pol
         action_names=policy.action_names,
         renormalise=True,
     )
-    return Belief(cmdp, policy, counted)
+    return RunBelief(cmdp, policy, counted)

@@ -32,7 +32,7 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
-    from cmdpkit.records.belief import Belief, Counted
+    from cmdpkit.records.belief import Counted, RunBelief
 
 Scalar = float | int | bool | str
 
@@ -168,7 +168,7 @@ class RunRecord(Shown):
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
-    def belief(self) -> Belief:
+    def belief(self) -> RunBelief:
         """What the learner has come to believe: the estimated model, its prices, and what each action is worth in it.
 
         For learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that are called
