@@ -33,6 +33,7 @@ BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its class
 AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place
 APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy
 PRECISE = 1e-12  # rounding beyond this share of a signal's range asks for careful evaluation
+ALLOWED = (100, 20)  # roundings that a tolerance makes room for: so many, and so many more for every state
 KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
@@ -138,7 +139,7 @@ class Stationary:
         rounding = np.maximum(pad * self.unit * self.factor, 8 * EPS * magnitude)
         if self.engine.careful:
             magnitude = self._magnitude()
-            rounding = (100 + 20 * min(self.rows.S, DENSE)) * ROUNDOFF * magnitude
+            rounding = (ALLOWED[0] + ALLOWED[1] * min(self.rows.S, DENSE)) * ROUNDOFF * magnitude
         ranges = Units(low, high, rounding, magnitude)
         columns = []
         for k, (choice, values, error) in enumerate(tops):
@@ -288,7 +289,8 @@ class Stationary:
         error = plans.weights @ np.array([x for _, x in each])
         policies = tuple(Policy.of(self.cmdp, whole_policy(self.problem, p)) for p in plans.policies)
         policy = policies[0] if len(policies) == 1 else Mixture(policies, plans.weights / plans.weights.sum())
-        totals, least = self._own(values), self._own(values - error)
+        totals = self._own(values)
+        least = self._own(values - error) - 4 * EPS * (np.abs(totals) + np.abs(self.shift * self.factor))
         return Found(policy, totals, least, plans.attained, plans.notes)
 
     def plans(
