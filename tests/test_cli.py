@@ -148,9 +148,10 @@ def test_check_agrees_with_diagnose() -> None:
     assert found["slater_slack"] == pytest.approx(truth.slater_slack)
     assert found["ranges"] == [pytest.approx(r._asdict()) for r in truth.ranges]
     assert len(found["separation"]) == len(truth.separation) == 10
+    assert found["sigma_min"] == truth.sigma_min == min(row["sigma"] for row in found["separation"])
     assert [row["value_loss"] for row in found["separation"]].count(None) == 3  # infinite: nothing else meets the bound
     assert {tuple(row) for row in found["separation"]} == {
-        ("step", "state", "action", "probability", "value_loss", "sigma")
+        ("step", "state", "action", "probability", "use", "value_loss", "sigma")
     }
 
 

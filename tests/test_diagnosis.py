@@ -92,6 +92,20 @@ def test_separation_equals_the_definition_over_all_deterministic_policies(seed):
         assert row.sigma == pytest.approx(max(0.0, shortfall.fun), abs=1e-7)
 
 
+@pytest.mark.parametrize(("p", "H"), [(0.5, 6), (0.9, 11), (0.0, 4)])
+def test_sigma_min_of_the_lower_bound_is_the_closed_form(p, H):
+    """(H - 1) min{1 - 2 / (3 (1 + p)), 1/3}: v alone earns nothing, u alone lacks all of the utility.
+
+    Later choices make no difference; the sigma of these is 0, and they do not count.
+    """
+    found = ck.diagnose(ck.load("paper/lower-bound", p=p, H=H), separation=True)
+    assert found.sigma_min == pytest.approx((H - 1) * min(1 - 2 / (3 * (1 + p)), 1 / 3), abs=1e-9)
+    assert min(row.sigma for row in found.separation) == pytest.approx(0.0, abs=1e-9)
+    assert {(row.step, row.action): row.use for row in found.separation}[1, "v"] == pytest.approx(2 / (3 * (1 + p)))
+    free = ck.diagnose(ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 1.0]], horizon=2), separation=True)
+    assert free.sigma_min is None
+
+
 def test_by_default_the_actions_that_matter_most_are_looked_at():
     """Drawn actions first, then those taken most often; actions without an alternative never."""
     cmdp = ck.load("treatment")

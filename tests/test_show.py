@@ -264,23 +264,26 @@ def test_an_infeasible_diagnosis_says_by_how_much() -> None:
     assert "binds" not in text
 
 
-def test_the_least_needed_action_comes_first_and_forced_ones_are_only_counted() -> None:
+def test_decisive_actions_come_first_weighted_by_use_and_forced_ones_are_only_counted() -> None:
     rows = [
-        Separation(1, "a", "x", 0.5, math.inf, 0.25),
-        Separation(2, "b", "y", 1.0, 0.125, 0.0625),
-        Separation(3, "c", "z", 1.0, math.inf, math.inf),
+        Separation(1, "a", "x", 0.5, math.inf, 0.25, 0.125),
+        Separation(4, "d", "w", 1.0, 0.0, 0.0, 1.0),
+        Separation(2, "b", "y", 1.0, 0.125, 0.0625, 1.0),
+        Separation(3, "c", "z", 1.0, math.inf, math.inf, 1.0),
     ]
     found = ck.solve(ck.load("paper/synthetic"))
     text = printed(show.separation(found, rows))
     table = [line.split() for line in text.splitlines() if "%" in line]
     assert table == [
-        ["2", "b", "y", "100", "%", "0.125", "0.0625"],
-        ["1", "a", "x", "50", "%", "infeasible", "0.2500"],
+        ["2", "b", "y", "100", "%", "1.000", "0.125", "0.0625"],
+        ["1", "a", "x", "50", "%", "0.125", "infeasible", "0.2500"],
+        ["4", "d", "w", "100", "%", "1.000", "0.000", "0.0000"],
     ]
+    assert "sigma_min is at most 0.0625." in text  # of those above 0; not all were looked at
     assert "Not shown: 1 without an alternative." in text
-    assert "no choice anywhere" in printed(show.separation(found, rows[2:]))
-    many = [Separation(h, 1, 1, 1.0, 1.0, float(h)) for h in range(1, 31)]
-    assert "Not shown: 18 that are needed more" in printed(show.separation(found, many))
+    assert "no choice anywhere" in printed(show.separation(found, rows[3:]))
+    many = [Separation(h, 1, 1, 1.0, 1.0, float(h), 1.0) for h in range(1, 31)]
+    assert "Not shown: 18 that matter less" in printed(show.separation(found, many))
     assert "The optimum uses 10 actions; computing what each is worth is slow" in printed(show.separation(found, None))
 
 

@@ -79,7 +79,7 @@ def check(
 ) -> None:
     """Is it valid, is it feasible, and what does each bound cost?
 
-    Shows how far every bound can be moved, which ones bind, and which actions of the optimum are needed least.
+    Shows how far every bound can be moved, which ones bind, and which actions of the optimum decide.
 
     Ends with exit code 3 if no policy meets all bounds.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -23,7 +24,7 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import NEGLIGIBLE
+from cmdpkit.tolerances import NEGLIGIBLE, NO_SEPARATION
 
 MOST_SEPARATED = 20  # actions that are dropped one at a time, unless all are asked for
 MOST_WORK = 100_000_000  # such actions times transitions, which is about 20 seconds
@@ -38,6 +39,12 @@ class Separation(NamedTuple):
     probability: float  # of the action in the optimal policy
     value_loss: float  # by how much the optimal value drops; infinite if the bounds cannot be met any more
     sigma: float  # the smallest t such that some policy misses neither the old optimum nor any bound by more than t
+    use: float  # how often the optimum takes the action: expected times in an episode, or by its occupancy without one
+
+    @property
+    def weight(self) -> float:
+        """How decisive the action is: sigma times use; 0 for an action that the optimum can do without."""
+        return self.sigma * self.use
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,16 @@ class Diagnosis(Shown):
     def cmdp(self) -> CMDP:
         """The model."""
         return self.solution.cmdp if self.solution is not None else cast(Infeasible, self.infeasible).cmdp
+
+    @property
+    def sigma_min(self) -> float | None:
+        """The smallest sigma above 0 among the actions of `separation`; None if there is none.
+
+        In the sense of arXiv 2309.15395 where the optimum is unique and all of its actions were looked at
+        (``separation=True``): so far a policy without one of them stays below the optimum or misses a bound. Of fewer
+        actions it is an upper limit.
+        """
+        return None if self.solution is None else least_sigma(self.solution, self.separation)
 
     @property
     def feasible(self) -> bool:
@@ -117,6 +134,12 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     parts = tuple(tuple(cmdp.states[int(s)] for s in states[members]) for members, _ in source.components)
     starts = tuple(cmdp.states[int(s)] for s in np.flatnonzero(feasible_starts(cmdp, pool)))
     return StationaryDiagnosis(len(states), cmdp.S, *answers, parts, starts, cmdp.N <= 1)
+
+
+def least_sigma(solution: Solution, rows: Iterable[Separation]) -> float | None:
+    """The smallest sigma above rounding; None if there is none."""
+    rounding = NO_SEPARATION * max(1.0, abs(solution.value))
+    return min((row.sigma for row in rows if rounding < row.sigma < np.inf), default=None)
 
 
 def feasible_starts(cmdp: CMDP, pool: Columns[PolicySource]) -> BoolArray:
@@ -194,8 +217,9 @@ def _separation(
     place = (None if endless else h + 1, cmdp.states[s], cmdp.action_names[a], float(policy.row(h, s)[a]))
     mask = cmdp.actions.copy()
     mask[h, s, a] = False
+    use = float(solution.occupancy[h, s, a])
     if not mask[h, s].any():
-        return Separation(*place, np.inf, np.inf)
+        return Separation(*place, np.inf, np.inf, use)
     ranges = pool.source.ranges
     try:
         smaller = columns_of(cmdp.restrict(mask), ranges=ranges, threads=threads)
@@ -206,4 +230,4 @@ def _separation(
         smaller.columns = [c for c in pool.columns if c.choice[h, s] != a]
     best = smaller.optimum(smaller.scaled(cmdp.rho))
     loss = np.inf if best is None else max(0.0, solution.value - smaller.value(best))
-    return Separation(*place, loss, max(0.0, -both.slack(everything.rho)))
+    return Separation(*place, loss, max(0.0, -both.slack(everything.rho)), use)

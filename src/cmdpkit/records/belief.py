@@ -26,10 +26,10 @@ from cmdpkit.model.constraints import Constraint, Scale
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name, is_int
+from cmdpkit.tolerances import NO_LOSS
 
 LEVEL = 0.95  # of every interval, each on its own
 PSEUDO = 5.0  # observations that the average variance of a step counts as, where an action was taken rarely
-ROUNDING = 1e-12  # of the value: a smaller loss is none
 OVER = "(episode over)"  # the state in which a learner waits where episodes may end early
 
 
@@ -112,7 +112,7 @@ class RunBelief:
         visits = self.counted.counts.visits.reshape(-1, S, A)[h % steps_of(self.counted.counts, A), s]
         z = NormalDist().inv_cdf((1 + LEVEL) / 2)
         best = float(Q[h, s].max())
-        rounding = ROUNDING * max(abs(best), 1.0)
+        rounding = NO_LOSS * max(abs(best), 1.0)
         rows = []
         for a in np.flatnonzero(self.counted.allowed[h, s]):
             known = visits[a] > 0

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.errors import remedy
-from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
@@ -77,6 +77,8 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
         Column("action", "action", "The action that is dropped.", lambda r: written_name(r.action)),
         Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,
                "right"),
+        Column("use", "use", "How often the optimum takes it, in an episode or by its occupancy.", lambda r: r.use,
+               in_line, "right"),
         Column("value_loss", "value lost", "By how much the optimal value falls without the action.",
                lambda r: r.value_loss, losses, "right"),
         Column("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
@@ -188,7 +190,7 @@ def _legend(ranges: Sequence[TotalRange]) -> Text:
 
 
 def separation(found: Solution, rows: Sequence[Separation] | None) -> RenderableType:
-    """What each action of the optimum is worth, the least needed first; None stands for not computed.
+    """What each action of the optimum is worth, the most decisive first; None stands for not computed.
 
     Where a state has one action only, there is nothing to tell apart, and its row is only counted.
     """
@@ -197,22 +199,31 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")
         skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how}."
         return Group(EMPTY_LINE, Text(skipped, style=QUIET))
-    choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: (r.sigma, r.value_loss))
+    choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: -r.weight)
     if not choices:
         return Group(
             EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
         )
     hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
-    notes = ["sigma: the least by which the value or some bound is missed without the action."]
+    notes = [
+        "sigma: the least by which the value or some bound is missed without the action; use: how often it is taken."
+    ]
     if len(rows) < found.used:
         notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
                   f"({remedy('separation=True', '--separation')} looks at all)."]  # fmt: skip
     everything = remedy("diagnosis.separation", "--json")
-    notes += [f"Not shown: {hidden:,} that are needed more ({everything} lists all)."] * (hidden > 0)
+    notes += [f"Not shown: {hidden:,} that matter less ({everything} lists all)."] * (hidden > 0)
     notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
-    title = Text("What dropping an action of the optimum costs, the least needed first:")
+    title = Text("What dropping an action of the optimum costs, the most decisive first (sigma times use):")
     table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
-    return Group(EMPTY_LINE, title, EMPTY_LINE, table, EMPTY_LINE, *(Text(note, style=QUIET) for note in notes))
+    least, at_most = least_sigma(found, rows), "at most " if len(rows) < found.used else ""
+    told = (
+        "sigma_min is 0: the optimum can do without any of these."
+        if least is None
+        else f"sigma_min is {at_most}{number(least)}."
+    )
+    quiet = (Text(note, style=QUIET) for note in notes)
+    return Group(EMPTY_LINE, title, EMPTY_LINE, table, EMPTY_LINE, Text(told), *quiet)
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
@@ -263,6 +274,7 @@ def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[
         "constraints": None if found.solution is None else constraint_table(found.solution).data(),
         "binding": list(found.binding),
         "conflict": [] if found.infeasible is None else list(found.infeasible.conflict),
+        "sigma_min": None if found.solution is None else least_sigma(found.solution, separated or ()),
         "separation": None if separated is None else separation_table(separated).data(),
     }
 
