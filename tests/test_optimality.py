@@ -362,3 +362,51 @@ def test_a_goal_that_is_none_is_refused(asked):
 def test_an_algorithm_that_proves_nothing_about_the_optimum_is_refused_by_name():
     with pytest.raises(CmdpkitError, match=r"mf-pri does not count transitions.*such as cl-pri"):
         ck.learn("paper/synthetic", "mf-pri", stop="gap=0.1")
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def switched_off(n, rng):
+    """Episodes of three steps: "work" earns 0.8 and costs 0.5 on average, and ends three of ten episodes."""
+    rows = []
+    for k in range(n):
+        for h in (1, 2, 3):
+            works = rng.random() < 0.5
+            over = works and rng.random() < 0.3
+            earned, cost = (float(works and rng.random() < p) for p in (0.8, 0.5))
+            rows.append((k, h, "on", "work" if works else "wait", earned, cost, "off" if over else "on"))
+            if over:
+                break
+    return rows
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_a_log_proves_how_far_any_policy_is_from_the_optimum(stationary):
+    """By hand: reward is 1.6 times cost, and 1.6 units of work are possible, so at most 0.8 of cost the optimum is
+    1.28. Working in the first step alone is worth 0.8 and costs 0.5. 30 logs at 95 %: all statements are far from
+    tight, so that a single false one has a probability below 1e-3."""
+    names = ["episode", "step", "state", "action", "reward", "cost", "next_state"]
+    ranges = {"reward": (0, 1), "cost": (0, 1)}
+    asked = {"columns": names, "horizon": 3, "constraints": [ck.at_most("cost", 0.8)], "stationary": stationary}
+    for seed in range(30 if stationary else 3):
+        rows = switched_off(1000, np.random.default_rng(seed))
+        found = ck.from_log(rows, ranges=ranges, **asked).certificate(lambda s, h: "work" if h == 0 else "wait")
+        assert found.optimum_at_most >= 1.28 and found.gap >= 0.48
+        assert found.value[0] <= 0.8 <= found.value[1] and found.utilities[0][0] <= 0.5 <= found.utilities[0][1]
+    assert found.within_bounds and found.gap < (1.0 if stationary else 1.5) and found.episodes == 1000
+    assert found.least_known[0][1:3] == ("on", "work") and (found.least_known[0][0] is None) == stationary
+    with pytest.raises(CmdpkitError, match=r"the range of 'reward' is not declared.*give ranges=\{'reward': "):
+        ck.from_log(rows, ranges={"cost": (0, 1)}, **asked).certificate(lambda s, h: "wait")
+    endless = ck.from_log(rows, columns=names, discount=0.9, constraints=[ck.at_most("cost", 2)], ranges=ranges)
+    with pytest.raises(CmdpkitError, match="certificates are for logs with a horizon"):
+        endless.certificate(lambda s: "wait")
+
+
+def test_a_log_that_contradicts_what_was_declared_proves_nothing():
+    rng = np.random.default_rng(1)
+    rows = [(k, h, "on", "go", float(rng.random() < (0.1, 0.9)[h - 1]), "on") for k in range(400) for h in (1, 2)]
+    names = ["episode", "step", "state", "action", "reward", "next_state"]
+    estimate = ck.from_log(rows, columns=names, horizon=2, ranges={"reward": (0, 1)}, stationary=True)
+    with pytest.raises(CmdpkitError, match="nothing can be proved: the log contradicts that all steps behave alike"):
+        estimate.certificate(lambda s, h: "go")

@@ -7,9 +7,9 @@
 
 The probability that all intervals hold at all times is at least 1 - delta, whatever decided about the actions. On that
 one event every policy, chosen from the data or not, keeps its bounds if w_lo >= rho, and is at most U - v_lo below the
-optimum (docs/theory/guarantees.md, statements 1 and 2). In a world that is declared stationary all steps share their
-intervals. In one that is declared noiseless, one visit tells the signals. Rounding is added to U and subtracted from
-the lower totals.
+optimum (docs/theory/guarantees.md, Lemma A and Statement 11). In a world that is declared stationary all steps share
+their intervals. In one that is declared noiseless, one visit tells the signals. Rounding is added to U and subtracted
+from the lower totals.
 
 The inductions are in `estimate.within`. An interval is computed again only if its row has been visited since.
 """
@@ -100,6 +100,10 @@ class Certifier:
         log = math.log(self.number_of_intervals() / self.delta)
         update_sides(counts, self.sides, log, self.noiseless)
 
+    def restrict(self, allowed: BoolArray) -> None:
+        """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""
+        self.allowed, self._bound = readonly(allowed), None
+
     # -- what follows from them ----------------------------------------------------------------------------------------
 
     def bound(self) -> Bound:
@@ -167,7 +171,7 @@ class Certifier:
         """HAND-OVER: of plans that can be proved to keep their bounds, the one with the largest proved value.
 
         The plans are those of the estimated model with its bounds tightened by a margin. The first margin is
-        `accuracy`, which is all that statement 4 needs; the others are found from what a plan lacked of a proof.
+        `accuracy`, which is all that Statement 12 needs; the others are found from what a plan lacked of a proof.
         """
         cmdp = model_of(self._seen(), self.rho, self.allowed, 1).cmdp
         pool, best = Columns(Horizon(cmdp)), None

@@ -13,7 +13,9 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.coverage import Coverage, coverage
 from cmdpkit.estimate.doubts import change_of, heavy_tails, left_out, steps_alike, unchanging, unfinished
 from cmdpkit.estimate.fitted import Fitted, plug_in
+from cmdpkit.estimate.intervals import Certificate
 from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, promised, range_of, usual_actions
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
@@ -98,6 +100,23 @@ class Estimate(Shown):
         totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
         return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown, self.notes)
+
+    def certificate(self, policy: Any, confidence: float = 0.95) -> Certificate:
+        """What the log proves about a policy: how far it is from the optimum, and whether it keeps its bounds.
+
+        It holds for any policy, also one that was chosen from this log, at whatever time the log was closed and however
+        its actions were decided about. The price is that it is wider than `evaluate`. The range of every signal must be
+        declared, and the optimum is that of policies which do only what the log has tried.
+        """
+        check_confidence(confidence)
+        if self.contradiction is not None:
+            raise CmdpkitError(f"nothing can be proved: {self.contradiction}")
+        if self.since is not None:
+            raise CmdpkitError(
+                "nothing can be proved, because the log shows that the process has changed, and a certificate is about "
+                "one process: see the notes for when, and give from_log what was recorded afterwards"
+            )
+        return certified(self.log, self.T, self._policy(policy).pi, confidence)
 
     def _policy(self, given: Any) -> Policy:
         """A policy for the states and actions of the log; in states where the episode is over, a rule is not asked."""

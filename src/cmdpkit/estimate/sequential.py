@@ -5,7 +5,7 @@ least 1 - d, for all n at once, m lies in
 
     C_n = { m : k ln m + (n-k) ln(1-m) >= ln B(k+1/2, n-k+1/2) - ln pi - ln(1/d) }.
 
-The proof is statement 1 of docs/theory/guarantees.md. C_n is an interval around k/n, because the left side is concave.
+The proof is Lemma A of docs/theory/guarantees.md. C_n is an interval around k/n, because the left side is concave.
 Newton's method from a point outside of the interval never enters it, for the same reason: a tangent lies above a
 concave function. So every iterate is an end that holds, and rounding is met by a little more than ln(1/d).
 """

@@ -12,7 +12,7 @@ learner that looks for the optimum of one problem may need fewer episodes for th
 
 To explore by an upper bound on the error of all values is the idea of reward-free exploration (Kaufmann and others,
 arXiv 2006.06294). Intervals and inductions are those of every certificate (`cmdpkit.estimate.certificate`). Statement
-4 of docs/theory/guarantees.md bounds the number of episodes; its constant is far too large to be of use, so nothing
+12 of docs/theory/guarantees.md bounds the number of episodes; its constant is far too large to be of use, so nothing
 depends on it. A plan takes O(H S A G) for G next states per action that are seen or can matter; memory as the counts.
 """
 
