@@ -13,7 +13,7 @@ import numpy as np
 import cmdpkit as ck
 from cmdpkit.learners import Spec
 from cmdpkit.learners.pri.presets import paper_preset
-from cmdpkit.paper.reproduce import READ_AT, paper_experiments
+from cmdpkit.paper.experiments import READ_AT, paper_experiments
 from cmdpkit.records.record import Run
 
 SEEDS = 3

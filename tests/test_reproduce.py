@@ -320,7 +320,7 @@ def first_time(tmp_path_factory):
 
 
 def test_the_command_line_knows_every_part():
-    assert [part.value for part in verbs.Part] == list(PARTS)
+    assert [part.value for part in verbs.PaperPart] == list(PARTS)
 
 
 COMMAND = ["reproduce", "paper", "--quick", "--executor", "serial"]
