@@ -60,10 +60,25 @@ def test_every_executor_gives_the_same_bits(reference, tmp_path, executor):
     study = bench(*asked, **SMALL, out=tmp_path, executor=executor, observer=seen)
     assert_same(study, reference)
     assert seen.begun == [(12, 0)] and len(seen.ends) == 12 and {reason for *_, reason in seen.ends} == {None}
-    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()} - {"study.json"}
     assert names == {f"{r.run.key}{x}" for r in study.records for x in (".json", ".parquet", ".policy.json")}
     for r in study.records:
         assert ck.read_policy(tmp_path / f"{r.run.key}.policy.json") == r.policy
+
+
+def test_a_loaded_study_is_in_the_order_of_the_experiment(tmp_path):
+    """Neither alphabetical nor that of the keys; runs of the last experiment stand before those of earlier ones."""
+    short = {"episodes": 20, "seeds": 2, "executor": "serial"}
+    first = bench(["queue", "paper/grid"], ["triple-q", "dual-q"], **short, out=tmp_path / "a")
+    assert [r.run for r in ck.Study.load(tmp_path / "a").records] == [r.run for r in first.records]
+    assert [r.run for r in ck.Study.load(tmp_path).records] == [r.run for r in first.records]
+    more = bench(["queue"], ["opt-dual", "triple-q"], **short, out=tmp_path / "a")
+    loaded = [(g.run.env, g.run.algo) for g in ck.Study.load(tmp_path / "a").groups()]
+    earlier = [("queue", "dual-q"), ("paper/grid", "triple-q"), ("paper/grid", "dual-q")]
+    assert loaded == [("queue", "opt-dual"), ("queue", "triple-q"), *earlier]
+    assert [r.run for r in ck.Study.load(tmp_path / "a").only(envs="queue").records][:4] == [
+        r.run for r in more.records
+    ]
 
 
 def test_learn_and_bench_share_their_records(reference, tmp_path):
@@ -76,7 +91,7 @@ def test_learn_and_bench_share_their_records(reference, tmp_path):
 
 def test_what_is_done_is_skipped_and_what_is_added_is_done(tmp_path):
     bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "study.json"}
     seen = Seen()
     both = ["dual-q", "triple-q"]
     study = bench(["paper/grid"], both, episodes=2000, seeds=4, out=tmp_path, executor="serial", observer=seen)

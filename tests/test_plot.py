@@ -35,7 +35,7 @@ def lines(axis, label):
 
 
 def test_the_overview_has_a_row_a_problem_and_draws_means_bands_and_phases(grid, two):
-    figure = plot.overview([*grid, *two.records])
+    figure = plot.overview(groups([*grid, *two.records]))
     axes = np.array(figure.axes).reshape(2, 3)  # regret and two violations; the grid has one
     assert not axes[0, 2].axison and axes[1, 2].axison
     for group in groups(two.records):
@@ -53,7 +53,7 @@ def test_the_overview_has_a_row_a_problem_and_draws_means_bands_and_phases(grid,
 
 def test_colours_stay_with_the_algorithm_in_every_figure(grid, two):
     colours = {}
-    for figure in (plot.regret(grid), plot.violation(grid), plot.multiplier(grid)):
+    for figure in (plot.regret(groups(grid)), plot.violation(groups(grid)), plot.multiplier(groups(grid))):
         for axis in figure.axes:
             for label in ("pri", "triple-q"):
                 colours.setdefault(label, set()).add(lines(axis, label)[0].get_color())
@@ -61,21 +61,21 @@ def test_colours_stay_with_the_algorithm_in_every_figure(grid, two):
 
 
 def test_scales_kinds_and_raw_curves_are_what_was_asked(grid, two):
-    axis = plot.regret(grid, kind="strong", scale="log", raw=True).axes[0]
+    axis = plot.regret(groups(grid), kind="strong", scale="log", raw=True).axes[0]
     assert (axis.get_xscale(), axis.get_yscale(), axis.get_ylabel()) == ("log", "log", "strong regret")
     assert len(axis.get_lines()) >= 9 + 3  # a line a seed and three means
-    assert plot.violation(grid).axes[0].get_yscale() == "symlog"
-    assert plot.violation(two.records, kind="realised", scale="linear").axes[0].get_yscale() == "linear"
+    assert plot.violation(groups(grid)).axes[0].get_yscale() == "symlog"
+    assert plot.violation(groups(two.records), kind="realised", scale="linear").axes[0].get_yscale() == "linear"
     blind = [make_record("two", "pri", 0, two_bounds(), blind=True)]
-    assert len(plot.violation(blind, kind="realised").axes[0].collections) == 0  # one seed, no band
+    assert len(plot.violation(groups(blind), kind="realised").axes[0].collections) == 0  # one seed, no band
     with pytest.raises(ValueError, match=r"no run on two has a curve 'regret'; try kind='realised'"):
-        plot.regret(blind)
+        plot.regret(groups(blind))
     with pytest.raises(ValueError, match="scale is 'loglog'"):
-        plot.regret(grid, scale="loglog")
+        plot.regret(groups(grid), scale="loglog")
     with pytest.raises(ValueError, match="scale is 'loglog'"):
-        plot.multiplier(grid, scale="loglog")
+        plot.multiplier(groups(grid), scale="loglog")
     with pytest.raises(ValueError, match="kind is 'wek'"):
-        plot.regret(grid, kind="wek")
+        plot.regret(groups(grid), kind="wek")
 
 
 def test_multipliers_stand_beside_the_exact_price(two):
@@ -88,7 +88,7 @@ def test_multipliers_stand_beside_the_exact_price(two):
     unknown = Study(two.records).plot("multiplier")  # the model is not at hand
     assert not lines(unknown.axes[0], "exact price")
     with pytest.raises(ValueError, match="no run has a curve 'multiplier'"):
-        plot.multiplier([r for r in two.records if r.run.algo == "opt-cmdp"])
+        plot.multiplier(groups([r for r in two.records if r.run.algo == "opt-cmdp"]))
 
 
 def test_a_multiplier_keeps_the_name_its_algorithm_has_among_all_runs():
@@ -96,11 +96,11 @@ def test_a_multiplier_keeps_the_name_its_algorithm_has_among_all_runs():
     silent = make_record("paper/grid", "pri", 0, preset="paper")
     del silent.curves["multiplier"]
     records = [silent, make_record("paper/grid", "pri", 0, preset="practical")]
-    (axis,) = plot.multiplier(records).axes
+    (axis,) = plot.multiplier(groups(records)).axes
     assert [line.get_label() for line in axis.get_lines()] == ["pri (practical)", "exact price"]
     assert (
         lines(axis, "pri (practical)")[0].get_color()
-        == lines(plot.regret(records).axes[0], "pri (practical)")[0].get_color()
+        == lines(plot.regret(groups(records)).axes[0], "pri (practical)")[0].get_color()
     )
 
 
@@ -111,7 +111,7 @@ def test_marks_of_an_axis_do_not_run_into_each_other(top):
     k = records[0].curves["episode"]
     records[0].curves["regret"] = top * np.cos(np.log(k)) * k / k[-1]
     for scale in ("linear", "symlog"):
-        figure = plot.regret(records, scale=scale)
+        figure = plot.regret(groups(records), scale=scale)
         figure.draw_without_rendering()
         axis = figure.axes[0]
         for ticks, side in ((axis.get_xticklabels(), 0), (axis.get_yticklabels(), 1)):
@@ -211,7 +211,7 @@ def test_fonts_are_embedded_as_truetype_however_a_figure_is_saved_and_settings_s
 
     Only one word is left in the figure, as every font takes seconds to write in PostScript. The next test writes all.
     """
-    figure = plot.regret(grid)
+    figure = plot.regret(groups(grid))
     figure.clear()
     figure.text(0.5, 0.5, "regret")
     before = {name: matplotlib.rcParams[name] for name in ("pdf.fonttype", "ps.fonttype", "savefig.dpi")}
@@ -228,11 +228,11 @@ def test_the_pages_of_a_pdf_document_have_the_fonts_of_the_whole_document(grid, 
     """Fonts of a document are embedded when it is closed; pages written with other settings could not be read."""
     for fonttype, there, absent in ((3, b"/Type3", b"/FontFile2"), (42, b"/FontFile2", b"/Type3")):
         with matplotlib.rc_context({"pdf.fonttype": fonttype}), PdfPages(tmp_path / "pages.pdf") as pages:
-            pages.savefig(plot.regret(grid))
+            pages.savefig(plot.regret(groups(grid)))
         data = (tmp_path / "pages.pdf").read_bytes()
         assert there in data and absent not in data
 
 
 def test_text_of_an_svg_stays_text(grid, tmp_path):
-    plot.regret(grid).savefig(tmp_path / "a.svg")
+    plot.regret(groups(grid)).savefig(tmp_path / "a.svg")
     assert ">regret<" in (tmp_path / "a.svg").read_text(encoding="utf-8")

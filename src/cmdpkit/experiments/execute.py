@@ -29,7 +29,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.code import Coded, source_folder
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import has_record, load_failures, load_record, save_failure
-from cmdpkit.results.study import MODELS, Study, save_settings
+from cmdpkit.results.study import MODELS, Study, save_order
 from cmdpkit.running.active import Progress
 from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.simulate.simulator import Noise
@@ -107,8 +107,7 @@ def execute(
         observer.begin(len(runs), len(runs) - len(todo))
     if todo:
         jobs = _jobs(todo, worlds, folder.absolute())
-        if title:
-            save_settings(folder, title)
+        save_order(folder, runs, title)
         ends = backend.run(jobs, None if observer is None else observer.report)
         with _explaining(folder, runs), closing(ends):
             for job, reason in ends:

@@ -58,13 +58,12 @@ def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
 
 def _of_problem(study: Study, folder: Path, env: str, found: list[Group]) -> list[Path]:
     name = env.replace("/", "-")
-    records = [record for group in found for record in group.records]
     written = [
-        save(overview(records), folder / f"{name}-regret-violation.png"),
-        save(overview(records, scale="symlog"), folder / f"{name}-regret-violation-log.png"),
+        save(overview(found), folder / f"{name}-regret-violation.png"),
+        save(overview(found, scale="symlog"), folder / f"{name}-regret-violation-log.png"),
     ]
-    if any("multiplier" in record.curves for record in records):
-        drawn = multiplier(records, models=study.models, scale="log")
+    if any(group.has("multiplier") for group in found):
+        drawn = multiplier(found, models=study.models, scale="log")
         written.append(save(drawn, folder / f"{name}-multiplier.png"))
     cmdp = model_of(found[0].run, study.models)
     if cmdp is not None and cmdp.grid is not None:

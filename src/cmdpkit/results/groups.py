@@ -8,8 +8,8 @@ told apart by their labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -17,8 +17,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.io.loading import parsed
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
 from cmdpkit.results.wording import counted, number
 
@@ -35,6 +36,9 @@ class Group:
 
     records: tuple[RunRecord, ...]  # one per seed
     label: str  # the algorithm, and what tells it from other groups on the same problem
+    problem: str  # the environment, and the bounds that were changed
+    algo: str  # what the algorithm alone is called
+    env: str  # what the environment alone is called
 
     @property
     def run(self) -> Run:
@@ -61,8 +65,12 @@ class Group:
         return all(name in record.curves for record in self.records)
 
 
-def groups(records: Iterable[RunRecord]) -> tuple[Group, ...]:
-    """Records by everything but the seed, in the order of their first appearance."""
+def groups(records: Iterable[RunRecord], labels: Mapping[str, str] | None = None) -> tuple[Group, ...]:
+    """Records by everything but the seed, in the order of their first appearance.
+
+    ``labels`` are other names: for algorithms, for labels such as "triple-q (eta=2.0)", for environments, or for
+    problems such as "queue with energy = 20".
+    """
     together: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in records:
         together.setdefault((*_but_code(record.run), record.run.code), []).append(record)
@@ -72,7 +80,21 @@ def groups(records: Iterable[RunRecord]) -> tuple[Group, ...]:
         if twice:
             raise CmdpkitError(f"{same[0].run.algo} on {same[0].run.problem}: seed {twice[0]} is given twice")
     runs = [same[0].run for same in together.values()]
-    return tuple(Group(tuple(same), _label(same[0].run, runs)) for same in together.values())
+    return tuple(_named(tuple(same), _label(same[0].run, runs), labels or {}) for same in together.values())
+
+
+def _named(records: tuple[RunRecord, ...], label: str, labels: Mapping[str, str]) -> Group:
+    """A group with what it is called: a label for the whole text, or else for the name at its beginning."""
+    run = records[0].run
+    algo, env = labels.get(run.algo, run.algo), labels.get(run.env, run.env)
+    label = labels.get(label, algo + label.removeprefix(run.algo))
+    problem = labels.get(run.problem, env + run.problem.removeprefix(run.env))
+    return Group(records, label, problem, algo, env)
+
+
+def group_key(run: Run) -> str:
+    """A digest of everything that was asked but the seed."""
+    return replace(run, seed=0).key
 
 
 def remarks(found: Sequence[Group]) -> tuple[str, ...]:
@@ -82,14 +104,14 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
     worlds: dict[str, set[str]] = {}
     for group in found:
         alike.setdefault(_but_code(group.run), []).append(group)
-        worlds.setdefault(group.run.problem, set()).add(group.run.fingerprint)
+        worlds.setdefault(group.problem, set()).add(group.run.fingerprint)
     for problem, several in worlds.items():
         if len(several) > 1:
             told.append(f"{problem} was changed between runs: its {len(several)} versions are shown apart.")
     for rivals in alike.values():
         if len(rivals) > 1:
-            run, labels = rivals[0].run, ", ".join(group.label for group in rivals)
-            told.append(f"{run.algo} on {run.problem} was run with different code, which is shown apart: {labels}.")
+            algo, labels = rivals[0].run.algo, ", ".join(group.label for group in rivals)
+            told.append(f"{algo} on {rivals[0].problem} was run with different code, which is shown apart: {labels}.")
     unknown = sum(len(group.records) for group in found if not group.run.code)
     if unknown:
         subject = "1 run does" if unknown == 1 else f"{unknown} runs do"
@@ -97,7 +119,7 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
     for group in found:
         if group.deterministic:
             told.append(
-                f"All {len(group.seeds)} seeds of {group.label} on {group.run.problem} gave the same numbers: they "
+                f"All {len(group.seeds)} seeds of {group.label} on {group.problem} gave the same numbers: they "
                 "count as one run (deterministic), without an interval."
             )
     return tuple(told)
@@ -297,3 +319,110 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
+
+
+# -- one number per run, and the parameters it depends on --------------------------------------------------------------
+
+OF_RUNS = ("policy_value", "policy_gap", "worst_miss", "seconds")  # metrics that are not the end of a curve
+
+
+def larger_is_better(metric: str) -> bool:
+    """Whether a metric is something to maximise."""
+    return metric.endswith(("reward", "value"))
+
+
+def scores(group: Group, metric: str, n: int | None = None) -> FloatArray | None:
+    """[samples]: a metric of every run, or None where the group does not have it.
+
+    The metric is the name of a curve, of which the end counts, "policy_value" or "policy_gap" (the exact value of the
+    final policy, and the optimum minus it), "worst_miss" (the most by which it misses a bound) or "seconds". Of a curve
+    with a row per constraint, ``n`` picks the row; by default the largest end counts.
+    """
+    if metric == "seconds":
+        return np.array([record.seconds for record in group.samples])
+    if metric == "policy_value":
+        values = [record.policy_value for record in group.samples]
+        return None if None in values else np.array(values, dtype=float)
+    if metric == "policy_gap":
+        return policy_gaps(group)
+    if metric == "worst_miss":
+        misses = policy_misses(group)
+        return None if misses is None or not misses.shape[1] else np.maximum(0.0, misses.max(axis=1))
+    if not group.has(metric) or not np.size(group.records[0].final(metric)):
+        return None
+    if n is not None:
+        return finals(group, metric, n)
+    return np.array([np.max(record.final(metric)) for record in group.samples])
+
+
+def check_metric(found: Sequence[Group], metric: str) -> None:
+    """Refuse a metric that no group has."""
+    if all(scores(group, metric) is None for group in found):
+        known = sorted({name for group in found for name in group.records[0].curves})
+        raise CmdpkitError(f"no run has the metric {metric!r}; there are {', '.join((*known, *OF_RUNS))}")
+
+
+def parameters_of(run: Run) -> dict[str, Scalar]:
+    """What was set, by name: "env.S" for a parameter of the environment, "bound.energy", "algo.eta", and the length.
+
+    >>> parameters_of(Run("queue:S=5", "pri", 100, 0, "paper", params={"eta": 2.0}, bounds={"energy": 20.0}))
+    {'env.S': 5, 'bound.energy': 20.0, 'algo.eta': 2.0, 'episodes': 100}
+    """
+    named = parsed(run.env)
+    of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
+    of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
+    of_algo = {f"algo.{name}": value for name, value in run.params.items()}
+    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.episodes}
+
+
+class Sweep(NamedTuple):
+    """A metric for several values of one parameter."""
+
+    parameter: str  # its name, as in `parameters_of`
+    values: tuple[Scalar, ...]  # those that were tried, in ascending order
+    lines: dict[tuple[str, str], dict[Scalar, SeedMean]]  # by problem and algorithm: the metric for each of them
+
+
+def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Sweep:
+    """A metric against a parameter that differs between the groups; those in which it was not set are left out.
+
+    ``parameter`` is a name such as "algo.eta", or "eta" where only one parameter is called so.
+    """
+    check_metric(found, metric)
+    known = sorted({name for group in found for name in parameters_of(group.run)})
+    fitting = [name for name in known if parameter in (name, name.partition(".")[2])]
+    if len(fitting) != 1:
+        why = "there are several" if fitting else "no run has set it"
+        raise CmdpkitError(f"parameter {parameter!r}: {why}; expected one of {', '.join(fitting or known)}")
+    name = fitting[0]
+    having = [group for group in found if name in parameters_of(group.run)]
+    stripped = [_without(group.run, name) for group in having]
+    lines: dict[tuple[str, str], dict[Scalar, SeedMean]] = {}
+    for group, run in zip(having, stripped, strict=True):
+        label = group.algo + _label(run, stripped).removeprefix(run.algo)
+        problem = run.problem if name.startswith("env.") else group.env + run.problem.removeprefix(run.env)
+        line, value = lines.setdefault((problem, label), {}), parameters_of(group.run)[name]
+        if value in line:
+            raise CmdpkitError(
+                f"two groups have {name} = {value} and are called {label} on {problem}; choose one with study.only"
+            )
+        values = scores(group, metric, n)
+        if values is not None:
+            line[value] = seed_mean(values)
+    tried = {parameters_of(group.run)[name] for group in having}
+    ordered = sorted(tried, key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0, str(x)))
+    return Sweep(name, tuple(ordered), {key: line for key, line in lines.items() if line})
+
+
+def _without(run: Run, name: str) -> Run:
+    """A run without one of its parameters, and without what tells models and lengths apart."""
+    kind, _, key = name.partition(".")
+    if kind == "env":
+        model, params = parsed(run.env) or (run.env, {})
+        rest = ",".join(f"{x}={value}" for x, value in params.items() if x != key)
+        return replace(run, env=f"{model}:{rest}" if rest else model, fingerprint="")
+    if kind == "bound":
+        return replace(run, bounds={x: bound for x, bound in run.bounds.items() if x != key}, fingerprint="")
+    if kind == "algo":
+        return replace(run, params={x: value for x, value in run.params.items() if x != key})
+    return replace(run, episodes=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -92,6 +93,100 @@ def t_p(differences: FloatArray) -> float:
     if spread == 0:
         return 1.0 if d[0] == 0 else 0.0
     return float(2 * stdtr(len(d) - 1, -abs(d.mean()) / spread * math.sqrt(len(d))))
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """The p of several tests, corrected by Holm's method: rejecting those below 0.05 errs with at most 5 % in all.
+
+    The k-th smallest of m is multiplied by m - k + 1, never falls below the one before it, and is at most 1. Tests
+    without a p (None) are not counted.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    tested = sorted((p, i) for i, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    largest = 0.0
+    for k, (p, i) in enumerate(tested):
+        largest = min(1.0, max(largest, (len(tested) - k) * p))
+        corrected[i] = largest
+    return corrected
+
+
+def interquartile_mean(values: FloatArray) -> FloatArray:
+    """The mean of the middle half of the numbers along the last axis: a quarter of them is cut off at either end.
+
+    Of n numbers, n // 4 are cut off at either end, as `scipy.stats.trim_mean` does.
+
+    >>> float(interquartile_mean(np.array([9.0, 1.0, 2.0, 3.0, -50.0, 70.0, 4.0, 2.0])))
+    2.75
+    """
+    x = np.sort(values, axis=-1)
+    cut = x.shape[-1] // 4
+    return np.asarray(x[..., cut : x.shape[-1] - cut].mean(axis=-1))
+
+
+def mean_ranks(means: FloatArray) -> FloatArray:
+    """[..., A] from [..., P, A]: the rank of each of A algorithms on a problem, 1 for the smallest, averaged over P.
+
+    Equal numbers share the mean of their ranks.
+
+    >>> mean_ranks(np.array([[3.0, 1.0, 2.0], [5.0, 5.0, 9.0]])).tolist()
+    [2.25, 1.25, 2.5]
+    """
+    smaller = (means[..., None, :] < means[..., :, None]).sum(axis=-1)
+    equal = (means[..., None, :] == means[..., :, None]).sum(axis=-1)
+    return np.asarray((smaller + (equal + 1) / 2).mean(axis=-2))
+
+
+def aggregated(
+    scores: Sequence[Sequence[FloatArray]],
+    how: Literal["iqm", "ranks"] = "iqm",
+    reference: int | None = None,
+    *,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> list[SeedMean]:
+    """What A algorithms did on P problems in one number each, with percentiles of a bootstrap as its interval.
+
+    Parameters
+    ----------
+    scores : for every problem and algorithm the numbers of its runs; smaller is better
+    how : "ranks" is the mean rank, by the mean over runs. "iqm" is the interquartile mean of the numbers of all runs on
+        all problems, each divided by a scale of its problem.
+    reference : the algorithm whose mean is that scale; by default it is the mean over all algorithms
+    level, seed : of the interval, and of its random numbers
+
+    Runs are drawn with replacement within every problem and algorithm, and the scale is computed from the draws. The
+    interval is about runs with other seeds on the same problems; it says nothing about other problems.
+
+    >>> scores = [[np.array([1.0, 3.0]), np.array([8.0, 8.0])]]
+    >>> [x.mean for x in aggregated(scores)], [x.mean for x in aggregated(scores, "ranks")]
+    ([0.4, 1.6], [1.0, 2.0])
+    """
+    rng = np.random.default_rng(seed)
+    drawn = [[x[rng.integers(len(x), size=(RESAMPLES, len(x)))] for x in problem] for problem in scores]
+    estimates = _one_number([[x[None] for x in problem] for problem in scores], how, reference)[0]
+    resampled = _one_number(drawn, how, reference)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    n = min(len(x) for problem in scores for x in problem)
+    ends = zip(estimates.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [SeedMean(*each, n) for each in ends]
+
+
+def _one_number(scores: Sequence[Sequence[FloatArray]], how: str, reference: int | None) -> FloatArray:
+    """[B, A], from the scores [B, runs] of every problem and algorithm."""
+    means = np.stack([np.stack([x.mean(axis=1) for x in problem], axis=1) for problem in scores], axis=1)  # [B, P, A]
+    if how == "ranks":
+        return mean_ranks(means)
+    scale = means.mean(axis=2) if reference is None else means[:, :, reference]
+    if not (scale > 0).all():
+        raise CmdpkitError(
+            "an interquartile mean over problems compares ratios, but on some problem the numbers to divide by are not "
+            "positive; take a strong metric, another algorithm to compare with, or how='ranks'"
+        )
+    relative = [[x / scale[:, [p]] for x in problem] for p, problem in enumerate(scores)]
+    return np.stack([interquartile_mean(np.concatenate(mine, axis=1)) for mine in zip(*relative, strict=True)], axis=1)
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:

@@ -1,4 +1,4 @@
-"""The tables of a study: groups of runs on each problem, and how groups differ."""
+"""The tables of a study: groups of runs on each problem, how groups differ, and all problems together."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.records.record import Evaluation
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.records.record import Evaluation, Scalar
 from cmdpkit.results.groups import (
     KINDS,
     Comparison,
     Group,
+    check_metric,
     compare,
     curve_name,
     finals,
+    larger_is_better,
     policy_gaps,
     policy_misses,
+    scores,
     slope,
+    sweep,
 )
 from cmdpkit.results.published import ONE_RUN
-from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.statistics import SeedMean, aggregated, holm, seed_mean
 from cmdpkit.results.tables import (
     Cell,
     Column,
     Share,
     Table,
+    each,
     not_at_all,
     part_alone,
     rounded,
@@ -35,7 +41,7 @@ from cmdpkit.results.tables import (
     with_ends,
     with_interval,
 )
-from cmdpkit.results.wording import label
+from cmdpkit.results.wording import label, short
 
 MEANINGS = {  # by what the length of a run counts
     "episode": {
@@ -115,7 +121,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
                lambda g: max(len(record.decisions) for record in g.records), whole, "right"),
         Column("seconds", "seconds", "The mean time of a run.", _seconds, with_interval(3), "right", data=with_ends),
     ]  # fmt: skip
-    return Table(found[0].run.problem, tuple(columns), tuple(found))
+    return Table(found[0].problem, tuple(columns), tuple(found))
 
 
 def _seeds(group: Group) -> Cell:
@@ -210,20 +216,22 @@ class Pair(NamedTuple):
     group: Group  # the group that is compared
     other: Group  # the group that it is compared with
     found: Comparison  # how they differ
+    holm: float | None = None  # the p, corrected for all comparisons that are made together
 
 
 def comparison_tables(groups: Iterable[Group], against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
-    """One table per problem that has a group called ``against``: every other group minus that one, paired by seed."""
+    """One table per problem that has a group called ``against``: every other group minus that one, paired by seed.
+
+    The p of all tables together are corrected by Holm's method.
+    """
     problems = by_problem(groups).values()
     labels = sorted({group.label for found in problems for group in found})
     if against not in labels:
         raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
-    tables = []
-    for found in problems:
-        for other in (group for group in found if group.label == against):
-            pairs = [Pair(group, other, compare(group, other, name, n)) for group in found if group is not other]
-            tables.append(_comparison(pairs, other, name))
-    return tables
+    others = [(found, other) for found in problems for other in found if other.label == against]
+    pairs = [Pair(x, other, compare(x, other, name, n)) for found, other in others for x in found if x is not other]
+    pairs = [pair._replace(holm=p) for pair, p in zip(pairs, holm([pair.found.p for pair in pairs]), strict=True)]
+    return [_comparison([pair for pair in pairs if pair.other is other], other, name) for _, other in others]
 
 
 def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
@@ -236,6 +244,121 @@ def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
                lambda p: p.found.difference, with_interval(), "right", data=with_ends),
         Column("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
                lambda p: p.found.p, rounded(2), "right"),
+        Column("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
+               lambda p: p.holm, rounded(2), "right"),
     ]  # fmt: skip
-    title = f"{other.run.env}: {name.replace('_', ' ')} minus that of {other.label}"
+    title = f"{other.problem}: {name.replace('_', ' ')} minus that of {other.label}"
     return Table(title, tuple(columns), tuple(pairs))
+
+
+# -- all problems together ---------------------------------------------------------------------------------------------
+
+AGGREGATES = {"iqm": "interquartile mean", "ranks": "mean rank"}
+
+
+class GridRow(NamedTuple):
+    """One problem, and a metric of every algorithm on it."""
+
+    problem: str  # what it is called
+    env: str  # the environment
+    means: dict[str, SeedMean]  # by label; algorithms that were not run on it are missing
+    best: tuple[str, ...]  # labels with the best mean, where there are several algorithms
+
+
+def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | None = None) -> Table[GridRow]:
+    """Problems x algorithms: the mean of a metric with its interval."""
+    if best not in ("bold", None):
+        raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
+    check_metric(found, metric)
+    rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
+    columns: list[Column[GridRow]] = [
+        Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
+        Column("env", "", "The environment.", lambda row: row.env, shown=False),
+        *(_of_algorithm(name, best is not None) for name in dict.fromkeys(group.label for group in found)),
+    ]
+    return Table(_in_words(metric, found, n), tuple(columns), rows)
+
+
+def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
+    known = {group.label: scores(group, metric, n) for group in problem}
+    means = {label: seed_mean(values) for label, values in known.items() if values is not None}
+    top = (max if larger_is_better(metric) else min)((x.mean for x in means.values()), default=None)
+    best = tuple(label for label, x in means.items() if x.mean == top) if len(means) > 1 else ()
+    return GridRow(problem[0].problem, problem[0].run.env, means, best)
+
+
+def _of_algorithm(name: str, marked: bool) -> Column[GridRow]:
+    return Column(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
+                  with_interval(), "right", data=with_ends,
+                  tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
+
+
+class Aggregate(NamedTuple):
+    """An algorithm on all problems in one number."""
+
+    label: str  # what the algorithm is called
+    over: SeedMean  # the number, and its interval unless some group has a single run
+
+
+def aggregate_table(
+    found: Sequence[Group], metric: str, how: str, against: str | None, n: int | None, level: float, seed: int
+) -> Table[Aggregate]:
+    """One row per algorithm; only problems count on which every algorithm has the metric."""
+    if how not in AGGREGATES:
+        raise CmdpkitError(f"how is {how!r}, expected {' or '.join(map(repr, AGGREGATES))}")
+    check_metric(found, metric)
+    labels = list(dict.fromkeys(group.label for group in found))
+    if against is not None and against not in labels:
+        raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
+    problems = [{group.label: group for group in problem} for problem in by_problem(found).values()]
+    known = [[_cost(problem.get(name), metric, n) for name in labels] for problem in problems]
+    complete = [[x for x in row if x is not None] for row in known if all(x is not None for x in row)]
+    if not complete:
+        raise CmdpkitError(
+            f"there is no problem on which all of {', '.join(labels)} have {metric!r}; choose fewer with study.only"
+        )
+    over = aggregated(complete, how, None if against is None else labels.index(against), level=level, seed=seed)  # type: ignore[arg-type]
+    if any(len(group.samples) == 1 and not group.deterministic for group in found):
+        over = [SeedMean(x.mean, None, None, x.n) for x in over]
+    columns: list[Column[Aggregate]] = [
+        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
+        Column(how, AGGREGATES[how], "Over the runs on all problems; smaller is better.", lambda row: row.over.mean,
+               rounded(3), "right"),
+        Column("low", "from", f"Lower end of the bootstrap interval of {100 * level:g} %.", lambda row: row.over.low,
+               rounded(3), "right"),
+        Column("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3), "right"),
+    ]  # fmt: skip
+    several = f"{len(complete)} of {len(problems)}" if len(complete) < len(problems) else f"{len(problems)}"
+    scale = "" if how == "ranks" else f", relative to {against or 'the mean of all algorithms'}"
+    title = f"{_in_words(metric, found, n)}: {AGGREGATES[how]} over {several} problems{scale}"
+    return Table(title, tuple(columns), tuple(map(Aggregate, labels, over)))
+
+
+def _cost(group: Group | None, metric: str, n: int | None) -> FloatArray | None:
+    """The metric as something to minimise."""
+    values = None if group is None else scores(group, metric, n)
+    return values if values is None or not larger_is_better(metric) else -values
+
+
+def sweep_table(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Table[Scalar]:
+    """One row per value of a parameter, one column per algorithm and problem."""
+    swept = sweep(found, parameter, metric, n)
+    several = len({problem for problem, _ in swept.lines}) > 1
+    columns: list[Column[Scalar]] = [
+        Column(swept.parameter, swept.parameter, "The value of the parameter.", lambda value: value,
+               each(lambda x: str(x) if isinstance(x, (str, bool)) else short(x)))
+    ]  # fmt: skip
+    for (problem, name), line in swept.lines.items():
+        heading = f"{label(name)} on {label(problem)}" if several else label(name)
+        columns.append(Column(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get,
+                              with_interval(), "right", data=with_ends))  # fmt: skip
+    where = "" if several else f" on {next(iter(swept.lines))[0]}"
+    return Table(f"{_in_words(metric, found, n)} against {swept.parameter}{where}", tuple(columns), swept.values)
+
+
+def _in_words(metric: str, found: Sequence[Group], n: int | None) -> str:
+    words = metric.replace("_", " ")
+    constraints = max((group.records[0].constraints for group in found), key=len)
+    if not metric.endswith(("violation", "utility", "multiplier")) or len(constraints) < 2:
+        return words
+    return f"{words}, largest of all bounds" if n is None else f"{words} of {label(constraints[n].name)}"

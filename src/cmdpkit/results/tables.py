@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -28,10 +28,11 @@ from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
 
 R = TypeVar("R")
-Tone = Literal["", "name", "alert", "quiet"]  # an entry like any other, a name to look up, one to notice, one to skip
+# An entry like any other, a name to look up, one to notice, one to skip, the best of its row.
+Tone = Literal["", "name", "alert", "quiet", "best"]
 MISSING = "–"
 TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
-STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET}
+STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET, "best": "bold"}
 NAME_WIDTH, WORD_WIDTH = (
     18,
     24,
@@ -208,17 +209,16 @@ class Table(Shown, Generic[R]):
 
     def to_markdown(self) -> str:
         """The table in Markdown, with its title, if it has one, in bold above it."""
-        columns, rows = self.by_row()
+        columns, rows = self._written(lambda text: markdown_literal(" ".join(text.split())), "**{}**")
         head = markdown_line(markdown_escaped(c.heading) for c in columns)
         rule = markdown_line("---:" if c.align == "right" else "---" for c in columns)
-        body = [markdown_line(markdown_literal(" ".join(text.split())) for text in _texts(row)) for row in rows]
         title = [f"**{markdown_literal(self.title)}**", ""] if self.title else []
-        return "\n".join([*title, head, rule, *body]) + "\n"
+        return "\n".join([*title, head, rule, *map(markdown_line, rows)]) + "\n"
 
     def to_latex(self) -> str:
         """The table as a LaTeX ``tabular`` that needs the package booktabs; its title is a comment above it."""
-        columns, rows = self.by_row()
-        body = [" & ".join(_latex(text) for text in _texts(row)) + r" \\" for row in rows]
+        columns, rows = self._written(_latex, r"\textbf{{\boldmath {}}}")
+        body = [" & ".join(row) + r" \\" for row in rows]
         names = " & ".join(_latex(c.heading) for c in columns) + r" \\"
         layout = "".join("r" if c.align == "right" else "l" for c in columns)
         if self.totals:
@@ -227,9 +227,15 @@ class Table(Shown, Generic[R]):
         head = [title, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", names, r"\midrule"]
         return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
-
-def _texts(row: Sequence[Cell]) -> Iterator[str]:
-    return (f"{cell.text} {cell.note}".strip() for cell in row)
+    def _written(self, write: Callable[[str], str], best: str) -> tuple[tuple[Column[R], ...], list[list[str]]]:
+        """The columns, and the texts of every row; ``best`` is put around the best entry of a row."""
+        columns, rows = self.by_row()
+        texts = [[write(f"{cell.text} {cell.note}".strip()) for cell in cells] for cells in rows]
+        for row, line in zip((*self.rows, *self.totals), texts, strict=True):
+            for i, column in enumerate(columns):
+                if column.tone(row) == "best":
+                    line[i] = best.format(line[i])
+        return columns, texts
 
 
 def joined(tables: Sequence[Table[Any]], form: str) -> str:

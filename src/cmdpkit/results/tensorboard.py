@@ -77,8 +77,8 @@ def _moved(source: Path, target: Path) -> Path:
 def _named(groups: tuple[Group, ...]) -> dict[str, RunRecord]:
     """The name of a folder for every run; where two runs would share one, the key of the run is added."""
     named: dict[str, RunRecord] = {}
-    for label, record in ((group.label, record) for group in groups for record in group.records):
-        name = f"{_slug(record.run.problem)}/{_slug(label)}/seed-{record.run.seed}"
+    for group, record in ((x, record) for x in groups for record in x.records):
+        name = f"{_slug(group.problem)}/{_slug(group.label)}/seed-{record.run.seed}"
         taken = name.lower() in {other.lower() for other in named}
         named[f"{name}-{record.run.key}" if taken else name] = record
     return named

@@ -18,7 +18,15 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.figures.curves import certified_gap, multiplier, overview, price_curve, regret, violation
+from cmdpkit.results.figures.curves import (
+    certified_gap,
+    multiplier,
+    overview,
+    parameter_sweep,
+    price_curve,
+    regret,
+    violation,
+)
 from cmdpkit.results.figures.policies import occupancy_maps, policy_boards, policy_map, solution_map, totals
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
@@ -30,11 +38,12 @@ if TYPE_CHECKING:
 def draw(study: Study, name: str, **options: Any) -> Figure:
     """The figure called ``name``, of a study; see the function of that name for its options."""
     drawn: Mapping[str, Callable[..., Figure]] = {
-        "overview": lambda **o: overview(study.records, **o),
-        "regret": lambda **o: regret(study.records, **o),
-        "violation": lambda **o: violation(study.records, **o),
-        "certified_gap": lambda **o: certified_gap(study.records, **o),
-        "multiplier": lambda **o: multiplier(study.records, models=study.models, **o),
+        "overview": lambda **o: overview(study.groups(), **o),
+        "regret": lambda **o: regret(study.groups(), **o),
+        "violation": lambda **o: violation(study.groups(), **o),
+        "certified_gap": lambda **o: certified_gap(study.groups(), **o),
+        "multiplier": lambda **o: multiplier(study.groups(), models=study.models, **o),
+        "sweep": lambda **o: parameter_sweep(study.groups(), **o),
         "price": lambda **o: _price_of(study, **o),
         "policy": lambda **o: _board_of(study, policy_boards, **o),
         "occupancy": lambda **o: _board_of(study, occupancy_maps, **o),

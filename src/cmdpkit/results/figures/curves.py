@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,9 +12,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
-from cmdpkit.results.groups import Group, Kind, curve, curve_name, groups
+from cmdpkit.results.groups import Group, Kind, curve, curve_name, sweep
 from cmdpkit.results.study import model_of
 
 if TYPE_CHECKING:
@@ -22,47 +21,48 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scale = Literal["linear", "log", "symlog"]
-Records = Sequence[RunRecord]
+Groups = Sequence[Group]
+LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on its axis is logarithmic
 
 
 # -- regret and violation ----------------------------------------------------------------------------------------------
 
 
 @styled
-def overview(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+def overview(found: Groups, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
     """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
-    return _panels(records, ("regret", "violation"), kind, scale, raw)
+    return _panels(found, ("regret", "violation"), kind, scale, raw)
 
 
 @styled
-def regret(records: Records, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+def regret(found: Groups, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
     """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
-    return _panels(records, ("regret",), kind, scale, raw)
+    return _panels(found, ("regret",), kind, scale, raw)
 
 
 @styled
-def violation(records: Records, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
+def violation(found: Groups, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
     """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
-    return _panels(records, ("violation",), kind, scale, raw)
+    return _panels(found, ("violation",), kind, scale, raw)
 
 
 @styled
-def certified_gap(records: Records, *, scale: Scale = "log", raw: bool = False) -> Figure:
+def certified_gap(found: Groups, *, scale: Scale = "log", raw: bool = False) -> Figure:
     """How far the policy to hand over was below the optimum at most, as the counts proved it, against episodes."""
-    return _panels(records, ("certified_gap",), "weak", scale, raw)
+    return _panels(found, ("certified_gap",), "weak", scale, raw)
 
 
-def _panels(records: Records, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
+def _panels(found: Groups, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
     """One row per environment, with one panel for the regret and one for each constraint."""
     _check_scale(scale)
-    by_env = _by_env(records)
-    columns = [_panels_of(found, what) for found in by_env.values()]
+    by_env = _by_env(found)
+    columns = [_panels_of(mine, what) for mine in by_env.values()]
     figure, axes = canvas(len(by_env), max(map(len, columns)))
-    colours = _colours(groups(records))
-    for row, (env, found), panels in zip(axes, by_env.items(), columns, strict=True):
+    colours = _colours(found)
+    for row, (env, mine), panels in zip(axes, by_env.items(), columns, strict=True):
         for axis, (subject, n) in zip(row, panels, strict=False):
             name = curve_name(subject, kind)
-            shown = [group for group in found if group.has(name)]
+            shown = [group for group in mine if group.has(name)]
             if not shown:
                 raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
             for group in shown:
@@ -145,30 +145,29 @@ def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
 
 @styled
 def multiplier(
-    records: Records, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
+    found: Groups, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
 ) -> Figure:
     """The multipliers of the learners that have one, against the exact shadow price where the model is known.
 
     Prices are drawn on a linear scale; with any other ``scale``, the axis of the episodes is logarithmic.
     """
     _check_scale(scale)
-    by_env = {env: [g for g in found if g.has("multiplier")] for env, found in _by_env(records).items()}
-    by_env = {env: found for env, found in by_env.items() if found}
+    by_env = _by_env([group for group in found if group.has("multiplier")])
     if not by_env:
         raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
     figure, axes = canvas(len(by_env), max(len(g[0].records[0].constraints) for g in by_env.values()))
-    colours = _colours(groups(records))
-    for row, (env, found) in zip(axes, by_env.items(), strict=True):
-        cmdp = model_of(found[0].run, models)
+    colours = _colours(found)
+    for row, (env, mine) in zip(axes, by_env.items(), strict=True):
+        cmdp = model_of(mine[0].run, models)
         prices = None if cmdp is None else solve_fully(cmdp).lam
-        constraints = found[0].records[0].constraints
+        constraints = mine[0].records[0].constraints
         for n, (axis, constraint) in enumerate(zip(row, constraints, strict=False)):
-            for group in found:
+            for group in mine:
                 _band(axis, group, "multiplier", n, colours[group.label], raw)
             if prices is not None:
                 axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
             axis.set_ylabel(f"price of {constraint}")
-            axis.set_xlabel(found[0].run.unit)
+            axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
         for axis in row[len(constraints) :]:
@@ -195,6 +194,42 @@ def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") ->
     return figure
 
 
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@styled
+def parameter_sweep(found: Groups, parameter: str, metric: str = "strong_regret", n: int | None = None) -> Figure:
+    """A metric against a parameter, one panel per problem: means over seeds with their 95 % intervals.
+
+    Where the values are positive and span a factor of 20 or more, their axis is logarithmic; texts stand side by side.
+    """
+    swept = sweep(found, parameter, metric, n)
+    problems = list(dict.fromkeys(problem for problem, _ in swept.lines))
+    figure, axes = canvas(1, len(problems))
+    looks = _looks(label for _, label in swept.lines)
+    numeric = not any(isinstance(x, (str, bool)) for x in swept.values)
+    place = {x: float(x) if numeric else float(i) for i, x in enumerate(swept.values)}
+    for axis, problem in zip(axes[0], problems, strict=True):
+        for (where, label), line in swept.lines.items():
+            if where == problem:
+                at = [x for x in swept.values if x in line]
+                mean = np.array([line[x].mean for x in at])
+                ends = np.array([(0.0, 0.0) if line[x].low is None else (line[x].low, line[x].high) for x in at])
+                known = np.array([line[x].low is not None for x in at])[:, None]
+                error = np.where(known, np.abs(ends - mean[:, None]), 0.0).T
+                axis.errorbar([place[x] for x in at], mean, error, marker="o", capsize=3, label=label, **looks[label])
+        axis.set_xlabel(swept.parameter)
+        axis.set_title(problem, loc="left", fontweight="bold")
+        if not numeric:
+            axis.set_xticks(list(place.values()), [str(x) for x in swept.values])
+        elif min(place.values()) > 0 and max(place.values()) >= LOGARITHMIC_SPAN * min(place.values()):
+            axis.set_xscale("log")
+        thousands(axis.yaxis)
+    axes[0][0].set_ylabel(metric.replace("_", " "))
+    legend_below(figure)
+    return figure
+
+
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 
@@ -203,15 +238,21 @@ def _check_scale(scale: str) -> None:
         raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
 
 
-def _by_env(records: Records) -> dict[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
-    for group in groups(records):
-        found.setdefault(group.run.problem, []).append(group)
-    return found
+def _by_env(found: Groups) -> dict[str, list[Group]]:
+    together: dict[str, list[Group]] = {}
+    for group in found:
+        together.setdefault(group.problem, []).append(group)
+    return together
 
 
-def _colours(found: Sequence[Group]) -> dict[str, dict[str, Any]]:
+def _colours(found: Groups) -> dict[str, dict[str, Any]]:
+    return _looks(group.label for group in found)
+
+
+def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
-    labels = list(dict.fromkeys(group.label for group in found))
     n = len(COLOURS)
-    return {x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]} for i, x in enumerate(labels)}
+    return {
+        x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]}
+        for i, x in enumerate(dict.fromkeys(labels))
+    }

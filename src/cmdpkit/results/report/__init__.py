@@ -137,7 +137,7 @@ def _problem(
     best = solve_fully(cmdp) if small and cmdp is not None and first.optimum is not None else None
     return {
         "id": f"problem-{i + 1}",
-        "env": first.run.problem,
+        "env": found[0].problem,
         "facts": _facts(first, cmdp, best),
         "looks": {group.label: labels.index(group.label) for group in found},
         "verdict": group_table(found),

@@ -1,0 +1,304 @@
+"""Studies of many problems: choosing and naming runs, one table for all of them, corrections, aggregates, sweeps.
+
+The numbers are checked against hand computations, SciPy, and coverage of known populations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import cmdpkit as ck
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.results.groups import parameters_of
+from cmdpkit.results.report import render
+from cmdpkit.results.statistics import aggregated, holm, interquartile_mean, mean_ranks
+from records import make_record, two_bounds
+
+ENDS = {  # by environment and algorithm: the strong regret of every seed
+    "easy": {"a": [10.0, 12.0, 14.0], "b": [30.0, 36.0, 42.0]},
+    "hard": {"a": [400.0, 500.0, 600.0], "b": [100.0, 200.0, 300.0], "c": [7.0, 8.0, 9.0]},
+}
+
+
+def ended(env, algo, seed, end, **asked):
+    """A record whose strong regret ends at a given number."""
+    record = make_record(env, algo, seed, two_bounds())
+    curves = dict(record.curves)
+    curves["strong_regret"] = np.linspace(0.0, end, len(curves["strong_regret"]))
+    return replace(record, run=replace(record.run, **asked), curves=curves)
+
+
+@pytest.fixture(scope="module")
+def many():
+    return ck.Study(
+        tuple(
+            ended(env, algo, seed, end)
+            for env, algos in ENDS.items()
+            for algo, ends in algos.items()
+            for seed, end in enumerate(ends)
+        )
+    )
+
+
+# -- choosing and naming -----------------------------------------------------------------------------------------------
+
+
+def test_only_chooses_by_any_name_of_an_algorithm_and_a_problem(many):
+    assert [(g.run.env, g.label) for g in many.only(algos=["b", "a"], envs="hard").groups()] == [
+        ("hard", "a"),
+        ("hard", "b"),
+    ]
+    assert len(many.only(algos="c")) == 3 and len(many.only()) == len(many)
+    named = many.with_labels({"a": "Alpha", "hard": "Hard one"})
+    assert len(named.only(algos="Alpha")) == len(named.only(algos="a")) == 6
+    assert len(named.only(envs="Hard one")) == len(named.only(envs="hard")) == 9
+    with pytest.raises(CmdpkitError, match="no run is of algorithm 'd'; there are a, b, c"):
+        many.only(algos=["a", "d"])
+    swept = ck.Study(
+        tuple(ended("queue:S=4", "a", 0, 1.0, params={"eta": eta}, bounds={"energy": 9.0}) for eta in (1, 2))
+    )
+    for env in ("queue", "queue:S=4", "queue:S=4 with energy = 9"):
+        assert len(swept.only(envs=env)) == 2
+    assert len(swept.only(algos="a (eta=2)")) == 1
+
+
+def test_labels_are_in_tables_figures_and_report_and_nowhere_in_data(many):
+    named = many.with_labels({"a": "Alpha <1>", "easy": "Easy & quick"})
+    tables = named.summary()
+    assert [table.title for table in tables] == ["Easy & quick", "hard"]
+    assert r"Alpha \textless{}1\textgreater{}" in named.to_latex() and "Easy & quick" in str(named)
+    assert [column.heading for column in named.grid().shown()] == ["problem", "Alpha <1>", "b", "c"]
+    figure = named.plot("regret", kind="strong")
+    assert figure.axes[0].get_title(loc="left") == "Easy & quick"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Alpha <1>", "b", "c"]
+    page = render(named)
+    assert "Alpha &lt;1&gt;" in page and "Easy &amp; quick" in page and "Alpha <1>" not in page
+    assert named.table() == many.table() and {row["algo"] for row in named.table()} == {"a", "b", "c"}
+
+
+def test_the_label_of_an_algorithm_keeps_what_tells_its_groups_apart():
+    study = ck.Study(tuple(ended("e", "a", 0, 1.0, params={"eta": eta}) for eta in (1.0, 2.0)))
+    assert [g.label for g in study.with_labels({"a": "A"}).groups()] == ["A (eta=1.0)", "A (eta=2.0)"]
+    assert [g.label for g in study.with_labels({"a": "A", "a (eta=2.0)": "best"}).groups()] == ["A (eta=1.0)", "best"]
+    with pytest.raises(CmdpkitError, match="two groups on e would be called 'A'"):
+        study.with_labels({"a (eta=1.0)": "A"}).with_labels({"a (eta=2.0)": "A"})
+    with pytest.raises(CmdpkitError, match="nothing called 'b'"):
+        study.with_labels({"b": "B"})
+    with pytest.raises(CmdpkitError, match="the label of 'a' is ''"):
+        study.with_labels({"a": ""})
+
+
+# -- one table for all problems ----------------------------------------------------------------------------------------
+
+
+def test_a_grid_has_the_means_of_the_records_and_marks_the_smallest(many):
+    grid = many.grid("strong_regret")
+    data = {row["problem"]: row for row in grid.data()}
+    for env, algos in ENDS.items():
+        for algo, ends in algos.items():
+            low, high = stats.t.interval(0.95, 2, np.mean(ends), stats.sem(ends))
+            found = [data[env][key] for key in (algo, f"{algo}_low", f"{algo}_high")]
+            assert found == pytest.approx([np.mean(ends), low, high])
+    assert data["easy"]["c"] is None
+    assert grid.to_latex().splitlines()[4:8] == [
+        r"\midrule",
+        r"easy & \textbf{\boldmath 12 $\pm$ 5} & 36 $\pm$ 15 & -- \\",
+        r"hard & 500 $\pm$ 250 & 200 $\pm$ 250 & \textbf{\boldmath 8 $\pm$ 2.5} \\",
+        r"\bottomrule",
+    ]
+    assert "| easy | **12 ± 5** | 36 ± 15 | – |" in grid.to_markdown()
+    assert "boldmath" not in many.grid(best=None).to_latex()
+    best = many.grid("policy_value").rows[1]  # a value is the better the larger it is
+    assert best.best == tuple(k for k, x in best.means.items() if x.mean == max(y.mean for y in best.means.values()))
+    with pytest.raises(CmdpkitError, match=r"no run has the metric 'speed'; there are .*strong_regret.*policy_gap"):
+        many.grid("speed")
+    with pytest.raises(CmdpkitError, match="best is 'red'"):
+        many.grid(best="red")
+
+
+def test_of_several_bounds_the_largest_violation_counts_unless_one_is_chosen(many):
+    records = [r for r in many.records if (r.run.env, r.run.algo) == ("hard", "a")]
+    ends = np.array([r.final("violation") for r in records])
+    assert ends.shape == (3, 2)
+    row = many.grid("violation").data()[1]
+    assert row["a"] == pytest.approx(ends.max(axis=1).mean())
+    assert many.grid("violation", n=1).data()[1]["a"] == pytest.approx(ends[:, 1].mean())
+    assert many.grid("violation").title == "violation, largest of all bounds"
+    assert many.grid("violation", n=1).title == "violation of rest"
+
+
+# -- Holm --------------------------------------------------------------------------------------------------------------
+
+
+def test_holm_by_hand():
+    """Sorted 0.01, 0.02, 0.03, 0.5 with m = 4: 0.04, 0.06, max(0.06, 0.06), 0.5; a tie and the limit of 1 besides."""
+    assert holm([0.5, 0.02, None, 0.01, 0.03]) == pytest.approx([0.5, 0.06, None, 0.04, 0.06])
+    assert holm([0.6, 0.6]) == [1.0, 1.0] and holm([]) == [] and holm([None]) == [None]
+    assert holm([0.04, 0.001]) == pytest.approx([0.04, 0.002])
+
+
+def test_holm_rejects_what_testing_one_after_the_other_rejects():
+    """By its definition: go through the p in ascending order, compare the k-th with alpha / (m - k + 1), stop at the
+    first that is larger."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        ps = (rng.random(rng.integers(1, 8)) ** 3).tolist()
+        for alpha in (0.01, 0.05, 0.2):
+            rejected = set()
+            for k, i in enumerate(np.argsort(ps)):
+                if ps[i] > alpha / (len(ps) - k):
+                    break
+                rejected.add(int(i))
+            assert {i for i, p in enumerate(holm(ps)) if p <= alpha} == rejected
+
+
+def test_comparisons_are_corrected_for_all_problems_together(many):
+    """Three comparisons with a: b on both problems, c on one; with 3 seeds every sign-flip p here is 1/4."""
+    rows = [row for table in many.comparison("a", "strong_regret") for row in table.data()]
+    found = [(row["env"], row["algorithm"], row["p"]) for row in rows]
+    assert found == [("easy", "b", 0.25), ("hard", "b", 0.25), ("hard", "c", 0.25)]
+    assert [row["p_holm"] for row in rows] == [0.75] * 3
+
+
+# -- aggregates --------------------------------------------------------------------------------------------------------
+
+
+def test_the_interquartile_mean_is_the_trimmed_mean_of_scipy():
+    rng = np.random.default_rng(5)
+    for n in (*range(1, 12), 40):
+        x = rng.normal(size=(3, n))
+        assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25, axis=1))
+
+
+def test_mean_ranks_are_those_of_scipy():
+    rng = np.random.default_rng(6)
+    means = rng.integers(0, 4, size=(5, 6, 4)).astype(float)  # with many ties
+    assert mean_ranks(means) == pytest.approx(stats.rankdata(means, axis=-1).mean(axis=-2))
+
+
+def test_an_aggregate_by_hand(many):
+    """a and b on both problems. Scales are (12 + 36) / 2 = 24 and (500 + 200) / 2 = 350, so the ratios of a are
+    10/24, 12/24, 14/24, 400/350, 500/350, 600/350, of which one is cut off at either end."""
+    table = many.only(algos=["a", "b"]).aggregate("strong_regret")
+    expected = np.mean([12 / 24, 14 / 24, 400 / 350, 500 / 350])
+    assert table.data()[0]["iqm"] == pytest.approx(expected)
+    assert table.title == "strong regret: interquartile mean over 2 problems, relative to the mean of all algorithms"
+    against = many.only(algos=["a", "b"]).aggregate("strong_regret", against="b")
+    assert against.data()[0]["iqm"] == pytest.approx(np.mean([12 / 36, 14 / 36, 400 / 200, 500 / 200]))
+    ranks = many.aggregate("strong_regret", "ranks")  # c was run on one problem only, where it is first
+    assert ranks.title == "strong regret: mean rank over 1 of 2 problems"
+    assert [row["ranks"] for row in ranks.data()] == [3.0, 2.0, 1.0]
+    again = many.aggregate("strong_regret", "ranks")
+    assert again.data() == ranks.data()  # the same random numbers
+    with pytest.raises(CmdpkitError, match="how is 'median', expected 'iqm' or 'ranks'"):
+        many.aggregate(how="median")
+    with pytest.raises(CmdpkitError, match="how='ranks'"):
+        aggregated([[np.array([-1.0, -2.0]), np.array([0.5, 1.0])]])
+    one = ck.Study(tuple(r for r in many.records if r.run.seed == 0)).aggregate("strong_regret", "ranks")
+    assert one.data()[0]["low"] is None  # a single seed has no interval
+
+
+def test_a_value_is_ranked_the_other_way_round(many):
+    values = {row.label: row.over.mean for row in many.only(envs="hard").aggregate("policy_value", "ranks").rows}
+    means = many.only(envs="hard").grid("policy_value").rows[0].means
+    assert sorted(values, key=values.get) == sorted(means, key=lambda name: -means[name].mean)
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(10, 0.88), (30, 0.89)])
+def test_bootstrap_intervals_of_the_interquartile_mean_hold_nearly_as_often_as_they_say(seeds, least):
+    """Three problems with gamma populations, whose truth is that of 200,000 runs. If 93 % of the intervals hold, as
+    measured on other draws, fewer than ``least`` of 400 or more than 98.5 % do with probability below 1e-3."""
+    rng = np.random.default_rng(7)
+    shapes = [[(4.0, 1.0), (2.0, 5.0)], [(9.0, 10.0), (3.0, 20.0)], [(1.5, 300.0), (5.0, 100.0)]]
+
+    def runs(n):
+        return [[rng.gamma(shape, scale, n) for shape, scale in problem] for problem in shapes]
+
+    truth = _population(runs(200_000))
+    found = [aggregated(runs(seeds), seed=i)[0] for i in range(400)]
+    held = sum(x.low <= truth <= x.high for x in found)
+    assert least * 400 <= held <= 0.985 * 400
+
+
+def _population(runs):
+    """The interquartile mean of the first algorithm, by its definition."""
+    relative = np.concatenate([mine / np.mean([mine.mean(), other.mean()]) for mine, other in runs])
+    return float(stats.trim_mean(relative, 0.25))
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """Three eta under two bounds, with the strong regret 100 * eta + bound + seed, and an algorithm without eta."""
+    records = [
+        ended("queue", "triple-q", seed, 100 * eta + bound + seed, params={"eta": eta}, bounds={"energy": bound})
+        for eta in (16.0, 2.0, 4.0)
+        for bound in (20.0, 16.0)
+        for seed in range(2)
+    ]
+    return ck.Study((*records, *(ended("queue", "b", seed, 5.0, bounds={"energy": 16.0}) for seed in range(2))))
+
+
+def test_a_sweep_is_a_table_of_values_by_algorithm_and_problem(swept):
+    table = swept.sweep("eta")
+    assert [column.heading for column in table.columns] == [
+        "algo.eta", "triple-q on queue with energy = 20", "triple-q on queue with energy = 16"]  # fmt: skip
+    for row in table.data():
+        for bound in (16, 20):
+            assert row[f"triple-q on queue with energy = {bound}"] == 100 * row["algo.eta"] + bound + 0.5
+    assert [row["algo.eta"] for row in table.data()] == [2.0, 4.0, 16.0]
+    by_bound = swept.only(algos=["triple-q (eta=2.0)", "b"]).sweep("bound.energy")
+    assert by_bound.title == "strong regret against bound.energy on queue"
+    assert by_bound.data() == [
+        {"bound.energy": 16.0, "triple-q": 216.5, **ends(216, 217, "triple-q"), "b": 5.0, **ends(5, 5, "b")},
+        {
+            "bound.energy": 20.0,
+            "triple-q": 220.5,
+            **ends(220, 221, "triple-q"),
+            "b": None,
+            "b_low": None,
+            "b_high": None,
+        },
+    ]
+    named = swept.with_labels({"triple-q": "T", "queue": "Q"}).only(envs="Q with energy = 16")
+    assert [column.heading for column in named.sweep("eta").columns] == ["algo.eta", "T"]
+    with pytest.raises(CmdpkitError, match=r"parameter 'zeta': no run has set it; expected one of algo\.eta"):
+        swept.sweep("zeta")
+
+
+def ends(a, b, name):
+    half = abs(b - a) / 2 * stats.t.ppf(0.975, 1)
+    return {f"{name}_low": pytest.approx((a + b) / 2 - half), f"{name}_high": pytest.approx((a + b) / 2 + half)}
+
+
+def test_a_sweep_is_drawn_with_the_numbers_of_its_table(swept):
+    figure = swept.plot("sweep", parameter="eta", metric="strong_regret")
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["queue with energy = 20", "queue with energy = 16"]
+    (drawn,) = figure.axes[0].containers
+    assert drawn[0].get_xydata().tolist() == [[2.0, 220.5], [4.0, 420.5], [16.0, 1620.5]]
+    low, high = drawn[2][0].get_segments()[0][:, 1]
+    assert (high - low) / 2 == pytest.approx(0.5 * stats.t.ppf(0.975, 1))
+    assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlabel() == "algo.eta"
+    wide = ck.Study(tuple(ended("e", "a", 0, 1.0, params={"eta": eta}) for eta in (0.1, 10.0)))
+    assert wide.plot("sweep", parameter="eta").axes[0].get_xscale() == "log"
+    words = ck.Study(tuple(ended("e", "a", 0, 1.0, params={"how": how}) for how in ("x", "y")))
+    axis = words.plot("sweep", parameter="how").axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["x", "y"]
+
+
+def test_parameters_are_columns_of_a_data_frame(swept):
+    pytest.importorskip("pandas")
+    frame = swept.to_pandas()
+    last = frame.groupby("run").last()
+    known = last[last["algo"] == "triple-q"]
+    assert (known["strong_regret"] == 100 * known["algo.eta"] + known["bound.energy"] + known["seed"]).all()
+    assert all(math.isnan(x) for x in last[last["algo"] == "b"]["algo.eta"])
+    run = ck.Run("queue:S=5,load=0.5", "a", 7, 0, "paper", unit="step")
+    assert parameters_of(run) == {"env.S": 5, "env.load": 0.5, "steps": 7}
