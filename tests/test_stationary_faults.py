@@ -263,3 +263,16 @@ def test_where_absorption_can_be_avoided_a_diagnosis_leaves_out_what_is_not_fini
 def test_the_value_that_is_told_is_the_exact_one_of_the_policy(k):
     """In these problems it was once off in the tenth to twelfth digit, where states are left very rarely."""
     assert not examine(instance(np.random.default_rng([8, k]))).faults
+
+
+def test_a_start_that_is_partly_absorbed_counts_with_the_rest_of_its_probability():
+    """Every step ends with 1/2, so 2 steps are expected from state 1, and the run is there with probability 1/2."""
+    P = np.zeros((2, 2, 2))
+    P[0, :, 0] = P[0, :, 1] = 0.5
+    P[1, :, 1] = 1.0
+    bound = [ck.at_most("cost", 0.25, [[1.0, 0.0], [0.0, 0.0]])]
+    cmdp = ck.CMDP(P, [[3.0, 1.0], [0.0, 0.0]], mu=[0.5, 0.5], criterion="total", constraints=bound)
+    found = ck.solve(cmdp)
+    assert found.value == pytest.approx(1.5, abs=1e-12)  # a quarter of the steps take the first action
+    assert found.utilities[0] == pytest.approx(0.25, abs=1e-9)
+    assert ck.solve(cmdp.with_bounds(cost=1.0)).value == pytest.approx(3.0, abs=1e-12)

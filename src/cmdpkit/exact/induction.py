@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, call, compiled, inlined, readonly
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, embedded, readonly
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 CHUNK_WORK = 200_000  # transitions in one chunk; compiled code takes a fraction of a millisecond for them
@@ -302,7 +302,7 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
                 now[s, n] = total
 
 
-@inlined
+@embedded
 def _action_value(rows, row, signals, n, at, s, a, then):
     """What signal n (0 is the reward) adds up to from a step on if action a is taken in state s.
 
@@ -314,7 +314,7 @@ def _action_value(rows, row, signals, n, at, s, a, then):
     return value
 
 
-@inlined
+@embedded
 def _two_values(rows, row, signals, n, at, s, a, then):
     """The same for the signals n and n + 1."""
     value, other = _signal(signals, n, at, s, a), _signal(signals, n + ONE, at, s, a)
@@ -325,7 +325,7 @@ def _two_values(rows, row, signals, n, at, s, a, then):
     return value, other
 
 
-@inlined
+@embedded
 def _signal(signals, n, at, s, a):
     """What signal n (0 is the reward) collects; `at` is where the step is found in r and in g."""
     return signals.r[at[0], s, a] if n == ZERO else signals.g[n - ONE, at[1], s, a]

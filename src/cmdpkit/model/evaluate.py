@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import call, inlined, njit, readonly
+from cmdpkit.model.compiled import call, embedded, njit, readonly
 from cmdpkit.model.decisions import rows_at
 from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.policy import Policy
@@ -233,7 +233,7 @@ def _backward_choices(indptr, successors, prob, signal, H, decisions, V):
                 now[s] = _value(indptr, successors, prob, row + s * A + a, x[s, a], then)
 
 
-@inlined
+@embedded
 def _value(indptr, successors, prob, row, signal, then):
     """The signal of one step, and the expected total `then` [S] afterwards."""
     value = signal
@@ -264,7 +264,7 @@ def _forward_choices(indptr, successors, prob, decisions, begin, d):
             draw += drawn
 
 
-@inlined
+@embedded
 def _send(indptr, successors, prob, row, mass, there):
     """Add where a mass goes to the probabilities `there` [S] of the next step."""
     if mass != 0.0:

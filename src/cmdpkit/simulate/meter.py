@@ -151,7 +151,7 @@ def _writeable(x: NDArray[Any]) -> NDArray[Any]:
     return x if x.flags.writeable else x.copy()
 
 
-@inlined
+@embedded
 def watch(meter, changed, best, explore, usable):
     """Count the policy of an episode that begins. `changed` says whether it differs from that of the last call.
 
@@ -166,7 +166,7 @@ def watch(meter, changed, best, explore, usable):
     _count(meter)
 
 
-@inlined
+@embedded
 def watch_policy(meter, changed, pi):
     """Count the policy of an episode that begins, as `watch` does, if it is given by its probabilities pi [H*S, A].
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import inlined
+from cmdpkit.model.compiled import embedded, inlined
 from cmdpkit.model.validate import check_seed, is_int
 
 Stream = NDArray[np.uint64]  # [4]
@@ -65,6 +65,6 @@ def uniform(rng):
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
-@inlined
+@embedded
 def _rotated(x, k):
     return (x << k) | (x >> (WORD - k))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, call, compiled, inlined
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, embedded, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
 
@@ -136,7 +136,7 @@ def step(sim, h, s, a, rng):
     return _pick(sim.entries, row >> HALF, row & LOW, rng), x
 
 
-@inlined
+@embedded
 def _pick(entries, first, width, rng):
     """A state from the alias table entries[first : first + width].
 
@@ -149,7 +149,7 @@ def _pick(entries, first, width, rng):
     return states & LOW if u * width < entries[i, 0] else states >> HALF
 
 
-@inlined
+@embedded
 def _coins(sim, x, rng):
     """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes."""
     bits = ZERO
