@@ -7,6 +7,8 @@ import pytest
 
 import cmdpkit as ck
 import stationary_rational as rational
+from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.sources import Plans
 from stationary_adversarial import FAMILIES, examine, instance
 from stationary_oracle import optimum, random_model
 
@@ -72,3 +74,21 @@ def test_the_oracle_evaluates_chains_that_are_almost_never_left():
     P = np.array([[[1.0, 1e-18]], [[3e-18, 1.0]]])
     model = model_of(P, [[1.0], [0.0]], np.zeros((0, 2, 1)), [], 0, criterion="average")
     assert abs(model.points()[0][0] - Fraction(3, 4)) < Fraction(1, 10**15)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "avoidable"])
+def test_values_of_policies_are_as_far_from_the_exact_ones_as_is_proved_at_most(family):
+    """Random policies in hostile models; the proof must not be much weaker than the tolerance needs it to be either."""
+    for k in range(8):
+        rng = np.random.default_rng([3, FAMILIES.index(family), k])
+        made = instance(rng, family)
+        source = columns_of(made.cmdp).source
+        rows = source.problem.rows
+        p = rng.random(rows.R) ** 4
+        p /= np.bincount(rows.owner, p, rows.S)[rows.owner]
+        found = source._found(Plans([p], np.ones(1)))
+        exact = rational.values_of(made.model, found.policy)
+        for told, least, true in zip(found.totals, found.least, exact, strict=True):
+            assert abs(Fraction(float(told)) - true) <= Fraction(float(told - least)), k
+        proved = (found.totals - found.least)[1:]
+        assert (proved <= source.ranges.tolerance[1:]).all(), k
