@@ -322,7 +322,7 @@ def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
 
 
 def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Separation] | None:
-    """What the actions of the optimum that matter most are worth, or None where finding out would take long."""
+    """The separations of the optimum's most important actions, or None where computing them is slow."""
     from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, separations
 
     if found.solution is None:

@@ -213,7 +213,7 @@ def _length(episodes: str | None, steps: str | None, stop: str | None, more: str
 
 
 def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str]) -> Any:
-    """What to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
+    """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
     from cmdpkit.model.constraints import Constraint

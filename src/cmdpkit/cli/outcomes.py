@@ -1,4 +1,4 @@
-"""What experiments came to, for the terminal: a summary of the runs, what failed and why, published figures."""
+"""Outcomes of experiments for the terminal: a summary of the runs, failures with their reasons, published figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cmdpkit.results.wording import counted, duration, label
 
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
-    """What an experiment has come to."""
+    """The outcome of an experiment."""
     made = len(done.runs) - done.skipped - len(done.failed)
     headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
     headline.append(f", {done.skipped:,} before" if done.skipped else "")
@@ -34,7 +34,7 @@ def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
 
 
 def reproduction(found: Reproduction) -> RenderableType:
-    """The claims first; then every published figure beside the measured one, and what else was asked for."""
+    """The claims first; then every published figure next to the measured one, and the other parts."""
     parts: list[RenderableType] = []
     for env in dict.fromkeys(claim.env for claim in found.claims):
         claims = [claim for claim in found.claims if claim.env == env]
@@ -55,7 +55,7 @@ def reproduction(found: Reproduction) -> RenderableType:
 
 
 def _claims(claims: Sequence[Claim]) -> RenderableType:
-    """The verdict, and beside it the claim with the figures behind it."""
+    """The verdict, and next to it the claim with the figures behind it."""
     grid = Grid.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

@@ -135,7 +135,7 @@ class Overview(_ProgressBars):
         self.began = self.spoke = time.monotonic()
 
     def begin(self, total: int, done: int) -> None:
-        """Begin with so many runs, of which so many were done before."""
+        """Begin with the number of all runs, and of those that were done before."""
         self.total, self.done = total, done
         if self.live:
             self.rows[""] = self.bars.add_task("runs", total=total, completed=done, figures=self._count())

@@ -33,8 +33,8 @@ class Node:
     source: str  # the file, or what else messages begin with
     path: str  # such as algorithms[1].params; empty for the whole document
     value: Any
-    line: int | None  # of the innermost key on the way to it, as far as lines are known
-    mistakes: Mistakes  # of the whole document
+    line: int | None  # line of the innermost key on the way to it, as far as lines are known
+    mistakes: Mistakes  # all mistakes of the document
 
     def fail(self, message: str) -> NoReturn:
         """Raise CmdpkitError("file:line: message")."""
@@ -46,7 +46,7 @@ class Node:
             self.fail(f"{self.path} is {quoted(self.value)}, expected {rule}")
 
     def check(self, call: Callable[[Any], Read]) -> Read:
-        """What a function makes of the value; an error that it raises is told with the place."""
+        """The result of a function of the value; an error that it raises is told with the place."""
         try:
             return call(self.value)
         except ValueError as error:

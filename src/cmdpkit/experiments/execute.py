@@ -54,12 +54,12 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call of `execute` did."""
+    """The outcome of one call of `execute`."""
 
-    folder: Path  # of the records
+    folder: Path  # where the records are
     runs: tuple[Run, ...]  # all runs that were asked for
     worlds: Worlds  # the models and environments of these runs
-    title: str  # of a report about them
+    title: str  # title of a report about them
     skipped: int  # how many of the runs were done before
     failed: Mapping[str, str]  # key of a run that failed -> reason
     seconds: float  # how long the call took

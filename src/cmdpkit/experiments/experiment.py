@@ -39,9 +39,9 @@ from cmdpkit.simulate.simulator import Noise
 class ExperimentProblem:
     """An environment with one choice of its parameters and bounds."""
 
-    name: str  # what records call it
+    name: str  # its name in records
     bounds: Mapping[str, float]  # the bounds that were changed
-    fingerprint: str  # of the world
+    fingerprint: str  # digest of the world
     world: CMDP | GymRecipe  # the model, or how to make the environment
     noise: Noise = "none"  # how rewards and utilities of a model are drawn
 
@@ -66,9 +66,9 @@ class ExperimentEnvironment:
     """
 
     model: str | CMDP  # a name, a file, "package.module:function", or a model
-    name: str = ""  # what records call it, by default the name or file
+    name: str = ""  # its name in records, by default the name or file
     renormalise: bool = False  # divide the probabilities in a model file by their sum
-    params: Settings = field(default_factory=dict)  # of the environment, by name
+    params: Settings = field(default_factory=dict)  # parameters of the environment, by name
     bounds: Settings = field(default_factory=dict)  # that replace those of the model, by constraint
     constraints: tuple[Constraint, ...] | None = None  # on the costs of the environment
     horizon: int | None = None  # steps of an episode
@@ -133,7 +133,7 @@ class ExperimentEnvironment:
         return ExperimentProblem(name, world.bounds, world.fingerprint, recipe)
 
     def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
-        """What records call the environment, and the environment: a CMDP, or what the user's function returned."""
+        """The name of the environment in records, and the environment: a CMDP, or the result of the user's function."""
         if isinstance(self.model, CMDP):
             if params:
                 raise CmdpkitError(f"params: a model itself takes no parameters, got {', '.join(params)}")
@@ -164,7 +164,9 @@ class Algorithm:
     params: Settings = field(default_factory=dict)  # that differ from the preset
     episodes: int | None = None  # if it differs from the experiment's
     steps: int | None = None  # the same for models without a horizon
-    readings: list[int] = field(default_factory=list)  # where curves are read, beside the usual episodes or steps
+    readings: list[int] = field(
+        default_factory=list
+    )  # where curves are read, in addition to the usual episodes or steps
 
     @classmethod
     def of(cls, node: Node) -> Algorithm | None:
@@ -197,7 +199,7 @@ class Experiment:
     [('triple-q', 10000, 0), ('triple-q', 10000, 1)]
     """
 
-    name: str  # of the folder of records
+    name: str  # name of the folder of records
     environments: Any  # the problems; afterwards a list of `ExperimentEnvironment`
     algorithms: Any  # the learners that are compared; afterwards a list of `Algorithm`
     steps: Any = None  # of every run on a model without a horizon; afterwards a whole number or None

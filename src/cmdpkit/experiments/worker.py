@@ -38,7 +38,7 @@ Figures = dict[str, Any]  # a progress report as plain values, see `packed`
 class Job(NamedTuple):
     """A run, and everything that a process needs to know to carry it out."""
 
-    run: Run  # what is asked
+    run: Run  # the request
     world: str | GymRecipe  # the file of a model, or how to make an environment
     folder: str  # where the record is written
     modules: tuple[str, ...]  # folders from which the user's modules are imported
@@ -102,7 +102,7 @@ def _model_world(model: str, name: str, noise: Noise, bounds: tuple[tuple[str, f
 
 
 def _reason(error: Exception, saved: Path) -> str:
-    """What went wrong, and for an unexpected error also where in the code."""
+    """The error message, and for an unexpected error also its place in the code."""
     said = str(error)
     if not isinstance(error, CmdpkitError):
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -37,11 +37,11 @@ def read_explicit(
 
     Parameters
     ----------
-    path : a .tra file of PRISM or Storm, with its .sta and .lab files beside it if there are any, or a .umb file
+    path : a .tra file of PRISM or Storm, with its .sta and .lab files next to it if there are any, or a .umb file
     reward : name of the reward structure to maximise
     constraints : bounds; each counts the reward structure that has its name
     rewards : for .tra files, the reward files of every structure by its name; state and transition rewards of the same
-        structure are added. By default the files STEM.NAME.rew beside the .tra file, as `write_explicit` names them.
+        structure are added. By default the files STEM.NAME.rew next to the .tra file, as `write_explicit` names them.
     start : the first state, or a mapping from states to probabilities; by default the initial state of the file
     horizon, discount, criterion : exactly one of them, as for `CMDP`
     renormalise : divide the probabilities of every choice by their sum, whatever it is

@@ -29,7 +29,7 @@ LOW, HIGH = " min", " max"  # a column called "cost max" declares the largest co
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What was left out of a log because it was asked for, and why."""
+    """Rows and episodes that were left out of a log on request, and why."""
 
     episodes: int = 0  # dropped because of a mistake
     rows: int = 0  # of those episodes
@@ -67,7 +67,7 @@ class Recorded:
     x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
     declared: tuple[tuple[float, float] | None, ...]  # [1 + N], ranges of single steps, where they are declared
     place: tuple[Any, ...]  # [n], how messages name the place of each transition: its time, or its episode
-    cleaned: Cleaned  # what was left out
+    cleaned: Cleaned  # rows and episodes that were left out
 
 
 def read_log(

@@ -82,7 +82,7 @@ def write_policy(
     path = Path(path)
     suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
     model = getattr(policy, "cmdp", None) if model is None else model
-    policy = getattr(policy, "policy", policy)  # of a solution
+    policy = getattr(policy, "policy", policy)  # a solution has one
     if not isinstance(policy, Policy):
         raise CmdpkitError(
             f"write_policy writes a Policy, got {type(policy).__name__} (of a mixture, write markov(...) or its parts)"
@@ -273,7 +273,7 @@ def _steps(fields: Fields) -> int | None:
 
 
 def _made_for(fields: Fields) -> MadeFor | None:
-    """What a file says about the model that its policy was made for."""
+    """The entries of a file about the model that its policy was made for."""
     if "made_for" not in fields.table:
         return None
     made = fields.inner("made_for")

@@ -44,11 +44,11 @@ class DepartureCase(NamedTuple):
 class Departure(NamedTuple):
     """One step of the pseudo-code."""
 
-    step: str  # what it is about
-    printed: str  # what the paper prints
+    step: str  # the step of the pseudo-code
+    printed: str  # the step as the paper prints it
     fields: tuple[str, ...]  # the parameters of PRI that decide it
-    cell: Callable[[DepartureCase], str]  # what a preset does
-    literal: Callable[[DepartureCase], bool]  # whether that is what is printed
+    cell: Callable[[DepartureCase], str]  # the step as a preset does it
+    literal: Callable[[DepartureCase], bool]  # whether a preset follows the print
     why: str  # the reason for departing from the print
 
 

@@ -119,7 +119,7 @@ def _group_of(thing: Coded) -> tuple[_ModuleGroup, str] | None:
 
 
 def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) -> None:
-    """Add a module, and what it imports, to the files that count."""
+    """Add a module and its imports to the files that count."""
     waiting = [module]
     while waiting:
         name = waiting.pop()

@@ -33,7 +33,7 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
 from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
 
-SCHEMA = 2  # of the manifests that are written
+SCHEMA = 2  # version of the manifests that are written
 RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"  # the two kinds of manifest
 
 Plain = dict[str, Any]
@@ -44,7 +44,7 @@ Made = TypeVar("Made")
 class Failure:
     """A run that was started and did not finish."""
 
-    run: Run  # what was asked
+    run: Run  # the request
     reason: str  # why it did not finish, for people
     versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
 
@@ -53,7 +53,7 @@ class Failure:
 
 
 def seal(kind: str, body: Plain) -> str:
-    """The text of a manifest: what it is, its schema, the body and a checksum of all that."""
+    """The text of a manifest: its kind, its schema, the body and a checksum of these."""
     document = {"format": kind, "schema": SCHEMA, **plain(body, kind)}
     return dump_json({**document, "checksum": _checksum(document)})
 

@@ -57,7 +57,7 @@ class Run:
     noise: str = "none"  # how rewards and utilities of a model are drawn
     baseline: str = ""  # digest of the safe policy that the user gave, if one was given
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
-    readings: tuple[int, ...] = ()  # episodes after which curves are read, beside the usual ones
+    readings: tuple[int, ...] = ()  # episodes after which curves are read, in addition to the usual ones
     anytime: bool = False  # whether the algorithm did not know the length of the run, which can then be continued
     unit: str = "episode"  # what `episodes` counts: "step" in worlds without episodes
 
@@ -109,9 +109,9 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class RunRecord(Shown):
-    """What came out of a run."""
+    """The result of a run."""
 
-    run: Run  # what was asked
+    run: Run  # the request
     constraints: tuple[Constraint, ...]  # [N], the bounds that the run was judged by
     optimum: float | None  # the best value under the bounds; None without a model or if the problem is infeasible
     curves: Mapping[str, FloatArray]  # by name; "episode" or "step" [C] is where all were read, see the module
@@ -119,10 +119,10 @@ class RunRecord(Shown):
     policy_value: float | None  # its exact value; None without a model
     policy_utilities: FloatArray | None  # [N], its exact totals in the user's sense; None without a model
     decisions: tuple[Decision, ...]  # its stochastic decisions; with a model, only those in states that it reaches
-    certificate: Certificate | None  # what the data prove about the policy, if the learner can tell
+    certificate: Certificate | None  # intervals for the values of the policy, if the learner can prove any
     phases: tuple[tuple[str, int], ...]  # name and first episode, counting from 0, of each phase of the learner
     explanation: Mapping[str, Any]  # how the learner explains its result, in plain values
-    notes: tuple[str, ...]  # what a reader must know, for example that a constant is vacuous here
+    notes: tuple[str, ...]  # remarks for the reader, for example that a constant is vacuous here
     seconds: float  # how long the run took
     versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
     checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout

@@ -1,6 +1,6 @@
 """Records on disk: per run one Parquet file with the curves and one JSON manifest with everything else.
 
-Both are named after `Run.key`, so a run's files are found from what was asked. Each file appears as a whole or not at
+Both are named after `Run.key`, so a run's files are found from its request. Each file appears as a whole or not at
 all, and the manifest is written last. A manifest therefore means a finished record, and nothing that a killed process
 leaves behind is read as a result. A finished record is never replaced.
 """

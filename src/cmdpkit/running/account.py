@@ -73,7 +73,7 @@ def told_slack(world: World, safe: Baseline) -> str:
     return f", which clears {', '.join(told)}" if world.constraints else ""
 
 
-EVALUATION_EPISODES = 1000  # of the final policy, in addition to those of the run
+EVALUATION_EPISODES = 1000  # episodes of the final policy, in addition to those of the run
 CONFIDENCE_LEVEL = 0.95  # of every interval of the evaluation
 EVALUATION_STREAM = 1  # key of the stream, which makes its random numbers independent of those of the run
 
@@ -83,7 +83,7 @@ Part = TypeVar("Part")
 class RecordAccount(NamedTuple):
     """The parts of a record that no result depends on."""
 
-    certificate: Certificate | None  # what the data prove about the policy
+    certificate: Certificate | None  # intervals for the values of the policy
     phases: tuple[tuple[str, int], ...]  # name and first episode of each phase
     explanation: dict[str, Any]  # how the learner explains its result, in plain values
     evaluation: Evaluation | None  # estimated values of the policy; only in a world without a model

@@ -137,7 +137,7 @@ def curves_of(world: World, rows: list[FloatArray], *, certified: bool) -> dict[
 class Progress(NamedTuple):
     """How far a run has come; this is what progress callbacks and stop rules are given."""
 
-    run: Run  # what was asked
+    run: Run  # the request
     done: int  # episodes played so far
     phase: str  # name of the phase that the learner is in
     tally: Tally  # regret and violation so far
@@ -151,7 +151,7 @@ class Progress(NamedTuple):
 class ActiveRun:
     """A run that is under way: everything that changes while it is played."""
 
-    run: Run  # what was asked; an anytime run of unknown length has 0 episodes here
+    run: Run  # the request; an anytime run of unknown length has 0 episodes here
     world: World  # where the learner acts
     learner: Learner  # the algorithm at work
     rng: Stream  # the random numbers of the run
@@ -190,7 +190,9 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
     found = learner.certificate()
     if found is None:
         return None
-    steps = 1.0 / learner.spec.restart if learner.spec.restart else 1.0  # a discounted total has so many
+    steps = (
+        1.0 / learner.spec.restart if learner.spec.restart else 1.0
+    )  # number of steps that a discounted total counts
     policy = world.policy(learner.recommend()) if found.parts else None
     names = ((), ()) if policy is None else (policy.states, policy.action_names)
     return stated(found, world.scales, world.constraints, learner.spec.H, steps=steps, names=names)

@@ -1,4 +1,4 @@
-"""Runs of other libraries as records, so that a `Study` can show them beside ours."""
+"""Runs of other libraries as records, so that a `Study` can show them next to ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def import_run(
     ----------
     env : the problem: a model, or its name for `load`
     algo : what the run is called in tables and figures
-    policies : what was played, as pairs (number of episodes, policy) in order. Regret and violation are computed
+    policies : pairs (number of episodes, policy) in the order of play. Regret and violation are computed
         exactly from the model.
     returns : array [K, 1 + N], what every episode earned: the reward, and the total of each constraint in the user's
         sense. They give the realised regret and violation.
@@ -150,7 +150,7 @@ def _expected(
 def _realised(
     cmdp: CMDP, best: Solution | None, earned: FloatArray | None, readings: FloatArray
 ) -> dict[str, FloatArray]:
-    """Curves of what was observed."""
+    """Curves of the observed totals."""
     if earned is None:
         return {}
     at = readings.astype(int) - 1

@@ -74,7 +74,7 @@ def learn(
     constraints : bounds on ``info["cost"]`` of a Gymnasium environment
     baseline, baseline_utility : a safe policy and its totals, one per constraint, for algorithms that must know them;
         if there is a model, what is not given is computed
-    readings : episodes or steps at which curves are read, beside the usual 250 or so
+    readings : episodes or steps at which curves are read, in addition to the usual 250 or so
     checkpoint : a file in which the run is saved every few seconds and when an environment fails. The same call
         continues from it, and the result is the same to the bit.
     progress : called with a `Progress` several times a second; an exception that it raises ends the run, which is
@@ -129,7 +129,7 @@ def learn_many(
     Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
     ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
     Ctrl-C saves the runs under way within seconds. ``more`` continues the runs in ``out`` that were ended by ``stop``,
-    each by so many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
+    each by that many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
     parameters are those of `cmdpkit.learn`.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))

@@ -1,4 +1,4 @@
-"""What is asked of a run, checked before anything is played.
+"""The request for a run, checked before anything is played.
 
 A `Request` says where an algorithm acts, which algorithm it is, how long it acts and what it is told. Its `Run` is the
 identity of the result: `learn`, `learn_many`, `continue_run` and experiments all make it here.
@@ -103,7 +103,7 @@ def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> 
     return w
 
 
-# -- When a run of unknown length stops: after so many episodes, steps or seconds, or when its certificate says enough.
+# -- When a run of unknown length stops: after a number of episodes, steps or seconds, or by its certificate.
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
 TIME = re.compile(rf"([0-9.]+(?:e[0-9]+)?) ?({'|'.join(SECONDS)})")
@@ -115,15 +115,15 @@ EXPECTED = (
     "or a function"
 )
 
-Asked = int | str | Callable[[Progress], bool]  # what a user may give as stop=
+Asked = int | str | Callable[[Progress], bool]  # the types that stop= accepts
 
 
 @dataclass(frozen=True)
 class Stop:
     """When to stop; exactly one of the three is given."""
 
-    episodes: int | None = None  # after so many episodes (or steps, without episodes) of the whole run
-    seconds: float | None = None  # after so many seconds of learning
+    episodes: int | None = None  # length of the whole run, in episodes (or steps, without episodes)
+    seconds: float | None = None  # seconds of learning
     rule: Callable[[Progress], bool] | None = None  # when this returns True
     certified: bool = False  # whether a policy is wanted that its certificate can call safe
     gap: tuple[float, bool] | None = None  # how close to the optimum it shall be; True: as a share of the range
@@ -226,7 +226,7 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """What records call it."""
+        """Its name in records."""
 
     @property
     def criterion(self) -> str:

@@ -35,17 +35,17 @@ from cmdpkit.simulate.steps import StepMeter, StepOptimum, Walk
 
 
 class World(Protocol):
-    """Where a learner acts, and what is known about it from outside."""
+    """Where a learner acts, and the facts about it that are known from outside."""
 
-    name: str  # what records call it
+    name: str  # its name in records
     bounds: Mapping[str, float]  # the bounds that the user changed, by the name of their constraint
     noise: Noise  # how rewards and utilities of a model are drawn
     fingerprint: str  # a digest of everything that defines the world
     constraints: tuple[Constraint, ...]  # [N], the bounds
     optimum: float | None  # the best value under the bounds; None if it is not known
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
-    notes: tuple[str, ...]  # what a reader of the results must know about the world
-    criterion: str  # what learners must be made for: "horizon" (episodes), "average" or "discounted" (single steps)
+    notes: tuple[str, ...]  # facts about the world that a reader of the results must know
+    criterion: str  # the kind of learner that fits: "horizon" (episodes), "average" or "discounted" (single steps)
 
     @property
     def cmdp(self) -> CMDP | None:
@@ -61,7 +61,7 @@ class World(Protocol):
         """Begin a run: set all counts to zero."""
 
     def spec(self, K: int) -> Spec:
-        """What the learner is told."""
+        """The specification for the learner."""
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner play n more episodes."""
@@ -134,7 +134,7 @@ class ModelWorld:
         """Do nothing, because a model has nothing to release."""
 
     def spec(self, K: int) -> Spec:
-        """What the learner is told: sizes, thresholds, which actions exist, and whether signals are drawn."""
+        """The specification for the learner: sizes, thresholds, which actions exist, and whether signals are drawn."""
         return replace(Spec.of(self.cmdp, K), noiseless=self.noise == "none")
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:

@@ -2,7 +2,7 @@
 
 A CMDP has been checked when it was made, so little is left to promise: that its function makes the same problem every
 time, and that the problem can be solved or is infeasible. A Gymnasium environment is code that can do anything. It is
-played with random actions, twice with the same seed, and beside a second instance.
+played with random actions, twice with the same seed, and in turns with a second instance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, FixedPolicy, GymPlayer
 from cmdpkit.simulate.random import stream
 
-# -- How the contract tests say what is wrong.
+# -- How the contract tests report a broken promise.
 
 
 class ContractBroken(AssertionError):
@@ -149,7 +149,7 @@ class InstancePair:
 
     @cached_property
     def alone(self) -> list[PlayedEpisode]:
-        """What happens when the first instance is played for the first time, by itself."""
+        """The first episodes of the first instance, played by itself."""
         return _episodes(self.one, self.episodes, self.seed)
 
 

@@ -70,8 +70,8 @@ class Case:
     kind: type[Learner]  # the class
     cmdp: CMDP  # the problem
     episodes: int = 150  # length of the runs
-    seed: int = 0  # of the random numbers
-    preset: str | None = None  # of the learner's parameters; its first one if None
+    seed: int = 0  # seed of the random numbers
+    preset: str | None = None  # the learner's first preset if None
     params: dict[str, Any] = field(default_factory=dict)  # parameters that differ from the preset
     anytime: bool = False  # whether the learner is not told how long the run is
 
@@ -114,7 +114,7 @@ class Played(NamedTuple):
 
     returns: Returns  # of every episode
     rng: Stream  # the random stream after the run
-    state: dict[str, NDArray[Any]]  # what the learner saves
+    state: dict[str, NDArray[Any]]  # saved state of the learner
     recommended: FloatArray  # its policy
 
     @classmethod
@@ -137,11 +137,11 @@ class Played(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A run in one piece, and what it leaves behind."""
+    """A run in one piece, and its results."""
 
     played: Played  # its results
     source: Source  # its world, with the meter
-    behaviour: FloatArray  # what the learner would play next
+    behaviour: FloatArray  # the policy of the next episode
 
 
 def _same(x: NDArray[Any], y: NDArray[Any]) -> bool:
@@ -237,7 +237,7 @@ def it_continues_from_a_saved_state(case: Case) -> None:
     first, second, again = case.learner(), case.learner(), case.rng()
     first.run(case.source(), again, half)
     saved = first.state()
-    first.run(case.source(), stream(case.seed + 1), 5)  # what was saved must be a copy
+    first.run(case.source(), stream(case.seed + 1), 5)  # the saved state must be a copy
     second.restore(saved)
     found = Played.of(second, second.run(case.source(), again, case.episodes - half), again)
     differs = whole._replace(returns=tail).difference(found)

@@ -23,10 +23,10 @@ CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for
 
 @dataclass(frozen=True)
 class Dask:
-    """Carries out jobs on the cluster at an address, or on a new one on this machine with so many workers."""
+    """Carries out jobs on the cluster at an address, or on a new one with a number of workers on this machine."""
 
-    workers: int  # of a new cluster
-    address: str | None  # of the scheduler of a cluster that is running; None for a new one
+    workers: int  # number of workers of a new cluster
+    address: str | None  # address of a running scheduler; None for a new cluster
 
     def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
         """Yield every job when it ends.

@@ -30,7 +30,7 @@ DIED = "the process that did this run died, and again when it was the only one (
 
 @dataclass(frozen=True)
 class Processes:
-    """Carries out jobs in so many processes of this machine."""
+    """Carries out jobs in a number of processes of this machine."""
 
     workers: int  # how many processes
 

@@ -16,7 +16,7 @@ Tables = dict[str, Any]
 
 
 def tables_of(cmdp: CMDP) -> Tables:
-    """What defines a model, as plain tables of texts and numbers; `transitions` are the rest."""
+    """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
     for c in cmdp.constraints:
         if c.name in RESERVED:
             raise CmdpkitError(

@@ -75,7 +75,7 @@ class TransitionRow:
     step: int | None  # counts from 0; None if it holds for every step
     next: dict[int, float]  # next state -> probability
     tolerance: float  # how far from 1 the probabilities may sum
-    reward: float  # what the action earns
+    reward: float  # the reward of the action
     signals: tuple[float, ...]  # [N], what the constraints count
 
 

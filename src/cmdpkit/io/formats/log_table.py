@@ -31,8 +31,8 @@ class Fault(NamedTuple):
     """One mistake in a log."""
 
     row: int  # index of its row
-    told: str  # what is wrong there, and what was expected
-    advice: str  # what to do about it
+    told: str  # the mistake, and the rule
+    advice: str  # the next step for the user
 
 
 class Faults:

@@ -35,14 +35,14 @@ LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
 
 class NpzMember(NamedTuple):
-    """What the header of an array says about it."""
+    """Type, shape and place of an array, from its header."""
 
     dtype: np.dtype[Any]  # type of its numbers
     shape: tuple[int, ...]  # length of each axis
 
 
 class Expected(NamedTuple):
-    """What an array has to be: its type, and for each axis the lengths it may have."""
+    """The type that an array must have, and for each axis the lengths it may have."""
 
     dtype: str  # name of the type of its numbers
     shape: tuple[Container[int], ...]  # for each axis, the lengths that it may have
@@ -190,7 +190,7 @@ def _axis(lengths: Container[int]) -> str:
 # -- Arrays and a JSON header in one npz file: the form for large models and policies.
 
 Arrays = dict[str, NDArray[Any]]
-VERSION = 1  # of the form of the file
+VERSION = 1  # version of the file format
 
 
 def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) -> None:
@@ -239,7 +239,7 @@ def _header(archive: Archive, kind: str) -> LocatedTable:
 
 # -- Models as npz: the sparse rows of the kernel and the other arrays, as they are held in memory.
 
-MAPPED = ("indptr", "successors", "prob")  # what can stay on disk; a model makes tables of its own from the rest
+MAPPED = ("indptr", "successors", "prob")  # arrays that can stay on disk; a model makes its own tables from the others
 
 
 def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:

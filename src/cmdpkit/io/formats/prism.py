@@ -143,7 +143,7 @@ _LABEL = re.compile(r'(\d+)="([^"]*)"')
 
 
 def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
-    """The model in a .tra file, with the .sta and .lab files beside it if there are any, and the reward files given."""
+    """The model in a .tra file, with the .sta and .lab files next to it, if any, and the given reward files."""
     check_names(path, rewards)
     lines = _numbered(path)
     line, words = next(lines, (0, []))
@@ -236,7 +236,7 @@ def _initial(path: Path) -> list[int]:
 def _rewards(
     paths: Sequence[Path], keys: list[tuple[int, int]], choices: Mapping[tuple[int, int], Mapping[int, float]], S: int
 ) -> FloatArray:
-    """What every choice earns on average by the state and transition rewards of some files together."""
+    """The mean reward of every choice, from the state and transition rewards of some files together."""
     of_state, of_choice = np.zeros(S), dict.fromkeys(keys, 0.0)
     for path in paths:
         for i, (line, words) in enumerate(_numbered(path)):
@@ -278,7 +278,7 @@ def files(model: Explicit, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def beside(path: Path) -> dict[str, list[Path]]:
-    """The reward files STEM.NAME.rew beside a .tra file, by the name of the structure in their first line."""
+    """The reward files STEM.NAME.rew next to a .tra file, by the name of the structure in their first line."""
     found: dict[str, list[Path]] = {}
     for file in sorted(path.parent.glob(f"{path.stem}.*.rew")):
         titled = _TITLE.match(read_text(file))

@@ -106,7 +106,7 @@ class LocatedTable(dict[str, Any]):
 
 
 class Mistakes:
-    """What is wrong with a file or a table, collected so that a user sees it at once."""
+    """The mistakes in a file or a table, collected so that a user sees all of them at once."""
 
     def __init__(self, where: Path | str) -> None:
         self.where, self.count = where, 0

@@ -28,8 +28,8 @@ from cmdpkit.io.formats.prism import Explicit, check_names, one_start, told_apar
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
-FORMAT_VERSION = 0  # of the files that are read and written
-COMPRESSION_LEVEL = 1  # of gzip; higher levels take several times as long for files that are hardly smaller
+FORMAT_VERSION = 0  # version of the format that is read and written
+COMPRESSION_LEVEL = 1  # gzip level; higher ones take several times as long and save little
 COMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by the first bytes of the file
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,

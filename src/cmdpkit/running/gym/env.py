@@ -209,7 +209,7 @@ class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     cmdp: CMDP | None = None  # the exact model, if there is one; `GymWorld` looks here
-    name: str | None = None  # what records call the environment
+    name: str | None = None  # name of the environment in records
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], outcome: Callable[[Any, Any, Any, float], tuple[float, Any]]

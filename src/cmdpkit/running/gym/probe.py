@@ -24,22 +24,22 @@ GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of whi
 
 @dataclass(frozen=True)
 class Probe:
-    """What `probe` has seen, and what it proposes to declare."""
+    """The observations of `probe`, and the declarations that it proposes."""
 
     env: gymnasium.Env[Any, Any]  # the environment
-    name: str  # what it is called
+    name: str  # name of the environment
     episodes: int  # that were played
     steps: int  # that were taken in them
-    states: int  # of the observation space
+    states: int  # size of the observation space
     seen: int  # states that were met
-    lengths: tuple[int, ...]  # of the episodes
+    lengths: tuple[int, ...]  # steps of each episode
     unfinished: int  # episodes that had not ended when they were cut
     rewards: Range  # smallest and largest reward of a step
     costs: tuple[Range, ...]  # the same of every number in the cost
     horizon: int  # proposed: the time limit, or a round number of steps in which all episodes ended
-    reward_range: Range  # proposed: 0 and what was seen, rounded outwards
+    reward_range: Range  # proposed range: holds 0 and all observed rewards, with round ends
     cost_ranges: tuple[Range, ...]  # proposed in the same way
-    notes: tuple[str, ...]  # what a user should know about the proposals
+    notes: tuple[str, ...]  # remarks about the proposals
 
     def world(self, constraints: Iterable[Constraint], **options: Any) -> GymWorld:
         """The environment as a world to learn in, with what is proposed; ``options`` of `GymWorld` go before that."""
@@ -141,14 +141,14 @@ def probe(env: gymnasium.Env[Any, Any], episodes: int = 100, *, longest: int = 1
 
 
 class _Played:
-    """Episodes of random actions, and what was met in them."""
+    """Episodes of random actions, and the observations made in them."""
 
     def __init__(self, env: Any, states: Numbers, actions: Numbers, rng: np.random.Generator) -> None:
         self.env, self.states, self.actions, self.rng = env, states, actions, rng
         self.signals: list[list[float]] = []  # reward and costs of every step
         self.N: int | None = None  # how many costs there are, known after the first step
         self.met: set[int] = set()  # states
-        self.lengths: list[int] = []  # of the episodes
+        self.lengths: list[int] = []  # steps of each episode
         self.unfinished = 0  # episodes that were cut
 
     def episode(self, k: int, longest: int, seed: dict[str, int]) -> None:

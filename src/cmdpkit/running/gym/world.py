@@ -123,7 +123,7 @@ class GymWorld:
         self.meter.clock[EPISODES] = 0
 
     def spec(self, K: int) -> Spec:
-        """What the learner is told."""
+        """The specification for the learner."""
         H, S, A = self.problem.H, self.problem.states.size, self.problem.actions.size
         rho = [scale.total_to_unit(x, H) for scale, x in zip(self.scales[1:], self.rho, strict=True)]
         return Spec(H, S + 1, A, K, np.array(rho), self.allowed, self.stationary)
@@ -185,7 +185,7 @@ class GymWorld:
         return earned
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The meter's sums, and what is needed to bring the environment back to its current state."""
+        """The meter's sums, and the actions that bring the environment back to its current state."""
         return {**self.meter.state(), **self.player.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -259,7 +259,7 @@ class GymRecipe:
 
     source: str  # "package.module:function", with parameters after another colon, or a name that a package offers
     params: tuple[tuple[str, Any], ...] = ()  # further parameters of the function
-    name: str = ""  # what records call it, by default the source
+    name: str = ""  # its name in records, by default the source
     constraints: tuple[Constraint, ...] | None = None  # this and the last three fields are parameters of `GymWorld`
     bounds: tuple[tuple[str, float], ...] = ()  # bounds that replace those of the constraints, by name
     horizon: int | None = None  # number of steps; the time limit of the environment if None
