@@ -18,7 +18,7 @@ from cmdpkit.estimate.boxes import box_of
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
 from cmdpkit.estimate.intervals import Intervals, Part, stated
-from cmdpkit.estimate.sequential import lower_end, upper_end
+from cmdpkit.estimate.sequential import ends_of
 from cmdpkit.estimate.within import add_parts, extreme_total
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
@@ -46,22 +46,22 @@ def test_ends_are_the_roots_that_another_solver_finds_and_never_inside():
         n = int(10 ** rng.uniform(0, 6))
         k = rng.choice([n * rng.random(), float(rng.integers(0, n + 1)), 0.2 + 0.8 * rng.random()])
         log = rng.uniform(0.1, 30)
-        low, high = lower_end(k, n, log), upper_end(k, n, log)
+        low, high = ends_of(k, n, log)
         if k > 0:
             inside = math.log(k / n * (1 - 1e-9) if k < n else 1 - 1e-12)
             root = math.exp(brentq(excess, -690.0, inside, (k, n, log), xtol=1e-13))
             assert low == pytest.approx(root, rel=1e-6) and low <= root * (1 + 1e-11)
         if k < n:
-            assert high == pytest.approx(1 - lower_end(n - k, n, log), abs=1e-15)
+            assert high == pytest.approx(1 - ends_of(n - k, n, log)[0], rel=1e-9)
         assert 0 <= low <= k / n <= high <= 1
 
 
 def test_ends_where_nothing_or_everything_was_seen_have_a_closed_form():
     """Nothing among n: (1-m)^n = B(1/2, n+1/2) d / pi. With n = 1 that is 1 - m = d/2."""
-    assert upper_end(0.0, 1, math.log(20)) == pytest.approx(1 - 1 / 40, rel=1e-12)
-    assert lower_end(1.0, 1, math.log(20)) == pytest.approx(1 / 40, rel=1e-12)
-    assert (lower_end(0.0, 5, 1.0), upper_end(5.0, 5, 1.0)) == (0.0, 1.0)
-    assert (lower_end(0.0, 0, 1.0), upper_end(0.0, 0, 1.0)) == (0.0, 1.0)
+    assert ends_of(0.0, 1, math.log(20))[1] == pytest.approx(1 - 1 / 40, rel=1e-12)
+    assert ends_of(1.0, 1, math.log(20))[0] == pytest.approx(1 / 40, rel=1e-12)
+    assert (ends_of(0.0, 5, 1.0)[0], ends_of(5.0, 5, 1.0)[1]) == (0.0, 1.0)
+    assert ends_of(0.0, 0, 1.0) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("mean", [0.01, 0.1, 0.5, "spread"])
@@ -75,8 +75,8 @@ def test_at_the_worst_stopping_time_a_mean_is_missed_with_probability_delta_at_m
         wealth = betaln(k + 0.5, n - k + 0.5) - math.log(math.pi) - k * math.log(m) - (n - k) * math.log1p(-m)
         at = int(wealth.argmax())
         missed += wealth[at] > math.log(1 / d)
-        inside = lower_end(float(k[at]), at + 1, -math.log(d)) <= m <= upper_end(float(k[at]), at + 1, -math.log(d))
-        assert inside == (wealth[at] <= math.log(1 / d)) or abs(wealth[at] - math.log(1 / d)) < 1e-6
+        low, high = ends_of(float(k[at]), at + 1, -math.log(d))
+        assert (low <= m <= high) == (wealth[at] <= math.log(1 / d)) or abs(wealth[at] - math.log(1 / d)) < 1e-6
     assert missed <= 150
 
 

@@ -127,7 +127,9 @@ class Certifier:
                     return Bound(-np.inf, np.zeros(pool.N))
         best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= PRICED_TO)
         lam = np.maximum(best.lam, 0.0)
-        return Bound(self._largest(np.append(1.0, lam))[0] - float(lam @ self.rho), lam)
+        # The proof has what `_largest` found at these weights, in units of H; a price below 0 would prove nothing.
+        most = best.proof.objective * self.H if np.all(best.lam >= 0) else self._largest(np.append(1.0, lam))[0]
+        return Bound(float(most - lam @ self.rho), lam)
 
     def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""

@@ -19,21 +19,31 @@ from cmdpkit.tolerances import LGAMMA_ERROR
 
 LN_PI = math.log(math.pi)  # of B(1/2, 1/2)
 ITERATES = 60  # of Newton's method, at most; some five are usual
-PRECISION = 1e-10  # relative change at which it ends
+PRECISION = 1e-6  # relative change at which it ends; the last change is then far smaller
 
 
 @compiled
-def lower_end(k, n, log):
-    """The lower end of C_n for a sum k of n numbers, with log = ln(1/d); 0 without any.
+def ends_of(k, n, log):
+    """Both ends of C_n for a sum k of n numbers, with log = ln(1/d); 0 and 1 without any numbers.
 
-    >>> round(lower_end(30.0, 100, math.log(20)), 4), lower_end(0.0, 10, 1.0)
-    (0.1657, 0.0)
+    >>> low, high = ends_of(30.0, 100, math.log(20))
+    >>> round(low, 4), round(high, 4), ends_of(0.0, 0, 1.0)
+    (0.1657, 0.4628, (0.0, 1.0))
     """
-    if n == 0 or k <= 0.0:
-        return 0.0
+    if n == 0:
+        return 0.0, 1.0
     log += LGAMMA_ERROR * (n + 1.0) * math.log(n + 3.0) + 1e-13
     level = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1.0) - LN_PI - log
-    m, p, b = math.exp(level / k), k / n, (math.log(2.0 * math.sqrt(n)) + log) / n
+    b = (math.log(2.0 * math.sqrt(n)) + log) / n
+    return _from_below(k, n, level, b), min(1.0 - _from_below(n - k, n, level, b) + 2.0**-52, 1.0)
+
+
+@compiled
+def _from_below(k, n, level, b):
+    """The smallest m with k ln m + (n-k) ln(1-m) >= level, or a little less; b bounds n kl(k/n, m) / n."""
+    if k <= 0.0:
+        return 0.0
+    m, p = math.exp(level / k), k / n
     if k >= n:
         return m
     near = p - math.sqrt(2.0 * p * (1.0 - p) * b) - 8.0 / 3.0 * b  # outside of the interval, and often closer
@@ -46,9 +56,3 @@ def lower_end(k, n, log):
             break
         m += step
     return m
-
-
-@compiled
-def upper_end(k, n, log):
-    """The upper end of C_n; 1 without any numbers."""
-    return 1.0 if n == 0 else min(1.0 - lower_end(n - k, n, log) + 2.0**-52, 1.0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.induction import sort_descending
-from cmdpkit.estimate.sequential import lower_end, upper_end
+from cmdpkit.estimate.sequential import ends_of
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.tolerances import ROUNDOFF
@@ -86,12 +86,11 @@ def update_sides(counts, sides, log, noiseless):
             total = 0.0
             j = counts.head[cell]
             while j >= 0:
-                sides.lo[j] = lower_end(counts.times[j], n, log)
-                sides.up[j] = upper_end(counts.times[j], n, log)
+                sides.lo[j], sides.up[j] = ends_of(float(counts.times[j]), n, log)
                 total += sides.lo[j]
                 j = counts.link[j]
             sides.spare[cell] = max(1.0 - total, 0.0)
-            sides.unseen[cell] = upper_end(0.0, n, log)
+            sides.unseen[cell] = ends_of(0.0, n, log)[1]
         n = counts.visits[cell]
         if n != sides.visits[cell]:
             sides.visits[cell] = n
@@ -103,12 +102,11 @@ def update_sides(counts, sides, log, noiseless):
                 elif noiseless:
                     sides.least[cell, m], sides.most[cell, m] = max(low / n, 0.0), min(high / n, 1.0)
                 else:
-                    sides.least[cell, m] = lower_end(low, n, log)
-                    sides.most[cell, m] = upper_end(min(high, float(n)), n, log)
+                    sides.least[cell, m] = ends_of(low, n, log)[0]
+                    sides.most[cell, m] = ends_of(min(high, float(n)), n, log)[1]
     episodes = counts.starts.sum()
     for s in range(len(counts.starts)):
-        sides.start_lo[s] = lower_end(counts.starts[s], episodes, log)
-        sides.start_up[s] = upper_end(counts.starts[s], episodes, log)
+        sides.start_lo[s], sides.start_up[s] = ends_of(float(counts.starts[s]), episodes, log)
 
 
 @compiled
