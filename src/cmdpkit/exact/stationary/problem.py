@@ -255,7 +255,7 @@ def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states:
     endless = end_components(rows)
     if not endless:
         return False
-    if every_step_costs(X) and _absorbed_somehow(rows):
+    if every_step_costs(X) and absorbed_somehow(rows):
         return True
     inside_states, inside = min(endless, key=lambda component: len(component[0]))
     S, A = arrays.allowed.shape
@@ -276,7 +276,7 @@ def every_step_costs(X: FloatArray) -> bool:
     return bool((X[0] < 0).all() and (X[1:] <= 0).all())
 
 
-def _absorbed_somehow(rows: ComponentRows) -> bool:
+def absorbed_somehow(rows: ComponentRows) -> bool:
     """Whether absorption can be reached from every state."""
     leaving = np.zeros(rows.S, dtype=bool)
     leaving[rows.owner[rows.exits > 0]] = True

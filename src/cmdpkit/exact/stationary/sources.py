@@ -15,6 +15,7 @@ from cmdpkit.exact.stationary.problem import (
     Arrays,
     ComponentRows,
     StationaryProblem,
+    absorbed_somehow,
     end_components,
     every_step_costs,
     problem_of,
@@ -187,9 +188,7 @@ class Stationary:
         """
         engine, K = self.engine, 1 + self.N
         worst, best, pads, tops = np.zeros(K), np.zeros(K), np.zeros(K), []
-        if self.problem.endless:  # without absorption, there is no worst; that of some policies is taken
-            engine.evaluate(FLOOR)
-            seen = [engine.values.copy()]
+        seen = [] if not self.problem.endless else self._some_policies()
         for k in range(K):
             weights, other = np.eye(1, K, k)[0], 0.0
             slack = 0.0 if engine.direct else KNOWN * (engine.omega if not self.problem.endless else 1.0)
@@ -206,8 +205,28 @@ class Stationary:
             tops.append(top)
         if self.problem.endless:
             worst = np.min([*seen, *(values for _, values, _ in tops)], axis=0)
-            worst = np.where(worst < 0, worst, -np.abs(engine.X).max(axis=1))  # all of these have nothing of the signal
         return np.minimum(worst, best), best, pads, tops
+
+    def _some_policies(self) -> list[FloatArray]:
+        """Values of some policies that are absorbed, where others are not: without absorption there is no worst.
+
+        They are the one at hand and, for signals of which it has nothing, those with one row that has something.
+        """
+        engine, rows, base = self.engine, self.rows, self.engine.choice.copy()
+        engine.evaluate(FLOOR)
+        seen = [engine.values.copy()]
+        for i in np.flatnonzero(engine.X[seen[0] == 0].any(axis=0))[:FEW]:
+            choice = base.copy()
+            choice[rows.owner[i]] = i
+            p = np.zeros(rows.R)
+            p[choice] = 1.0
+            if absorbed_somehow(policy_rows(rows, p)):
+                engine.take(choice)
+                engine.evaluate(FLOOR)
+                seen.append(engine.values.copy())
+        engine.take(base)
+        engine.evaluate(FLOOR)
+        return seen
 
     def _most(self, weights: FloatArray, slack: float) -> tuple[tuple[IntArray, FloatArray, FloatArray], float]:
         """A policy that has within slack the most of one signal, with its values, and the rounding in the bound."""
