@@ -47,7 +47,7 @@ SHOWN_AS = {
 FEW, MANY = (3_000, 10_000), 2_000_000
 QUICK = (
     "opt-cmdp", "opt-cmdp-bonus", "conrl", "opt-pess-lp", "dope", "opsrl", "triple-q", "dual-q", "cl-pri",
-    "mf-pri", "pri", "ps-cmdp", "pac",
+    "mf-pri", "pri", "ps-cmdp",
 )  # fmt: skip
 SAFE, SAFETY_SEEDS = ("opt-pess-lp", "dope", "opsrl"), 20  # with theory constants, at the smallest number of episodes
 AWAKE = 0.02  # of the range of a signal: an algorithm that loses no more than this per episode has woken up

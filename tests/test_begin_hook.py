@@ -84,7 +84,7 @@ def test_check_learner_accepts_a_learner_that_draws_in_the_hook_and_refuses_one_
         check_learner(Forgets)
 
 
-def test_the_posterior_sampling_of_the_tutorial_keeps_the_contract_and_learns(monkeypatch):
+def test_the_posterior_sampling_of_the_tutorial_keeps_the_contract_and_learns(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(PATH))
     from posterior import Posterior
 
@@ -92,4 +92,8 @@ def test_the_posterior_sampling_of_the_tutorial_keeps_the_contract_and_learns(mo
     check_learner(Posterior)
     run = ck.learn("paper/synthetic", Posterior, episodes=2_000, seed=1)
     assert run.policy_value == pytest.approx(1.573, abs=0.05) and run.policy_utilities[0] > 1.95
+    study = ck.bench(
+        ["paper/synthetic"], ["posterior:Posterior"], episodes=200, seeds=2, out=tmp_path, executor="serial"
+    )
+    assert [record.run.algo for record in study.records] == ["posterior:Posterior"] * 2
     sys.modules.pop("posterior")

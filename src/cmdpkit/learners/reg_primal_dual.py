@@ -130,7 +130,7 @@ class RegPrimalDual(Iterating):
         "strong regret and violation K^0.93, flexdome strong regret K^(5/6) and strong violation 1"
     )
     paper = "arXiv 2401.17780, 2402.15776, 2602.10917"
-    source = "authors' code"
+    source = "restatement"
     anytime = True
     presets = {
         "practical": replace(FLEXDOME, c=1e-6, step=3.0, tau=0.3),
