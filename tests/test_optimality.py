@@ -29,6 +29,7 @@ from cmdpkit.running.request import outlook, stop_of
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
+NEEDED = {"opt-primal-dual": {"slack": 0.0898}}  # what a learner must be told about paper/synthetic
 
 
 # -- the intervals -----------------------------------------------------------------------------------------------------
@@ -362,6 +363,23 @@ def test_a_goal_that_is_none_is_refused(asked):
 def test_an_algorithm_that_proves_nothing_about_the_optimum_is_refused_by_name():
     with pytest.raises(CmdpkitError, match=r"mf-pri does not count transitions.*such as cl-pri"):
         ck.learn("paper/synthetic", "mf-pri", stop="gap=0.1")
+
+
+@pytest.mark.parametrize("name", ["cl-pri", "pac", "opt-cmdp", "ps-cmdp", "opt-primal-dual"])
+def test_to_ask_for_a_certificate_changes_nothing(name):
+    cmdp = ck.envs.build("paper/synthetic")
+    ends = []
+    for asked in (False, True):
+        learner, source, rng = load(name)(Spec.of(cmdp, 120), **NEEDED.get(name, {})), Source.of(cmdp), stream(4)
+        for _ in range(4):
+            learner.run(source, rng, 30)
+            if asked:
+                assert learner.certificate().best >= 1.57
+        ends.append((learner.state(), rng.copy(), learner.recommend()))
+    (plain, *others), (looked, *same) = ends
+    assert plain.keys() == looked.keys()
+    assert all(np.array_equal(x, looked[key]) for key, x in plain.items())
+    assert all(np.array_equal(x, y) for x, y in zip(others, same, strict=True))
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------
