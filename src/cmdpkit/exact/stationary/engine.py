@@ -68,7 +68,7 @@ LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound wo
 STUBBORN = 50  # improvements beyond the number of states after which policies only follow each other in a circle
 WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
 FAINT = 1e-12  # a profile is at least this share of the total of it that may follow
-BLOCK = 10  # sweeps between two looks at the rounding
+BLOCK = 25  # sweeps between two looks at the rounding
 ROUND_UP = 1 + 1e-9  # factor of errors that are computed with rounding themselves
 
 
@@ -175,9 +175,9 @@ class Engine:
             self._solve()
             self._certify() if self.careful else self._sweep(1, 0.0)
             return
-        done, last = 0, np.inf
+        done, last, top = 0, np.inf, float(np.abs(self.x).max())
         while True:
-            floor = 4 * EPS * (float(np.abs(self.Y).max()) + float(np.abs(self.x).max())) * self._omega()
+            floor = 4 * EPS * (float(np.abs(self.Y).max()) + top) * self._omega()
             goal = max(tol, floor)
             width, ratio, swept = self._sweep(TRY if done < TRY else BLOCK, goal)
             done += swept

@@ -206,9 +206,9 @@ def sweeps(row_end, to, weight, x, Y, Z, tau, relative, loss, along, goal, width
 
 
 @embedded
-def _apply(row_end, to, weight, ref, y, out):
-    """out = y - P y, plus y[ref] in every state if ref is not negative."""
-    base = y[ref] if ref >= 0 else 0.0
+def _apply(row_end, to, weight, ref, y, out, other):
+    """out = y - P y, plus y[ref] in every state if ref is not negative; the sums of out * other and of out * out."""
+    base, product, square = y[ref] if ref >= 0 else 0.0, 0.0, 0.0
     e = ZERO
     for s in range(np.uint64(len(y))):
         v = 0.0
@@ -216,7 +216,10 @@ def _apply(row_end, to, weight, ref, y, out):
         while e < end:
             v += weight[e] * y[to[e]]
             e += ONE
-        out[s] = y[s] - v + base
+        v = y[s] - v + base
+        out[s] = v
+        product, square = product + other[s] * v, square + v * v
+    return product, square
 
 
 @compiled
@@ -229,7 +232,7 @@ def krylov(row_end, to, weight, x, ref, y, work, tol, most):
     r, shadow, p, v, t, q = work[0], work[1], work[2], work[3], work[4], work[5]
     used = 0
     for _ in range(RESTARTS):
-        _apply(row_end, to, weight, ref, y, t)
+        _apply(row_end, to, weight, ref, y, t, y)
         used += 1
         top, rho = 0.0, 0.0
         for s in range(S):
@@ -240,19 +243,13 @@ def krylov(row_end, to, weight, x, ref, y, work, tol, most):
             return True
         start = top
         while used < most:
-            _apply(row_end, to, weight, ref, p, v)
-            along = 0.0
-            for s in range(S):
-                along += shadow[s] * v[s]
+            along, _ = _apply(row_end, to, weight, ref, p, v, shadow)
             alpha = rho / along
             for s in range(S):
                 q[s] = r[s] - alpha * v[s]
-            _apply(row_end, to, weight, ref, q, t)
+            along, square = _apply(row_end, to, weight, ref, q, t, q)
             used += 2
-            tt, tq = 0.0, 0.0
-            for s in range(S):
-                tt, tq = tt + t[s] * t[s], tq + t[s] * q[s]
-            omega = tq / tt
+            omega = along / square
             top, new = 0.0, 0.0
             for s in range(S):
                 y[s] += alpha * p[s] + omega * q[s]
