@@ -28,13 +28,14 @@ Of logs:
     log           recorded transitions with the bounds that were asked for, whole or in halves
     fitted        the model that a log suggests, exact totals in it, and their standard errors
     alike         whether data contradict that all steps, or all times, behave alike
+    changes       whether, when, where and by how much a process changed, of logs and of runs in environments
     doubts        what a log says against the assumptions of a promise
     coverage      which actions were never tried, and which visits the best policy rests on
     promise       a policy chosen on one half of the log and tested on the other
     from_log      `from_log` and `Estimate`, which offer all of this to the user
 
 Of the modules for logs, other rooms may import `from_log`, `Estimate`, `OffPolicyEvaluation`, `Promise`, `NoPromise`,
-the rows of `Coverage`, and everything in `alike`. Dense kernels are P[T, S, A, S] with T = H, or T = 1 where all steps
+the rows of `Coverage`, and everything in `alike` and `changes`. Dense kernels are P[T, S, A, S] with T = H, or T = 1 where all steps
 share their transitions. Whatever has a step axis may have 1 or H steps; step h is read at h % length. The last step has
 no transition.
 """

@@ -53,15 +53,6 @@ def several_marks(S: int) -> FloatArray:
     return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
 
 
-def records_of(cell: IntArray, group: IntArray, cells: int, groups: int, quantities: FloatArray) -> FloatArray:
-    """Records of n observations: their cells [n], their groups [n] and their quantities [Q, n]."""
-    place, size = cell * groups + group, cells * groups
-    columns = [np.bincount(place, minlength=size)]
-    for x in quantities:
-        columns += [np.bincount(place, weights=x, minlength=size), np.bincount(place, weights=x * x, minlength=size)]
-    return np.stack(columns, axis=-1).reshape(cells, groups, -1).astype(float)
-
-
 def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
     """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
     groups, width = records.shape[1:]

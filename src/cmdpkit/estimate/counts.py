@@ -178,7 +178,7 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
     cells = len(counts.head)
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    _owners(counts.head, counts.link, owner)
+    owners(counts.head, counts.link, owner)
     known = counts.moves > 0
     stay = np.flatnonzero(~known)
     rows = np.concatenate((owner, stay))
@@ -191,8 +191,8 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
 
 
 @compiled
-def _owners(head, link, owner):
-    """Fill owner [used] with the cell that every entry belongs to."""
+def owners(head, link, owner):
+    """Fill owner [used] with the cell that every entry belongs to; a negative head means that a cell has none."""
     for cell in range(len(head)):
         j = head[cell]
         while j >= 0:
@@ -228,7 +228,7 @@ def dense_moves(counts: Counts, A: int) -> IntArray:
     """[T, S, A, S]: how often each transition was seen."""
     S, used = len(counts.starts), int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    _owners(counts.head, counts.link, owner)
+    owners(counts.head, counts.link, owner)
     moves = np.zeros((len(counts.head), S), dtype=np.int64)
     moves[owner, counts.state[:used]] = counts.times[:used]
     return moves.reshape(-1, S, A, S)

@@ -6,28 +6,28 @@ is worse than the declared range or, without one, than the worst of the log.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import quoted, shown
-from cmdpkit.estimate.alike import Alike, compared, records_of, several_marks, together
-from cmdpkit.estimate.fitted import Fitted, state_values
+from cmdpkit.estimate.alike import Alike
+from cmdpkit.estimate.changes import START, Observed, change_of, compared_groups, told
+from cmdpkit.estimate.fitted import judged_by
 from cmdpkit.estimate.log import Log
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
 STEP_GROUPS = 4  # parts of the horizon that are compared with each other
 PERIODS = 8  # of time, that are compared with each other
 DATED = 40  # periods among which a change is dated
-NAMED = 3  # places that are named in a note
 TAIL_FACTOR = 10.0  # a value this many times as large as the usual one is far out
 TAIL_ROWS, TAIL_SHARE = 0.02, 0.2  # a tail is heavy if at most this share of rows makes up at least this share of all
 
 
-class Change(NamedTuple):
+class Changed(NamedTuple):
     """The process changed while the log was recorded."""
 
-    p: float  # of the test that found it
     since: int  # the first time (see `Log.time`) after the change
     note: str  # what is told about it: when, where and by how much
 
@@ -35,24 +35,21 @@ class Change(NamedTuple):
 def steps_alike(log: Log) -> Alike:
     """Whether the log contradicts that all steps of the horizon behave alike."""
     H = int(log.criterion.horizon or 1)
-    return _compared(log, np.minimum(log.step * STEP_GROUPS // H, STEP_GROUPS - 1), STEP_GROUPS, 1)
+    seen = _observed(log, np.minimum(log.step * STEP_GROUPS // H, STEP_GROUPS - 1), STEP_GROUPS, 1)
+    return compared_groups(seen._replace(starts=np.zeros((0, log.S))))
 
 
-def change_of(log: Log, T: int) -> Change | None:
+def change_in(log: Log, T: int) -> Changed | None:
     """The clearest change of the process in the course of time, if the log contradicts that there is none."""
-    found = _compared(log, _periods(log, PERIODS), PERIODS, T)
-    if not found.contradicted:
+    found = compared_groups(_observed(log, _periods(log, PERIODS), PERIODS, T))
+    change = change_of(found, _observed(log, _periods(log, DATED), DATED, T)) if found.contradicted else None
+    if change is None:
         return None
-    dated = _compared(log, _periods(log, DATED), DATED, T)
-    late = _periods(log, DATED) >= dated.split
-    since = int(log.time[late].min())
-    places = [_named(log, T, int(cell)) for cell in dated.cells[:NAMED]]
-    when = log.place[int(np.flatnonzero(late)[np.argmin(log.time[late])])]
-    note = (
-        f"the process changes at about {when}: what followed {', '.join(places)} is not the same before and after it "
-        f"(p = {found.p:.2g}). {_sizes(log, T, late)}"
-    )
-    return Change(found.p, since, note)
+    late = np.flatnonzero(_periods(log, DATED) >= change.split)
+    first = int(late[np.argmin(log.time[late])])
+    places = [_named(log, T, cell) for cell in change.cells]
+    names = ["reward", *(c.name for c in log.constraints)]
+    return Changed(int(log.time[first]), told(change, log.place[first], places, names))
 
 
 def _periods(log: Log, periods: int) -> IntArray:
@@ -61,46 +58,32 @@ def _periods(log: Log, periods: int) -> IntArray:
     return np.asarray((log.time - first) * periods // (last - first + 1))
 
 
-def _compared(log: Log, group: IntArray, groups: int, T: int) -> Alike:
-    """Compare groups of transitions: their signals, their next states, and the values of their next states."""
-    cells = T * log.S * log.A
+def _observed(log: Log, group: IntArray, groups: int, T: int) -> Observed:
+    """The transitions of a log in groups [n]."""
     cell = (np.where(T > 1, log.step, 0) * log.S + log.s) * log.A + log.a
-    inner = np.ones(len(log.s), dtype=bool)
-    if log.criterion.horizon is not None:
-        inner = log.step < log.criterion.horizon - 1  # the next state after the last step does not matter
-    signals = compared(records_of(cell, group, cells, groups, log.x), np.ptp(log.x, axis=1))
-    marks = np.concatenate((several_marks(log.S), _values(log, T)))
-    seen = marks[:, log.s_next[inner]]
-    moves = compared(records_of(cell[inner], group[inner], cells, groups, seen), np.ptp(marks, axis=1))
-    return together(signals, moves)
+    s_next, starts, horizon = log.s_next, np.zeros((0, log.S)), log.criterion.horizon
+    if horizon is not None:
+        s_next = np.where(log.step < horizon - 1, s_next, -1)  # the next state after the last step does not matter
+        first = np.ones(len(log.episode), dtype=bool)
+        first[1:] = np.diff(log.episode) != 0
+        first &= log.step == 0
+        place = group[first] * log.S + log.s[first]
+        starts = np.bincount(place, minlength=groups * log.S).reshape(groups, -1).astype(float)
+    n, spans = np.ones(len(cell)), np.ptp(log.x, axis=1)
 
+    def judge(kernel: Kernel, signals: FloatArray, mu: FloatArray) -> CMDP:
+        asked: Any = {"constraints": log.constraints, **judged_by(log)}
+        return CMDP(kernel, signals[0], signals[1:], mu=mu, renormalise=True, **asked)
 
-def _values(log: Log, T: int) -> FloatArray:
-    """[1 + N, S]: values of states for every signal if the behaviour of the log goes on, averaged over the steps."""
-    found = []
-    for V in state_values(log, T):
-        steps = V[:-1] if len(V) > 1 else V
-        found.append((steps - steps.mean(axis=1, keepdims=True)).mean(axis=0))
-    values = np.array(found)
-    return values if np.isfinite(values).all() else np.zeros((0, log.S))
+    return Observed((T, log.S, log.A), groups, group, cell, s_next, n, log.x, log.x**2, spans, starts, judge)
 
 
 def _named(log: Log, T: int, cell: int) -> str:
+    if cell == START:
+        return "the beginning of an episode"
     t, s, a = np.unravel_index(cell, (T, log.S, log.A))
     at = f" at step {int(t) + 1}" if T > 1 else ""
     return f"{quoted(log.action_names[int(a)])} in state {quoted(log.states[int(s)])}{at}"
-
-
-def _sizes(log: Log, T: int, late: BoolArray) -> str:
-    """How far the totals of the log's own behaviour moved."""
-    pi = Fitted(log, T).behaviour()
-    before, after = (Fitted(log.part(x), T).totals(pi)[0] for x in (~late, late))
-    names = ["reward", *(c.name for c in log.constraints)]
-    moved = [
-        f"the total of {shown(name)} goes from {x.middle:.4g} to {y.middle:.4g}"
-        for name, x, y in zip(names, before, after, strict=True)
-    ]
-    return f"With the same decisions, {', '.join(moved)}"
 
 
 def heavy_tails(log: Log) -> list[str]:
@@ -130,16 +113,16 @@ def condition_of(log: Log) -> str | None:
     """What has to be true of signals without a declared range, or None if there are none."""
     found = {}
     for sign, word, end in ((-1, "above", "largest"), (1, "below", "smallest")):
-        told = [
+        limits = [
             f"{shown(c.name)} {word} {log.ranges[1 + n, 1 if sign < 0 else 0]:g}"
             for n, c in enumerate(log.constraints)
             if c.sign == sign and log.declared[1 + n] is None
         ]
-        if told:
-            found[end] = " or ".join(told)
+        if limits:
+            found[end] = " or ".join(limits)
     if not found:
         return None
-    said = " or ".join(f"{told} (the {end} in this log)" for end, told in found.items())
+    said = " or ".join(f"{limits} (the {end} in this log)" for end, limits in found.items())
     return f"if no single step ever has {said}"
 
 

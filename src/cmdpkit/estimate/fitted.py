@@ -171,8 +171,8 @@ class Fitted:
         lost = float((q.reshape(len(q), -1) * self.unknown.reshape(self.T, -1))[:, : -self.A].sum())
         found = []
         for m in range(1 + self.log.N):
-            worst, V = _value(low, wide, m)
-            best = worst if lost <= NO_FLOW else _value(high, wide, m)[0]
+            worst, V = value_of(low, wide, m)
+            best = worst if lost <= NO_FLOW else value_of(high, wide, m)[0]
             found.append(Total(worst, best, *self._error(q, V, m)))
         return found, lost
 
@@ -258,16 +258,6 @@ class Fitted:
         return weights
 
 
-def state_values(log: Log, T: int) -> list[FloatArray]:
-    """[1 + N][T' + 1 or 1, S]: values of the states for every signal, if the behaviour of the log goes on."""
-    fitted = Fitted(log, T)
-    pi = fitted.behaviour()
-    wide = np.zeros((len(pi), fitted.S, fitted.A))
-    wide[:, :-1], wide[:, -1, 0] = pi, 1.0
-    cmdp = fitted.cmdp(log.x.mean(axis=1))
-    return [_value(cmdp, wide, m)[1][:, :-1] for m in range(1 + log.N)]
-
-
 def plug_in(log: Log, T: int, allowed: BoolArray) -> CMDP:
     """The model of shares and means with the actions `allowed` [T, S, A]; those never tried stay where they are."""
     S, A = log.S, log.A
@@ -306,7 +296,7 @@ def _occupancy(cmdp: CMDP, pi: FloatArray) -> FloatArray:
     return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu)
 
 
-def _value(cmdp: CMDP, pi: FloatArray, m: int) -> tuple[float, FloatArray]:
+def value_of(cmdp: CMDP, pi: FloatArray, m: int) -> tuple[float, FloatArray]:
     """The total of the reward (m = 0) or of signal m in the user's sense, and the values of states, [H+1, S].
 
     Without a horizon values are [1, S] and up to a constant.

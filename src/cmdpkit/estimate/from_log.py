@@ -11,7 +11,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.coverage import Coverage, coverage
-from cmdpkit.estimate.doubts import change_of, heavy_tails, left_out, steps_alike, unchanging, unfinished
+from cmdpkit.estimate.doubts import change_in, heavy_tails, left_out, steps_alike, unchanging, unfinished
 from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.intervals import Certificate
 from cmdpkit.estimate.log import Log
@@ -250,7 +250,7 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
                 f"the log does not contradict that all steps behave alike (p = {found.p:.2g}): with stationary=True "
                 "they share their counts, and the same log says much more"
             )
-    change = change_of(log, 1 if stationary else int(horizon or 1))
+    change = change_in(log, 1 if stationary else int(horizon or 1))
     if change is not None:
         notes.append(f"{change.note}. Promises rest only on what was recorded after the change")
     return Estimate(log, stationary, tuple(notes), contradiction, None if change is None else change.since)

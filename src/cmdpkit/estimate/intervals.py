@@ -65,6 +65,7 @@ class Certificate:
     gap: float | None = None  # the policy is at most this far below the optimum; None if nothing proves how far
     optimum_at_most: float | None = None  # no policy within the bounds has a larger value
     infeasible: bool = False  # whether it is proved that no policy keeps all bounds
+    since: int | None = None  # the first episode after a change of the environment; nothing is proved then
     # Of the gap, by size: (step, state, action, times taken, share); no step where all steps share their counts.
     least_known: tuple[tuple[int | None, Any, Any, int, float], ...] = ()
 
@@ -99,7 +100,7 @@ class Certificate:
             "safe": safe,
             "least_known": [dict(zip(names, part, strict=True)) for part in self.least_known],
         }
-        for name in ("approximate", "infeasible", "least_known"):
+        for name in ("approximate", "infeasible", "least_known", "since"):
             if not plain[name]:
                 del plain[name]
         return plain

@@ -11,7 +11,8 @@ class BoundWarning(str):
 
     The ``template`` may contain ``{constraint}``, ``{by}`` (a shortfall per episode) and ``{price}``. A learner knows
     neither names nor units: read as a plain text, the sentence counts constraints from 1 and speaks in unit scale.
-    With ``doubtful`` it ends with the suspicion that the bound cannot be met, unless it is known that it can.
+    With ``doubtful`` it ends with the suspicion that the bound cannot be met, unless it is known that it can. With
+    ``patience`` it says that a longer run would have done better, which is left unsaid if the world changed meanwhile.
 
     >>> BoundWarning("{constraint} is short by {by}", 0, by=0.25)
     'constraint 1 is short by 0.25 (unit scale): the bound may be impossible, or there are too few episodes ...'
@@ -24,21 +25,33 @@ class BoundWarning(str):
     by: float  # the shortfall per episode, in unit scale
     price: float  # the price of the constraint, in unit scale
     doubtful: bool  # whether to add the suspicion that the bound cannot be met
+    patience: bool  # whether it puts a miss down to the length of the run
 
     def __new__(
-        cls, template: str, constraint: int | None = None, *, by: float = 0.0, price: float = 0.0, doubtful: bool = True
+        cls,
+        template: str,
+        constraint: int | None = None,
+        *,
+        by: float = 0.0,
+        price: float = 0.0,
+        doubtful: bool = True,
+        patience: bool = False,
     ) -> BoundWarning:
         """The sentence in unit scale."""
         name = "a constraint" if constraint is None else f"constraint {constraint + 1}"
         said = template.format(constraint=name, by=f"{by:.3g} (unit scale)", price=f"{price:.3g} (unit scale)")
         self = super().__new__(cls, said + (IMPOSSIBLE if doubtful else ""))
-        self.template, self.constraint, self.by, self.price, self.doubtful = template, constraint, by, price, doubtful
+        self.template, self.constraint, self.by, self.price = template, constraint, by, price
+        self.doubtful, self.patience = doubtful, patience
         return self
 
-    def told(self, constraint: str, by: float = 0.0, price: float = 0.0, *, possible: bool) -> str:
-        """The sentence with the name of the constraint and figures in the user's units."""
+    def told(self, constraint: str, by: float = 0.0, price: float = 0.0, *, possible: bool | None) -> str:
+        """The sentence with the name of the constraint and figures in the user's units.
+
+        ``possible`` says whether the bound is known to be possible; None leaves the suspicion unsaid.
+        """
         said = self.template.format(constraint=constraint, by=f"{by:.3g}", price=f"{price:.3g}")
-        return said + ("" if not self.doubtful else POSSIBLE if possible else IMPOSSIBLE)
+        return said + ("" if not self.doubtful or possible is None else POSSIBLE if possible else IMPOSSIBLE)
 
 
 class UtilityAmount(float):

@@ -122,7 +122,8 @@ def _certificate(member: Member) -> str | None:
     found = member.record.certificate
     if found is None:
         return None
-    safe = ", ".join(SAFETY[x] for x in found.safe) + (" (approximate)" if found.approximate else "")
+    doubt = " (the environment changed)" if found.since is not None else " (approximate)" if found.approximate else ""
+    safe = ", ".join(SAFETY[x] for x in found.safe) + doubt
     return ", ".join(x for x in ("" if found.gap is None else f"gap {short(found.gap)}", safe) if x)
 
 
@@ -184,10 +185,15 @@ def _evaluated(record: RunRecord, found: Evaluation) -> list[Text]:
 def _certified(record: RunRecord, found: Certificate) -> list[Text]:
     low, high = found.value
     words, how = (LIKELY, "Likely at about") if found.approximate else (SAFE, "Certain at")
+    if found.since is not None:
+        how = "If the environment had not changed, at"
     lines = [Text(f"Proved: {found.sentence}.")] if found.sentence else []
     lines += [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
     for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):
         lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {bounded(c)} {words[safe]}"))
+    if found.since is not None:
+        mixed = f"These intervals mix what was seen before and after the change at about episode {found.since:,}"
+        lines.append(Text(f"  {mixed}: nothing is certain of the environment as it is now", style="yellow"))
     return lines
 
 

@@ -8,6 +8,7 @@ Sentences and explanations of a learner are put into the user's names and units.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,14 +30,15 @@ from cmdpkit.simulate.random import stream
 # -- What learners say, put into the user's names and units.
 
 
-def in_users_units(sentence: str, world: World) -> str:
+def in_users_units(sentence: str, world: World, *, changed: bool = False) -> str:
     """A note or warning of a learner in the names and units of the world's user.
 
-    If the optimum of the world is known, all bounds can be met together, and no warning may say otherwise.
+    If the optimum of the world is known, all bounds can be met together, and no warning may say otherwise. If the
+    world has ``changed`` during the run, that may be why a bound was missed, and no other reason is suspected.
     """
     if not isinstance(sentence, BoundWarning):
         return sentence
-    possible = world.optimum is not None
+    possible = None if changed else world.optimum is not None
     n = sentence.constraint
     if n is None:
         return sentence.told("a constraint", possible=possible)
@@ -87,7 +89,7 @@ class RecordAccount(NamedTuple):
     phases: tuple[tuple[str, int], ...]  # name and first episode of each phase
     explanation: dict[str, Any]  # how the learner explains its result, in plain values
     evaluation: Evaluation | None  # estimated values of the policy; only in a world without a model
-    notes: tuple[str, ...]  # sentences of the world and of the learner
+    notes: tuple[str, ...]  # sentences of the world and of the learner; a change of the world comes first
     missing: tuple[str, ...]  # a sentence for every part that could not be computed
 
 
@@ -116,16 +118,28 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
     def phases() -> tuple[tuple[str, int], ...]:
         return tuple((str(name), int(first)) for name, first in learner.phases())
 
+    changed = part("search for changes of the environment", world.change, None)
+
     def notes() -> tuple[str, ...]:
         said = (*learner.notes, *learner.warnings())
-        return tuple(in_users_units(sentence, world) for sentence in said)
+        if changed is not None:  # more of the same would not have mended it
+            said = tuple(x for x in said if not (isinstance(x, BoundWarning) and x.patience))
+        return tuple(in_users_units(sentence, world, changed=changed is not None) for sentence in said)
+
+    def certificate() -> Certificate | None:
+        found = certificate_of(world, learner)
+        if found is None or changed is None:
+            return found
+        unknown = {"gap": None, "optimum_at_most": None, "infeasible": False, "least_known": ()}
+        return replace(found, safe=(None,) * len(found.safe), since=changed[0], **unknown)
 
     return RecordAccount(
-        certificate=part("certificate", lambda: certificate_of(world, learner), None),
+        certificate=part("certificate", certificate, None),
         phases=part("list of phases", phases, ()),
         explanation=part("explanation", explanation, {}),
         evaluation=part("evaluation", lambda: evaluated(world, pi, seed), None) if world.cmdp is None else None,
         notes=(
+            *(() if changed is None else (changed[1],)),
             *world.notes,
             *part("notes of the learner", notes, no_notes),
             *(world.warnings(policy) if isinstance(world, StepWorld) else ()),

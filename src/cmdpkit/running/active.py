@@ -248,6 +248,7 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
         _readings_beyond(active.run, int(arrays["done"])),
         len(row_of(active.world, active.learner)),
         fresh,
+        [f"world/{name}" for name in active.world.growing],
     )
     active.done, active.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:

@@ -11,7 +11,7 @@ import hashlib
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,14 @@ def check_saved(
     stops: list[int],
     width: int,
     fresh: Mapping[str, NDArray[Any]],
+    growing: Collection[str] = (),
 ) -> None:
     """Refuse a saved run that contradicts itself or the run that is to be continued.
 
     ``stops`` lists the episodes at which curves are read, up to the last of the run (of a run of unknown length, up to
     the first that it has not reached), and ``width`` is how many numbers are read at each. ``fresh`` holds the arrays
-    of random stream and world before the first episode; a saved run has arrays of the same types and shapes. The arrays
-    of the learner are checked by the learner itself.
+    of random stream and world before the first episode; a saved run has arrays of the same types and shapes, but those
+    called ``growing`` may have any length. The arrays of the learner are checked by the learner itself.
     """
     done, rows = int(arrays["done"]), arrays["rows"]
     if not 0 <= done <= stops[-1]:
@@ -82,7 +83,8 @@ def check_saved(
         if name not in arrays:
             raise _contradicts(path, f"{name} is missing")
         found = arrays[name]
-        if (found.dtype, found.shape) != (x.dtype, x.shape):
+        axes = slice(1, None) if name in growing and found.ndim == x.ndim else slice(None)
+        if (found.dtype, found.shape[axes]) != (x.dtype, x.shape[axes]):
             described = f"{found.dtype} {found.shape}, expected {x.dtype} {x.shape}"
             raise _contradicts(path, f"{name} is an array {described}")
 

@@ -46,6 +46,7 @@ class World(Protocol):
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # facts about the world that a reader of the results must know
     criterion: str  # the kind of learner that fits: "horizon" (episodes), "average" or "discounted" (single steps)
+    growing: tuple[str, ...]  # names of arrays of its state that have any length
 
     @property
     def cmdp(self) -> CMDP | None:
@@ -84,6 +85,9 @@ class World(Protocol):
         These episodes are not counted. They are played when a run has ended, and do not change its results.
         """
 
+    def change(self) -> tuple[int, str] | None:
+        """The episode at which the world changed during the run, and what is told of it; None if none was found."""
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that changes, for a checkpoint."""
 
@@ -95,6 +99,7 @@ class ModelWorld:
     """A known model, simulated; regret is measured against its exact optimum."""
 
     criterion = "horizon"
+    growing: tuple[str, ...] = ()
 
     def __init__(
         self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
@@ -161,6 +166,10 @@ class ModelWorld:
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Not available and never called, because the values of a policy are computed exactly here."""
         raise NotImplementedError
+
+    def change(self) -> tuple[int, str] | None:
+        """None, because a model never changes."""
+        return None
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The meter's sums."""

@@ -473,7 +473,9 @@ class Episodes(ClosedLoopPRI):
             most = self.params.repay_price
             for n, by in _above(rho - self.ledger.totals[1:] / clock.episode, SAME):
                 price = float(self.prices[n])
-                said.append(BoundWarning(TOO_DEAR if price > most else SHORT, n, by=by, price=price, doubtful=False))
+                short = price <= most
+                template = SHORT if short else TOO_DEAR
+                said.append(BoundWarning(template, n, by=by, price=price, doubtful=False, patience=short))
             dear = np.where(self.prices <= most, self.prices, 0.0)
             said += [BoundWarning(PAID_DEARLY, n, price=x, doubtful=False) for n, x in _above(dear, DEAR)]
         return (*said, *self._too_little_seen(), *(warning(self.counts.halves) if self.T == 1 else ()))

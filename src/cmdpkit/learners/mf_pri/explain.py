@@ -108,7 +108,8 @@ def _missed(task: MfPriTask, progress: MfPriProgress, samples: Samples) -> list[
     )
     short = task.spec.rho - samples.totals[1:] / progress.episode
     return [
-        BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short > NO_SHORTFALL)
+        BoundWarning(template, int(n), by=float(short[n]), doubtful=False, patience=True)
+        for n in np.flatnonzero(short > NO_SHORTFALL)
     ]
 
 

@@ -31,6 +31,7 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
+from cmdpkit.running.gym.periods import Periods
 from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.tolerances import OUT_OF_RANGE
@@ -158,13 +159,15 @@ class GymPlayer:
         H, N = problem.H, len(problem.constraints)
         signs = [1.0, *(c.sign for c in problem.constraints)]
         self.affine = np.array([(sign, *scale) for sign, scale in zip(signs, problem.scales, strict=True)])
-        self.raw, self.signals = np.zeros((H, 1 + N)), np.zeros((H, 1 + N))  # as received, and in unit scale
+        self.raw = np.zeros((H, 1 + N))  # reward and costs of the episode as received
+        self.signals = np.zeros((EPISODES_PER_SEED, H, 1 + N))  # of the block, in unit scale
         self.states, self.actions = np.zeros((2, EPISODES_PER_SEED, H), dtype=np.int64)
         self.lengths = np.zeros(EPISODES_PER_SEED, dtype=np.int64)
         # Single numbers are read and written faster through a memoryview than through an array.
         views = (self.states, self.actions, self.raw.reshape(1, -1))
         states, actions, (self._flat,) = ([cast(Any, memoryview)(row) for row in x] for x in views)
         self._rows = list(zip(states, actions, strict=True))
+        self._arrays = list(zip(self.states, self.actions, self.signals, strict=True))
 
     def episode(self, k: int, learner: Episodic, rng: Stream) -> None:
         """Play episode k of the run, counting from 0; after an early end, the remaining steps are spent in state S."""
@@ -201,7 +204,12 @@ class GymPlayer:
                 raise RunFailed(f"episode {k + 1}, step {h}: observation {obs} is not in the observation space")
         self.lengths[k % EPISODES_PER_SEED] = h
         self._settle(k, h)
-        learner.end(self.states[k % EPISODES_PER_SEED], self.actions[k % EPISODES_PER_SEED], self.signals)
+        learner.end(*self._arrays[k % EPISODES_PER_SEED])
+
+    def count(self, periods: Periods, k: int) -> None:
+        """Have the episodes counted that were played up to number k and are not counted yet."""
+        first = k - 1 - (k - 1) % EPISODES_PER_SEED  # of the block
+        periods.count(self.states, self.actions, self.lengths, self.signals, first, k)
 
     def unit(self, k: int, h: int) -> FloatArray:
         """Reward and utilities of step h of the episode that is being played, [1+N] in unit scale."""
@@ -268,9 +276,8 @@ class GymPlayer:
 
     def _settle(self, k: int, t: int) -> None:
         """Scale, check and add up the signals of the t steps played, and fill in the rest of the episode."""
-        row = k % EPISODES_PER_SEED
-        path, S = (self.states[row], self.actions[row]), self.problem.states.size
-        bad = _settle(self.raw, self.affine, self.signals, self.sums, *path, t, S)
+        states, actions, signals = self._arrays[k % EPISODES_PER_SEED]
+        bad = _settle(self.raw, self.affine, signals, self.sums, states, actions, t, self.problem.states.size)
         if bad >= 0:
             raise RunFailed(self._outside(k, *divmod(bad, self.raw.shape[1])))
 

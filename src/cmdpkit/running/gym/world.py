@@ -15,22 +15,24 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.estimate.changes import START, change_of, compared_groups, told
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.loading import build, builder_of
 from cmdpkit.learners import Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.constraints import Constraint, at_least, listed
 from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Decision, Policy
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
 from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
 from cmdpkit.running.gym.env import CMDPEnv, WithCost
-from cmdpkit.running.gym.episodes import ByStep, FixedPolicy, GymPlayer, GymProblem
+from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
+from cmdpkit.running.gym.periods import Periods
 from cmdpkit.running.gym.reading import Numbers, Range, cost_scales, reward_scale, steps
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
 from cmdpkit.simulate.random import Stream
@@ -64,6 +66,7 @@ class GymWorld:
     """
 
     criterion = "horizon"
+    growing = tuple(f"periods/{name}" for name in ("link", "next", "seen"))  # arrays of a state that have any length
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class GymWorld:
         self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
         self.player = GymPlayer(env, self.problem, self.meter.sums[REALISED])
+        self.periods = Periods(1 if self.stationary else H, states.size + 1, actions.size, len(self.scales))
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
         self.fingerprint = self._digest()
@@ -121,6 +125,7 @@ class GymWorld:
         """Begin a run: set all counts to zero."""
         self.meter.sums[...] = 0.0
         self.meter.clock[EPISODES] = 0
+        self.periods.clear()
 
     def spec(self, K: int) -> Spec:
         """The specification for the learner."""
@@ -137,6 +142,53 @@ class GymWorld:
         for k in range(done, done + n):
             self.player.episode(k, driven, rng)
             self.meter.clock[EPISODES] += 1
+            if (k + 1) % EPISODES_PER_SEED == 0 or k + 1 == done + n:
+                self.player.count(self.periods, k + 1)
+
+    def change(self) -> tuple[int, str] | None:
+        """The episode at which the environment changed during the run, and what is told of it; None if none was found.
+
+        What the learner did has no part in this: after the same action in the same state, next states and signals are
+        compared between earlier and later episodes.
+        """
+        H, scales, names = self.problem.H, self.scales, [c.name for c in self.constraints]
+
+        def judge(kernel: Kernel, signals: FloatArray, mu: FloatArray) -> CMDP:
+            over = np.array([scale.to_unit(0.0) for scale in scales])
+            signals[:, :, -1] = over[:, None, None]  # after an early end
+            bounds = [at_least(str(n), 0.0) for n in range(len(names))]
+            return CMDP(kernel, signals[0], signals[1:], mu=mu, constraints=bounds, horizon=H, renormalise=True)
+
+        if self.periods.episodes < 2:
+            return None
+        seen = self.periods.observed(judge)
+        found = change_of(compared_groups(seen), seen)
+        if found is None:
+            return None
+        signs = np.array([1.0, *(c.sign for c in self.constraints)])
+        before, after = (
+            signs * [scale.total_from_unit(x, H) for scale, x in zip(scales, totals, strict=True)]
+            for totals in (found.before, found.after)
+        )
+        episode = self.periods.first_of(found.split)
+        places = [self._place(cell) for cell in found.cells]
+        note = told(found._replace(before=before, after=after), f"episode {episode:,}", places, ["reward", *names])
+        return episode, (
+            f"{note}. The policy was learned from both; learn it again from what comes after the change. (Where an "
+            "observation does not tell everything that matters, a policy that changes while it learns has the same "
+            "effect)"
+        )
+
+    def _place(self, cell: int) -> str:
+        """A cell in the user's names."""
+        if cell == START:
+            return "the beginning of an episode"
+        t, s, a = (int(x) for x in np.unravel_index(cell, self.periods.shape))
+        states, actions = self.problem.states, self.problem.actions
+        state, action = states.first + s, actions.first + a
+        named = (state, action) if self.cmdp is None else (self.cmdp.states[s], self.cmdp.action_names[a])
+        at = f" at step {t + 1}" if self.periods.shape[0] > 1 else ""
+        return f"action {quoted(named[1])} in state {quoted(named[0])}{at}"
 
     def tally(self) -> Tally:
         """Realised regret and violation so far."""
@@ -185,13 +237,16 @@ class GymWorld:
         return earned
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The meter's sums, and the actions that bring the environment back to its current state."""
-        return {**self.meter.state(), **self.player.state()}
+        """The meter's sums, the counts by periods, and the actions that bring the environment back to its state."""
+        periods = {f"periods/{name}": x for name, x in self.periods.state().items()}
+        return {**self.meter.state(), **self.player.state(), **periods}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
         self.meter.restore(state)
-        self.player.restore(state, int(self.meter.clock[EPISODES]))
+        k = int(self.meter.clock[EPISODES])
+        self.periods.restore({name[8:]: x for name, x in state.items() if name.startswith("periods/")}, k)
+        self.player.restore(state, k)
 
     def _matched(
         self, env: Any, given: CMDP | None, constraints: Iterable[Constraint] | None, sizes: tuple[int, int, int]
