@@ -5,6 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
+from cmdpkit.estimate.alike import compared
 from cmdpkit.estimate.counts import (
     count_episode,
     new_counts,
@@ -14,7 +15,6 @@ from cmdpkit.estimate.counts import (
     with_room,
 )
 from cmdpkit.estimate.errors import plan_errors
-from cmdpkit.estimate.halves import contradictions
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
@@ -89,20 +89,20 @@ def test_a_world_that_depends_on_the_step_is_noticed_and_one_that_does_not_is_no
     spec = Spec.of(changing, 2000)
     learner = ClosedLoopPRI(Spec(spec.H, spec.S, spec.A, spec.K, spec.rho, spec.allowed, stationary=True))
     learner.run(Source.of(changing), stream(1), 2000)
-    assert contradictions(learner.counts.halves) > 0
+    assert compared(learner.counts.halves).p < 1e-100
     assert any("depend on the step" in note for note in learner.warnings())
     for seed in range(5):
         still = ClosedLoopPRI(Spec.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed), 3000))
         still.run(Source.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed)), stream(seed), 3000)
-        assert contradictions(still.counts.halves) == 0
+        assert not compared(still.counts.halves).contradicted
 
 
 def test_a_half_that_misses_an_outcome_by_chance_is_no_contradiction_and_halves_that_differ_are_one():
     """Cells with an outcome of probability 0.15 that were seen 33 times in one half and 588 times in the other.
 
     All 33 are alike in one of 200 cells, and with a variance of its own for each half, that looks like certainty: one
-    in eleven tables of 20 cells would be a false alarm. One in 10,000 is promised, so that two or more alarms in 1,000
-    tables have a probability of 0.005.
+    in eleven tables of 20 cells would be a false alarm. One in 200 is promised, so that more than 12 alarms in 1,000
+    tables have a probability of 0.002.
     """
     rng, steps = np.random.default_rng(7), np.array([33, 588])
 
@@ -110,8 +110,8 @@ def test_a_half_that_misses_an_outcome_by_chance_is_no_contradiction_and_halves_
         seen, zeros = rng.binomial(steps, p, (20, 2)).astype(float), np.zeros((20, 2))
         return np.stack((np.broadcast_to(steps, (20, 2)), seen, seen, zeros, zeros), axis=-1)
 
-    assert sum(contradictions(table(0.15)) > 0 for _ in range(1000)) <= 1
-    assert contradictions(table([0.1, 0.9])) == 20
+    assert sum(compared(table(0.15)).contradicted for _ in range(1000)) <= 12
+    assert compared(table([0.1, 0.9])).p < 1e-100
 
 
 def test_counts_are_shared_where_the_model_is_stationary_and_only_there():

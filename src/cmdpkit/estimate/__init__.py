@@ -7,7 +7,7 @@ policies that can be promised. Nothing here touches files.
 Of learners, in the order of the imports:
 
     quantiles       how many standard errors a test needs
-    halves          whether data contradict the declaration that a world does not depend on the step
+    alike           whether data contradict that all steps, or all times, behave alike; of logs and runs too
     counts          the one store: transitions that were seen, as lists, and moments of what each step earned
     indifference    utilities that are the same whatever is done
     model           the model that the counts suggest, and the best policy in it
@@ -27,7 +27,6 @@ Of logs:
 
     log           recorded transitions with the bounds that were asked for, whole or in halves
     fitted        the model that a log suggests, exact totals in it, and their standard errors
-    alike         whether data contradict that all steps, or all times, behave alike
     changes       whether, when, where and by how much a process changed, of logs and of runs in environments
     doubts        what a log says against the assumptions of a promise
     coverage      which actions were never tried, and which visits the best policy rests on
@@ -35,7 +34,7 @@ Of logs:
     from_log      `from_log` and `Estimate`, which offer all of this to the user
 
 Of the modules for logs, other rooms may import `from_log`, `Estimate`, `OffPolicyEvaluation`, `Promise`, `NoPromise`,
-the rows of `Coverage`, and everything in `alike` and `changes`. Dense kernels are P[T, S, A, S] with T = H, or T = 1 where all steps
-share their transitions. Whatever has a step axis may have 1 or H steps; step h is read at h % length. The last step has
-no transition.
+the rows of `Coverage`, and everything in `alike` and `changes`. Dense kernels are P[T, S, A, S] with T = H, or T = 1
+where all steps share their transitions. Whatever has a step axis may have 1 or H steps; step h is read at h % length.
+The last step has no transition.
 """

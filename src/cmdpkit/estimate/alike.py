@@ -53,6 +53,28 @@ def several_marks(S: int) -> FloatArray:
     return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
 
 
+def mark_of_each(S: int) -> FloatArray:
+    """[S]: one fixed random number per state, where a single mark has to do."""
+    return np.random.default_rng(S).random(S)
+
+
+def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
+    """Room for what is observed: number, then sum and squares of every quantity, by cell and group."""
+    return np.zeros((cells, groups, 1 + 2 * quantities))
+
+
+def steps_warning(records: FloatArray) -> tuple[str, ...]:
+    """What a user is told where records of the two halves of the steps contradict that all steps behave alike."""
+    found = compared(records)
+    if not found.contradicted:
+        return ()
+    return (
+        f"the world was declared not to depend on the step, but in the first and the second half of the steps the same "
+        f"actions in the same states have different consequences (p = {found.p:.2g}): declare it as depending on the "
+        "step",
+    )
+
+
 def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
     """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
     groups, width = records.shape[1:]

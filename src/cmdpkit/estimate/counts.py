@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.halves import count_half, marks_of, new_halves
+from cmdpkit.estimate.alike import mark_of_each, new_records
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
@@ -37,8 +37,8 @@ class Counts(NamedTuple):
     moves: IntArray  # [cells]: how often its next state was seen
     moments: FloatArray  # [cells, M + M (M + 1) / 2]: sums of the signals, and the lower triangle of their products
     starts: IntArray  # [S]: episodes that began there
-    halves: FloatArray  # [cells, 2, 3 + 2 M]: the same in the first and second half of the steps, see `count_half`
-    marks: FloatArray  # [S]: a fixed random number per state, by which next states are told apart in `halves`
+    halves: FloatArray  # [cells, 2, 3 + 2 M]: records for `alike`, of the first and second half of the steps
+    marks: FloatArray  # [S]: the mark of every next state in `halves`
 
 
 class Episode(NamedTuple):
@@ -63,8 +63,8 @@ def new_counts(T: int, S: int, A: int, M: int) -> Counts:
         moves=np.zeros(cells, dtype=np.int64),
         moments=np.zeros((cells, M + M * (M + 1) // 2)),
         starts=np.zeros(S, dtype=np.int64),
-        halves=new_halves(cells if T == 1 else 0, M),
-        marks=marks_of(S),
+        halves=new_records(cells if T == 1 else 0, groups=2, quantities=1 + M),
+        marks=mark_of_each(S),
     )
 
 
@@ -132,7 +132,14 @@ def count_step(counts, cell, outcomes, x):
 def compare_halves(counts, cell, h, H, s_next, outcomes, x):
     """Note the step apart in the half of the episode that it lies in, if all steps share their counts."""
     if len(counts.halves) > 0:
-        count_half(counts.halves[cell, 2 * h // H], counts.marks[s_next], outcomes[x])
+        record = counts.halves[cell, 2 * h // H]
+        mark = counts.marks[s_next]
+        record[0] += 1.0
+        record[1] += mark
+        record[2] += mark * mark
+        for m in range(outcomes.shape[1]):
+            record[3 + 2 * m] += outcomes[x, m]
+            record[4 + 2 * m] += outcomes[x, m] * outcomes[x, m]
 
 
 @inlined

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import make_folder, write_bytes, write_text
+from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.model.validate import check_seed
 from cmdpkit.records.code import versions
 from cmdpkit.records.manifest import (
@@ -263,6 +264,4 @@ def _connected() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
 @cache
 def _database(_process: int) -> duckdb.DuckDBPyConnection:
     """An empty database in memory, one per process, because starting one takes longer than writing a file."""
-    import duckdb
-
-    return duckdb.connect(":memory:", config={"threads": 1})
+    return database(threads=1)

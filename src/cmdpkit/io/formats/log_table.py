@@ -15,7 +15,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.parquet_model import literal
+from cmdpkit.io.formats.parquet_model import database, literal
 from cmdpkit.io.formats.source import read_text, suffix_of
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_hashable, nearest
@@ -264,7 +264,7 @@ def _from_parquet(path: Path) -> LogTable:
 
     try:
         path.stat()
-        with duckdb.connect(":memory:") as connection:
+        with database() as connection:
             found = connection.execute(f"FROM read_parquet({literal(path)})")
             names = [column[0] for column in found.description or ()]
             rows = found.fetchall()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, nearest
+
+if TYPE_CHECKING:
+    import duckdb
 
 NEEDED = ("state", "action", "next_state", "probability", "reward")
 TEXT, WHOLE = "VARCHAR", ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -78,7 +81,7 @@ class _ParquetSource:
     def __init__(self, path: Path) -> None:
         import duckdb
 
-        self.path, self.db = path, duckdb.connect()
+        self.path, self.db = path, database()
         try:
             self.db.execute(f"CREATE VIEW lines AS SELECT * FROM read_parquet({literal(path)})")
         except duckdb.Error as error:
@@ -142,6 +145,14 @@ class _ParquetSource:
 
 def _is_number(kind: str) -> bool:
     return kind in (*WHOLE, "FLOAT", "DOUBLE", "HUGEINT", "UBIGINT") or kind.startswith("DECIMAL")
+
+
+def database(**config: Any) -> duckdb.DuckDBPyConnection:
+    """An empty DuckDB in memory that loads no extensions and never fetches one from a network."""
+    import duckdb
+
+    offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    return duckdb.connect(":memory:", config={**offline, **config})
 
 
 def literal(path: Path) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import printable, shown
 from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.model.decisions import Decisions, of_rows, rows_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.tolerances import ROW_SUM_TOLERANCE
@@ -82,7 +83,7 @@ def _read_columns(
     listed = ", ".join(f"{column}s.i AS {column}" for column in known)
     joins = " ".join(f"LEFT JOIN {column}s ON file.{column} = {column}s.name" for column in known)
     try:
-        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder, duckdb.connect(":memory:") as connection:
+        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder, database() as connection:
             copy = Path(folder, "body.csv")
             with open(path, "rb") as file:
                 file.seek(begin)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import (
     Counts,
     compare_halves,
@@ -22,7 +23,6 @@ from cmdpkit.estimate.counts import (
     with_room,
     with_room_for_episodes,
 )
-from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._certifying import certifier_of, proved
@@ -137,7 +137,7 @@ class Counting(Learner):
 
     def warnings(self) -> tuple[str, ...]:
         """Data that contradict the declaration that the world does not depend on the step."""
-        return warning(self.counts.halves)
+        return steps_warning(self.counts.halves)
 
     def certificate(self) -> Intervals | None:
         """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""

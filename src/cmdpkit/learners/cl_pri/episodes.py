@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
-from cmdpkit.estimate.halves import warning
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
@@ -478,7 +478,7 @@ class Episodes(ClosedLoopPRI):
                 said.append(BoundWarning(template, n, by=by, price=price, doubtful=False, patience=short))
             dear = np.where(self.prices <= most, self.prices, 0.0)
             said += [BoundWarning(PAID_DEARLY, n, price=x, doubtful=False) for n, x in _above(dear, DEAR)]
-        return (*said, *self._too_little_seen(), *(warning(self.counts.halves) if self.T == 1 else ()))
+        return (*said, *self._too_little_seen(), *(steps_warning(self.counts.halves) if self.T == 1 else ()))
 
     def _too_little_seen(self) -> list[str]:
         """Whether the episodes were too few to see what the problem has to offer."""
