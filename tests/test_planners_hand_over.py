@@ -134,7 +134,7 @@ def test_opsrl_tries_what_its_baseline_never_does():
 
 @pytest.mark.parametrize("algo", ["opt-cmdp", "reload"])
 def test_a_world_that_is_wrongly_declared_stationary_is_noticed(algo):
-    """Data that contradict the declaration; in a world that is stationary the warning has probability 0.005."""
+    """Data that contradict the declaration; in a world that is stationary the warning has probability 1e-4."""
     warned = []
     for declared in (False, True):
         cmdp = ck.load("random", S=3, A=2, H=6, seed=1, stationary=declared)

@@ -26,6 +26,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.tolerances import EQUAL_SUMS
 
 CONTRADICTED = 0.005  # a smaller p-value contradicts
+IN_A_RUN = 1e-4  # the same for steps in a run, which looks more than once
 ENOUGH = 10  # observations that both sides of a cell need for the tests of single cells
 LEAST_SPREAD = 5.0  # observations times variance (range 1) below which a squared difference is not chi-squared
 CERTAIN = 1e6  # squared standard errors, at which a difference is as clear as it can be
@@ -63,10 +64,15 @@ def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
     return np.zeros((cells, groups, 1 + 2 * quantities))
 
 
+def steps_differ(records: FloatArray) -> bool:
+    """Whether what a learner recorded in two halves of the steps contradicts that all steps behave alike."""
+    return compared(records).p < IN_A_RUN
+
+
 def steps_warning(records: FloatArray) -> tuple[str, ...]:
-    """What a user is told where records of the two halves of the steps contradict that all steps behave alike."""
+    """What a user is told where that is so."""
     found = compared(records)
-    if not found.contradicted:
+    if found.p >= IN_A_RUN:
         return ()
     return (
         f"the world was declared not to depend on the step, but in the first and the second half of the steps the same "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import Counts
-from cmdpkit.estimate.halves import contradictions
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Spec
 from cmdpkit.model.transitions import FloatArray
@@ -23,7 +23,7 @@ def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Interva
 
     Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
     """
-    if not counts.starts.any() or contradictions(counts.halves):
+    if not counts.starts.any() or steps_differ(counts.halves):
         return sample
     certifier.look(counts)
     return certifier.prove(pi, sample)

@@ -130,8 +130,8 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
         found = certificate_of(world, learner)
         if found is None or changed is None:
             return found
-        unknown = {"gap": None, "optimum_at_most": None, "infeasible": False, "least_known": ()}
-        return replace(found, safe=(None,) * len(found.safe), since=changed[0], **unknown)
+        proved = replace(found, gap=None, optimum_at_most=None, infeasible=False, least_known=())
+        return replace(proved, safe=(None,) * len(found.safe), since=changed[0])
 
     return RecordAccount(
         certificate=part("certificate", certificate, None),
