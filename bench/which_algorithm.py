@@ -163,7 +163,8 @@ def with_rows(old: Sequence[str], new: Sequence[str], algos: Sequence[str]) -> l
             continue
         at = 1 if cells(lines[0])[1] == "K" else 0
         rows = [line for line in lines[2:] if algo_of(line) not in algos]
-        rows += [line for line in next(tables) if algo_of(line) in algos]
+        heading, *added = next(tables, [lines[0]])
+        rows += [aligned(line, heading, lines[0]) for line in added if algo_of(line) in algos]
         order = list(dict.fromkeys(cells(line)[at] for line in rows)) if at else []
         found += [*lines[:2], *(sorted(rows, key=lambda line: order.index(cells(line)[at])) if at else rows)]
     return found
@@ -175,8 +176,14 @@ def parts(lines: Sequence[str]) -> list[list[str]]:
 
 
 def tables_of(lines: Sequence[str]) -> list[list[str]]:
-    """The rows of every table, without its two first lines."""
-    return [run[2:] for run in parts(lines) if run[0].startswith("|")]
+    """The heading and the rows of every table, without the line between them."""
+    return [[run[0], *run[2:]] for run in parts(lines) if run[0].startswith("|")]
+
+
+def aligned(line: str, heading: str, wanted: str) -> str:
+    """A row below another heading: a table leaves out columns in which all of its rows are empty."""
+    found = dict(zip(cells(heading), cells(line), strict=True))
+    return line if heading == wanted else "| " + " | ".join(found.get(name, "–") for name in cells(wanted)) + " |"
 
 
 def cells(line: str) -> list[str]:

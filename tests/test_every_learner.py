@@ -250,6 +250,16 @@ def test_attributes_of_all_plain_kinds_are_saved_and_restored_in_their_kind():
     assert other.maybe is None
 
 
+def test_the_comparison_has_every_algorithm_for_episodes():
+    """In the experiment of Table 1, and with rows in the tables of "Which algorithm?"."""
+    root = Path(__file__).parent.parent
+    asked = {run.algo for run in ck.Experiment.load(root / "experiments" / "table1.toml").runs()}
+    assert asked == set(names_for("horizon"))
+    for table in ("summary", "waking", "growth", "practical"):
+        text = (root / "docs" / "algorithms" / "measured" / f"{table}.inc").read_text(encoding="utf-8")
+        assert {line.split()[1] for line in text.splitlines() if line.startswith("| ")} >= asked, table
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
