@@ -5,14 +5,17 @@ The numbers are checked against hand computations, SciPy, and coverage of known 
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import cmdpkit as ck
+from cmdpkit.cli import app
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
@@ -302,3 +305,32 @@ def test_parameters_are_columns_of_a_data_frame(swept):
     assert all(math.isnan(x) for x in last[last["algo"] == "b"]["algo.eta"])
     run = ck.Run("queue:S=5,load=0.5", "a", 7, 0, "paper", unit="step")
     assert parameters_of(run) == {"env.S": 5, "env.load": 0.5, "steps": 7}
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def test_show_prints_what_the_study_has(many, tmp_path):
+    for record in many.records:
+        ck.save_record(record, tmp_path)
+
+    def shown(*words):
+        return CliRunner().invoke(app, ["show", str(tmp_path), *words], prog_name="cmdpkit")
+
+    loaded = ck.Study.load(tmp_path)
+    assert json.loads(shown("--json").stdout)["table"] == loaded.table()
+    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--aggregate", "iqm", "--label", "a=Alpha"]
+    found = json.loads(shown(*options, "--json").stdout)
+    two = loaded.with_labels({"a": "Alpha"}).only(algos=["a", "b"])
+    assert found["grid"] == two.grid().data()
+    assert found["comparison"] == [row for table in two.comparison("b", "strong_regret", None) for row in table.data()]
+    assert found["aggregate"] == two.aggregate(against="b").data()
+    text = shown(*options).stdout
+    assert "Alpha" in text and "12 ± 5" in text and "p (Holm)" in text
+    assert shown("--grid", "--table", "latex").stdout == loaded.grid().to_latex()
+    assert shown().stdout.startswith("Study of 15 runs")
+    refused = shown("--grid", "--metric", "speed")
+    assert refused.exit_code == 1 and "no run has the metric 'speed'" in refused.stderr
+    assert "is not NAME=TEXT" in shown("--label", "a").stderr
+    page = CliRunner().invoke(app, ["report", str(tmp_path), "--algo", "c", "--label", "c=Gamma"])
+    assert page.exit_code == 0 and "Gamma" in (tmp_path / "report.html").read_text()

@@ -1,15 +1,15 @@
-"""Verbs for many runs: `bench`, `report`, `reproduce`."""
+"""Verbs for many runs: `bench`, `show`, `report`, `reproduce`."""
 
 from __future__ import annotations
 
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, one_form, refuse_existing
+from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, once, one_form, refuse_existing
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ class PaperPart(StrEnum):
     table1 = "table1"
     lower_bound = "lower-bound"
     departures = "departures"
+
+
+class Aggregation(StrEnum):
+    """`cmdpkit.results.study_tables.AGGREGATES`, which are not imported for --help."""
+
+    iqm = "iqm"
+    ranks = "ranks"
 
 
 By = Annotated[Executor, typer.Option(help="This process, processes of this machine, or a dask cluster.")]
@@ -101,6 +108,78 @@ def bench(
     raise typer.Exit(1 if done.failed else 0)
 
 
+Algos = Annotated[
+    list[str] | None,
+    typer.Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times."),
+]
+Envs = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
+]
+
+
+@app.command(
+    epilog=examples(
+        "show runs/quickstart",
+        "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
+        "show runs/quickstart --grid --metric strong_violation --table latex",
+        "show runs/quickstart --against cl-pri --aggregate iqm",
+        "show runs/quickstart --sweep eta",
+    )
+)
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
+    algo: Algos = None,
+    env: Envs = None,
+    label: Labels = None,
+    grid: Annotated[bool, typer.Option("--grid", help="One table of all problems x algorithms.")] = False,
+    against: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
+    ] = None,
+    aggregate: Annotated[
+        Aggregation | None, typer.Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
+    ] = "strong_regret",
+    table: Tables = None,
+    as_json: Json = False,
+) -> None:
+    """Tables of what was learned, as wide as the terminal.
+
+    By default one table per problem, as `bench` prints them. --grid, --against, --aggregate and --sweep show other
+    tables of one --metric instead.
+    """
+    from cmdpkit.results.study import study_text, tables_text
+    from cmdpkit.results.tables import Table
+
+    study = _study(folder, algo, env, label)
+    asked: dict[str, list[Table[Any]]] = {}
+    if grid:
+        asked["grid"] = [study.grid(metric)]
+    if against is not None:
+        asked["comparison"] = list(study.comparison(against, metric, None))
+    if aggregate is not None:
+        asked["aggregate"] = [study.aggregate(metric, aggregate.value, against=against)]
+    if sweep is not None:
+        asked["sweep"] = [study.sweep(sweep, metric)]
+    tables = [each for some in asked.values() for each in some]
+    if as_json:
+        found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
+        say_json({**(found or {"table": study.table()}), "remarks": list(study.remarks())})
+    elif table is not None:
+        say_tables(tables or study.summary(), table)
+    else:
+        say(tables_text(study, tables) if tables else study_text(study))
+
+
 @app.command(
     epilog=examples(
         "report runs/quickstart",
@@ -130,10 +209,12 @@ def report(
     force: Annotated[
         bool, typer.Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
     ] = False,
+    algo: Algos = None,
+    env: Envs = None,
+    label: Labels = None,
     as_json: Json = False,
 ) -> None:
     """Show what was learned: one HTML file that needs no network."""
-    from cmdpkit.results.study import Study
     from cmdpkit.results.wording import counted
 
     if table is not None and tensorboard is not None:
@@ -141,7 +222,7 @@ def report(
     if table is None and out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
     refuse_existing(out, force)
-    study = Study.load(folder)
+    study = _study(folder, algo, env, label)
     if table is not None:
         _give_tables(study, table, out, force)
         return
@@ -223,6 +304,22 @@ def reproduce(
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
+
+
+def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:
+    """The runs of a folder that were asked for, with the names that were given."""
+    from cmdpkit.results.study import Study
+
+    labels = once(map(_labelled, label or []), "--label")
+    study = Study.load(folder)
+    return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
+
+
+def _labelled(item: str) -> tuple[str, str]:
+    name, equals, text = item.rpartition("=")  # names such as "triple-q (eta=2.0)" have a "=" of their own
+    if not equals or not name or not text:
+        raise typer.BadParameter(f"{item!r} is not NAME=TEXT, such as cl-pri=CL-PRI", param_hint="--label")
+    return name, text
 
 
 def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -> None:

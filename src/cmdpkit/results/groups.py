@@ -235,6 +235,11 @@ def _row(record: RunRecord, name: str, n: int) -> FloatArray:
     return line
 
 
+def _end(record: RunRecord, name: str, n: int | None) -> float:
+    """Where a curve ends; the largest of its rows if none is chosen."""
+    return float(np.max(record.final(name)) if n is None else _row(record, name, n)[-1])
+
+
 def finals(group: Group, name: str, n: int = 0) -> FloatArray:
     """[samples]: where the curve of each run ends."""
     return np.array([_row(record, name, n)[-1] for record in group.samples])
@@ -276,16 +281,17 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    a: Group, b: Group, name: str = "regret", n: int = 0, *, test: Literal["sign-flip", "t"] = "sign-flip"
+    a: Group, b: Group, name: str = "regret", n: int | None = 0, *, test: Literal["sign-flip", "t"] = "sign-flip"
 ) -> Comparison:
     """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test.
 
     Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
-    their actions differ. So pairing is valid, and removes hardly any noise.
+    their actions differ. So pairing is valid, and removes hardly any noise. ``n`` picks the constraint of a violation;
+    with None the largest counts.
     """
     if test not in ("sign-flip", "t"):
         raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
-    ends = [{record.run.seed: _row(record, name, n)[-1] for record in group.records} for group in (a, b)]
+    ends = [{record.run.seed: _end(record, name, n) for record in group.records} for group in (a, b)]
     seeds = tuple(seed for seed in a.seeds if seed in ends[1])
     if not seeds:
         raise CmdpkitError(f"{a.label} and {b.label} have no seed in common: {list(a.seeds)} and {list(b.seeds)}")
@@ -350,9 +356,7 @@ def scores(group: Group, metric: str, n: int | None = None) -> FloatArray | None
         return None if misses is None or not misses.shape[1] else np.maximum(0.0, misses.max(axis=1))
     if not group.has(metric) or not np.size(group.records[0].final(metric)):
         return None
-    if n is not None:
-        return finals(group, metric, n)
-    return np.array([np.max(record.final(metric)) for record in group.samples])
+    return np.array([_end(record, metric, n) for record in group.samples])
 
 
 def check_metric(found: Sequence[Group], metric: str) -> None:

@@ -166,10 +166,12 @@ class Study(Shown):
         """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
         return study_tables(self.groups())
 
-    def comparison(self, against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
+    def comparison(self, against: str, name: str = "regret", n: int | None = 0) -> list[Table[Pair]]:
         """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
-        per problem. ``n`` picks the constraint where the curve is a violation. Beside the p of every comparison stands
-        the one that is corrected for all of them, by Holm's method.
+        per problem.
+
+        ``n`` picks the constraint where the curve is a violation; with None the largest counts. Beside the p of every
+        comparison stands the one that is corrected for all of them together, by Holm's method.
         """
         return comparison_tables(self.groups(), against, name, n)
 
@@ -321,6 +323,14 @@ def tables_of(study: Study) -> list[RenderableType]:
     for table in study.summary():
         parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
     return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+
+
+def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
+    """Tables of a study with their titles, and what a reader has to know about its runs."""
+    parts: list[RenderableType] = []
+    for table in tables:
+        parts += [Text(printable(table.title), style="bold"), EMPTY_LINE, TerminalTable(table), EMPTY_LINE]
+    return Lines(*parts, *(Text(remark, style="yellow") for remark in study.remarks()))
 
 
 def study_text(study: Study) -> RenderableType:

@@ -219,22 +219,31 @@ class Pair(NamedTuple):
     holm: float | None = None  # the p, corrected for all comparisons that are made together
 
 
-def comparison_tables(groups: Iterable[Group], against: str, name: str = "regret", n: int = 0) -> list[Table[Pair]]:
+def comparison_tables(
+    groups: Iterable[Group], against: str, name: str = "regret", n: int | None = 0
+) -> list[Table[Pair]]:
     """One table per problem that has a group called ``against``: every other group minus that one, paired by seed.
 
     The p of all tables together are corrected by Holm's method.
     """
     problems = by_problem(groups).values()
-    labels = sorted({group.label for found in problems for group in found})
-    if against not in labels:
-        raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
+    against = _resolved([group for found in problems for group in found], against)
     others = [(found, other) for found in problems for other in found if other.label == against]
     pairs = [Pair(x, other, compare(x, other, name, n)) for found, other in others for x in found if x is not other]
     pairs = [pair._replace(holm=p) for pair, p in zip(pairs, holm([pair.found.p for pair in pairs]), strict=True)]
-    return [_comparison([pair for pair in pairs if pair.other is other], other, name) for _, other in others]
+    return [_comparison([pair for pair in pairs if pair.other is other], other, name, n) for _, other in others]
 
 
-def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
+def _resolved(found: Sequence[Group], name: str) -> str:
+    """The label of the groups that are called so, or of those of the algorithm that is called so."""
+    labels = sorted({group.label for group in found})
+    fitting = dict.fromkeys(group.label for group in found if group.run.algo == name)
+    if name in labels or len(fitting) == 1:
+        return name if name in labels else next(iter(fitting))
+    raise CmdpkitError(f"no group is called {name!r}; there are {', '.join(labels)}")
+
+
+def _comparison(pairs: Sequence[Pair], other: Group, name: str, n: int | None) -> Table[Pair]:
     columns: list[Column[Pair]] = [
         Column("env", "", "The environment.", lambda p: p.group.run.env, shown=False),
         Column("algorithm", "algorithm", "The group that is compared.", lambda p: p.group.label),
@@ -247,7 +256,7 @@ def _comparison(pairs: Sequence[Pair], other: Group, name: str) -> Table[Pair]:
         Column("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
                lambda p: p.holm, rounded(2), "right"),
     ]  # fmt: skip
-    title = f"{other.problem}: {name.replace('_', ' ')} minus that of {other.label}"
+    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
     return Table(title, tuple(columns), tuple(pairs))
 
 
@@ -308,8 +317,7 @@ def aggregate_table(
         raise CmdpkitError(f"how is {how!r}, expected {' or '.join(map(repr, AGGREGATES))}")
     check_metric(found, metric)
     labels = list(dict.fromkeys(group.label for group in found))
-    if against is not None and against not in labels:
-        raise CmdpkitError(f"no group is called {against!r}; there are {', '.join(labels)}")
+    against = None if against is None else _resolved(found, against)
     problems = [{group.label: group for group in problem} for problem in by_problem(found).values()]
     known = [[_cost(problem.get(name), metric, n) for name in labels] for problem in problems]
     complete = [[x for x in row if x is not None] for row in known if all(x is not None for x in row)]
