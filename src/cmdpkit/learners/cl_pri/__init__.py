@@ -125,7 +125,7 @@ class ClosedLoopPRI(Learner):
     >>> learner = ClosedLoopPRI(Spec.of(cmdp, K=3000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 3000)
     >>> learner.recommend().shape, learner.certificate().episodes
-    ((3, 3, 3), 158)
+    ((3, 3, 3), 3000)
     """
 
     title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
