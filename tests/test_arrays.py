@@ -144,6 +144,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "CMDP.restrict(actions)": (MODEL.restrict, [MASK, MASK[0]]),
     "Constraint(signal)": (lambda x: ck.CMDP(P, R, constraints=[ck.Constraint("c", "<=", 2.0, x)]), [G[0], G[0, 0]]),
     "Estimate.evaluate(policy)": (lambda x: _promised().evaluate(x).value, [np.array([[0.5, 0.5], [0.0, 1.0]])]),
+    "Estimate.certificate(policy)": (
+        lambda x: _promised(ranges={"reward": (-10.0, 10.0)}).certificate(x),
+        [np.array([[0.5, 0.5], [0.0, 1.0]])],
+    ),
     "Grid(cells)": (lambda x: repr(ck.Grid(2, 2, x)), [np.array([[0, 0], [0, 1], [1, 0], [1, 1]])]),
     "Kernel(indptr)": (lambda x: _kernel(indptr=x), [KERNEL.indptr]),
     "Kernel(successors)": (lambda x: _kernel(successors=x), [KERNEL.successors]),
@@ -241,7 +245,8 @@ NO_ARRAY = {
     "a list of objects that are no numbers": """
         Experiment(algorithms) Experiment(environments) Experiment.of(document) Mixture(policies) bench(algorithms)
         bench(environments) execute(runs) import_run(policies) Study(failures) Study(published) Study(records)
-        Study(claims) Study.to_html(rows) published.Claim.of(table) published.claims_table(claims)
+        Study(claims) Study.only(algos) Study.only(envs) Study.to_html(rows)
+        published.Claim.of(table) published.claims_table(claims)
         published.Row.of(table) published.headlines(rows) published.in_order(rows)
         published.numbered(rows) published.published_tables(rows) read_explicit(rewards)""",
     "an environment": """

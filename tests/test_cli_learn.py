@@ -158,7 +158,7 @@ NEEDY = ("dope", "opdop", "opsrl", "opt-dual", "opt-pess-lp", "opt-pess-primal-d
 
 def test_every_algorithm_says_what_is_proved_what_it_needs_and_where_it_is_from():
     for entry in answer("algos"):
-        ours = entry["name"] in ("cl-pri", "dual-q", "mf-pri", "pac")
+        ours = entry["name"] in ("cl-pri", "dual-q", "mf-pri", "pac", "ps-cmdp")
         assert entry["reference"].startswith("our own, after arXiv " if ours else ("arXiv ", "doi ")), entry["name"]
         assert entry["guarantee"] and entry["presets"], entry["name"]
         assert bool(entry["needs"]) == (entry["name"] in NEEDY), entry["name"]

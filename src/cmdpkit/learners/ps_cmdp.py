@@ -87,7 +87,7 @@ class PSCMDP(OptimisticPlanner):
 
     title = "PS-CMDP: posterior sampling in episodes, one exact plan in a drawn model at a time."
     guarantee = "none for this form; those of CMDP-PSRL and Safe-PSRL are for averages and for a primal-dual method"
-    paper = "after arXiv 2106.06680"
+    paper = "our own, after arXiv 2106.06680"
     source = "ours"
     anytime = True
     presets = {
