@@ -9,8 +9,7 @@ from bench.certificate import bernstein_width, drawn, measured, problems, return
 from cmdpkit import envs, evaluate
 from cmdpkit.estimate.betting import _gets_rich, betting_interval
 from cmdpkit.estimate.intervals import half_width, simultaneous
-from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.mf_pri import ModelFreePRI, schedule
+from cmdpkit.learners import Source, Spec, load, mf_pri
 from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream
 
@@ -145,18 +144,18 @@ def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval
 
 
 def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_the_averages(monkeypatch):
-    monkeypatch.setattr(schedule, "MAX_BATCHES", 40)
+    monkeypatch.setattr(mf_pri, "MAX_ROWS", 40)
     cmdp, K = envs.build("paper/synthetic"), 4000
-    learner, source, rng, kept = ModelFreePRI(Spec.of(cmdp, K)), Source.of(cmdp), stream(4), []
+    learner, source, rng, kept = mf_pri.ModelFreePRI(Spec.of(cmdp, K)), Source.of(cmdp), stream(4), []
     learner.run(source, rng, 3600)
     for _ in range(400):
         before = int(learner.samples.sampled[0])
         earned = learner.run(source, rng, 1)
         if learner.samples.sampled[0] > before:
             kept.append([earned.reward[0], earned.utilities[0, 0]])
-    assert (len(kept), learner.task.table.batch, learner.task.table.batches) == (200, 5, 40)
-    expected = simultaneous(np.reshape(kept, (40, 5, 2)).mean(axis=1), 3.0, 0.05, planned=40, each=5)
-    assert learner.certificate().episodes == 200
+    assert (len(kept), learner.batch, len(learner.samples.sample)) == (210, 6, 35)
+    expected = simultaneous(np.reshape(kept, (35, 6, 2)).mean(axis=1), 3.0, 0.05, planned=35, each=6)
+    assert learner.certificate().episodes == 210
     np.testing.assert_allclose(learner.certificate().intervals, expected.intervals, rtol=1e-9)
 
 

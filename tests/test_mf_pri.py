@@ -7,11 +7,8 @@ import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
 from cmdpkit.estimate.betting import betting_interval
-from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
-from cmdpkit.learners.mf_pri.schedule import timetable
-from cmdpkit.learners.mf_pri.settings import ModelFreeParams
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho
@@ -79,7 +76,7 @@ def test_regret_is_the_gaps_paid_minus_prices_times_violation_and_inside_an_opti
 # -- bits --------------------------------------------------------------------------------------------------------------
 
 K = 6_000
-CUTS = (1, 269, 270, 300, 360, 770, 860, 2000, 4799, 4800, 5400, 5450, 5750, 6000)  # in, at and off all kinds of ends
+CUTS = (1, 269, 270, 300, 320, 360, 770, 2000, 4799, 4800, 5400, 5450, 5750, 6000)  # in, at and off all kinds of ends
 
 
 def everything(learner, source):
@@ -213,7 +210,6 @@ def test_a_bound_that_is_met_anyway_costs_nothing():
     learner, _ = finished(cmdp, 200_000)
     assert learner.multipliers[0] == 0.0
     assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v == pytest.approx(solve(cmdp).value, abs=1e-9)
-    assert learner.explain()["ambiguous"] == []
 
 
 def test_an_impossible_bound_is_reported_with_what_is_missing_and_the_best_policy_handed_over():
@@ -266,9 +262,9 @@ def test_the_certificate_rests_on_episodes_of_the_policy_handed_over_and_on_no_o
             assert same
             returns.append([earned.reward[0], earned.utilities[0, 0]])
         steered += not same
-    assert len(returns) == learner.certificate().episodes == 200
-    assert steered == 200
-    expected = [betting_interval(x / 3, 0.025) for x in np.array(returns).T]
+    assert len(returns) == learner.certificate().episodes == learner.table.sample_size()
+    assert steered == 400 - len(returns) > 100
+    expected = [betting_interval(x / 3, 0.025, len(returns)) for x in np.array(returns).T]
     np.testing.assert_allclose(learner.certificate().intervals, 3 * np.array(expected), rtol=1e-9)
     np.testing.assert_array_equal(learner.recommend(), handed)
 
@@ -301,29 +297,15 @@ def test_the_account_is_plain_bounded_and_tells_phases_decisions_and_doubts():
     assert told["undecided"]
     assert told["ambiguous"][0].startswith(f"{cells['undecided']} action(s)")
     for cell in told["undecided"]:
-        gap, error = cell["advantage"], cell["standard error"]
-        assert error is None or cell["samples"] < 5 or gap + learner.task.z_out * error >= 0
-    ends = [line["until episode"] for line in told["epochs"]]
-    assert ends == list(learner.task.table.ends)
-    assert all(len(line["multipliers"]) == 2 for line in told["epochs"])
-    assert told["epochs"][-1]["undecided"] == cells["undecided"]  # it may rise: a change of policy reopens questions
+        assert cell["samples"] < 3 or cell["advantage"] + 3.0 * cell["standard error"] >= 0
 
 
 def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
-    spec = Spec.of(envs.build("paper/synthetic"), 1_000_000)
-    table = timetable(spec, ModelFreeParams())
-    assert (table.warm, table.freeze, table.hand) == (270, 800_000, 900_000)
-    assert table.ends[-1] == table.hand
-    assert list(table.ends) == sorted(set(table.ends))
-    assert table.block(500_000) == 500
-    assert table.block(999_500) == 100
-
-
-def test_the_quantile_shares_the_error_budget_among_all_tests():
-    rng = np.random.default_rng(1)
-    z = error_quantile(0.1, 20)
-    errs = (rng.standard_normal((20_000, 20)) > z).any(axis=1).mean()
-    assert errs == pytest.approx(0.0954, abs=0.01)  # 1 - (1 - 0.005)^20
+    learner = PRI(Spec.of(envs.build("paper/synthetic"), 1_000_000))
+    table = learner.table
+    assert (table.explore, table.freeze, table.hand, table.K) == (270, 800_000, 900_000, 1_000_000)
+    assert table.block_end(400_000) == 440_000
+    assert table.block_end(999_900) == 999_910
 
 
 @pytest.mark.parametrize(
@@ -332,9 +314,9 @@ def test_the_quantile_shares_the_error_budget_among_all_tests():
         ({"delta": 1.0}, "delta is 1.0, expected at least 1e-12 and below 1"),
         ({"freeze": 0.95}, "freeze is 0.95, expected above 0, at most hand_over"),
         ({"hand_over": 1.0}, "hand_over is 1.0, expected less than 1"),
-        ({"keep_start": 1.5}, "keep_start is 1.5, expected from 0 to 1"),
-        ({"growth": 0.5}, "growth is 0.5, expected at least 1"),
-        ({"lam_max": 0.0}, "lam_max is 0.0, expected more than 0"),
+        ({"deviations": 1.5}, "deviations is 1.5, expected from 0 to 1"),
+        ({"growth": 0.0}, "growth is 0.0, expected more than 0"),
+        ({"price": 0.0}, "price is 0.0, expected more than 0"),
         ({"certified": 1.0}, "certified is 1.0, expected a value like False"),
         ({"explor": 1.0}, "unknown parameter 'explor'; did you mean 'explore'"),
         ({"preset": "practicle"}, "unknown preset 'practicle'; did you mean 'practical'"),

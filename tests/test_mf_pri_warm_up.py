@@ -7,8 +7,7 @@ from bench.lock_in import constant, copies
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
-from cmdpkit.learners.mf_pri.improve import _forget
-from cmdpkit.learners.mf_pri.moments import record_size
+from cmdpkit.learners.mf_pri.improve import fade, record_size, worth_keeping
 from cmdpkit.simulate.random import stream
 
 
@@ -57,18 +56,16 @@ def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_
     cmdp = envs.build("random", S=4, A=3, H=4, N=2, stationary=stationary, seed=5)
     spec = Spec.of(cmdp, 10**6)
     learner, source, rng = ModelFreePRI(spec, warm_up=10**5), Source.of(cmdp), stream(3)
-    warm = learner.warm
-    frame = int(warm.constants.frame)
-    assert frame > 50 and bool(warm.constants.shared) == stationary
-    cells = warm.learned.cells.reshape(5, 4, 3, 4).copy()
+    assert int(learner.rules.frame) > 50 and bool(learner.rules.shared) == stationary
+    cells = learner.values.cells.reshape(5, 4, 3, 4).copy()
     values, visits = cells[..., :3].copy(), cells[..., 3].copy()
     assert np.all(values[:4] == np.arange(4, 0, -1.0)[:, None, None, None])  # the most that could still be earned
     for _ in range(50):
         learner.run(source, rng, 1)
-        episode = learner._episode_now
+        episode = learner._now
         path = episode.states.astype(int), episode.actions.astype(int), episode.signals
-        backed_up(values, visits, path, warm.learned.weight, cmdp.actions, stationary)
-    found = warm.learned.cells.reshape(5, 4, 3, 4)
+        backed_up(values, visits, path, learner.values.weight, cmdp.actions, stationary)
+    found = learner.values.cells.reshape(5, 4, 3, 4)
     np.testing.assert_allclose(found[..., :3], values, rtol=1e-12)
     np.testing.assert_array_equal(found[..., 3], visits)
     assert visits[0].sum() > 100 if stationary else visits[0].sum() == 50
@@ -93,41 +90,33 @@ def test_a_lock_that_is_not_opened_is_called_unsolved():
 # -- forgetting --------------------------------------------------------------------------------------------------------
 
 
-def with_samples(n, variance):
-    """A learner with n samples of that variance in every record, mean 0.5; its policy takes action 0."""
-    learner = ModelFreePRI(Spec.of(envs.build("random", S=3, A=2, H=3, N=1, seed=1), 10_000))
+def kept(n, variance, moved):
+    """Samples that rows [3] and values [3] of the three steps keep of n samples of that variance, with mean 0.5."""
     assert record_size(2) == 6
     second = n * (variance + 0.25)
-    for records in (learner.samples.rows, learner.samples.values):
-        records[:] = [n, n / 2, n / 2, second, second, second]
-    learner.progress.pi[..., 0] = 1.0
-    return learner
+    records = np.tile([n, n / 2, n / 2, second, second, second], (3, 3, 1))
+    rows, values = worth_keeping(records, moved)
+    found = [records[:, 0].copy(), records[:, 0].copy()]
+    for record, most in zip(found, (rows, values), strict=True):
+        fade(record, np.maximum(most, 50.0))
+        np.testing.assert_allclose(record[:, 1], record[:, 0] / 2)  # means stay
+    return found[0][:, 0], found[1][:, 0]
 
 
 def test_a_change_that_moves_no_value_forgets_nothing_and_a_large_one_leaves_a_few_samples():
-    learner = with_samples(1000.0, 0.04)
-    before = learner.samples.rows.copy(), learner.samples.values.copy()
     moved = np.zeros((3, 3, 2))
-    _forget(learner.task, learner.progress, learner.samples, moved)
-    np.testing.assert_array_equal(learner.samples.rows, before[0])
-    np.testing.assert_array_equal(learner.samples.values, before[1])
-    moved[1, 2, 0] = -1.0  # at the second step
-    _forget(learner.task, learner.progress, learner.samples, moved)
-    rows, values = learner.samples.rows[:, 0].reshape(3, 3, 2), learner.samples.values[:, 0].reshape(3, 3)
-    assert np.allclose(rows[0], [50, 4]) and np.allclose(rows[1:], 1000)  # in use, and not
-    assert np.allclose(values[:2], 50) and np.allclose(values[2], 1000)
-    np.testing.assert_allclose(learner.samples.rows[:, 1], learner.samples.rows[:, 0] / 2)  # means stay
+    assert [x.tolist() for x in kept(1000.0, 0.04, moved)] == [[1000] * 3, [1000] * 3]
+    moved[1, 2, 0] = -1.0  # at the second step: rows of the first saw it, values of the first two
+    rows, values = kept(1000.0, 0.04, moved)
+    assert np.allclose(rows, [50, 1000, 1000]) and np.allclose(values, [50, 50, 1000])
 
 
 def test_records_keep_as_many_samples_as_make_their_error_the_size_of_the_change():
     """Variance 0.04 and changes of 0.02 and 0.01 of the utility: 0.04 / (0.02^2 + 0.01^2) = 80 samples."""
-    learner = with_samples(1000.0, 0.04)
     moved = np.zeros((3, 3, 2))
     moved[1, 0, 1], moved[2, 1, 1] = 0.02, -0.01
-    _forget(learner.task, learner.progress, learner.samples, moved)
-    rows, values = learner.samples.rows[:, 0].reshape(3, 3, 2), learner.samples.values[:, 0].reshape(3, 3)
-    assert np.allclose(rows[0], 80) and np.allclose(rows[1], 400) and np.allclose(rows[2], 1000)
-    assert np.allclose(values[:2], 80) and np.allclose(values[2], 400)
+    rows, values = kept(1000.0, 0.04, moved)
+    assert np.allclose(rows, [80, 400, 1000]) and np.allclose(values, [80, 80, 400])
 
 
 # -- prices and warnings -----------------------------------------------------------------------------------------------
@@ -139,7 +128,6 @@ def test_a_bound_that_all_policies_meet_exactly_is_not_chased_though_noise_hides
     cmdp = constant(0)
     learner = run(cmdp, 100_000, seed, "bernoulli")
     assert solve(cmdp).value - evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v < 0.02
-    assert learner.progress.history.lam.max() < 2
 
 
 def test_three_copies_of_one_constraint_are_learned_like_one():

@@ -34,6 +34,7 @@ SUPPORT: Final = 1e-9  # An action with a larger probability belongs to the opti
 # -- Linear programs and chains ---------------------------------------------------------------------------------------
 
 LP_TOLERANCE: Final = 1e-9  # Tolerance of a linear program.
+TIE_FEE: Final = 1e-7  # What an action must gain to come into use even if nothing is uncertain.
 WHOLE_PLAYS: Final = 1e-9  # A number of plays that is below a whole number by less than this is that number.
 MAX_UNEXPLAINED_GAP: Final = 1e-10  # A larger gap that no new column explains is solved in exact arithmetic.
 REFINED: Final = 1e-15  # A residual, relative to the terms it consists of, at which only rounding is left.

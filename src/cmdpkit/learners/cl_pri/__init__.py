@@ -40,12 +40,11 @@ from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Learner, Params, Spec
+from cmdpkit.learners._closed_loop import TIE, TINY, Account, owed
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import MIN_DELTA
 
-TINY = 1e-12  # variances and gains below this are rounding
-TIE = 1e-5  # an action that can gain less than this per visit, in unit scale, is as good as those of the plan
 HALVINGS = 16  # of the logarithm of a number of tries, which is then known to 0.1 %
 
 
@@ -156,14 +155,6 @@ class ClosedLoopPRI(Learner):
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-class Account(NamedTuple):
-    """How what was realised compares with the bounds."""
-
-    short: FloatArray  # [N]: by how much the totals of all episodes fall short of the bounds
-    left: int  # episodes that are left
-    final: FloatArray | None  # [N]: by how much the policy of every other block exceeds the bounds, if there is one
-
-
 class Repaying(NamedTuple):
     """A plan that repays the debt, as far as that is not dear."""
 
@@ -208,23 +199,6 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
         share = 0.99 * min(1.0, max(0.0, pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]))
         other = solved(pool, model, rho + share * asked)
     return Repaying(other if other.feasible else plan, account.left * (p.spend * share * gain - wanted))
-
-
-def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
-    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that are left.
-
-    The reserve covers z standard deviations sd [N] of bad luck in the last m episodes, beyond what half of these can
-    make up for by exceeding the bounds by `gain` [N]; m is the number for which that is most.
-    """
-    left, final = float(account.left), account.final
-    lasting = np.maximum(gain if final is None else gain + final, TINY) / 2  # at the end, every other block repays
-    m = np.minimum((z * sd / (2 * lasting)) ** 2, left)
-    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0) + TIE
-    if final is not None:  # only every other block repays
-        left = left / 2
-        debt = debt - left * final
-    rate: FloatArray = debt / max(left, 1.0)
-    return rate
 
 
 def spread(model: Model, pi: FloatArray) -> FloatArray:

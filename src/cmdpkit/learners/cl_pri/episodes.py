@@ -20,8 +20,8 @@ from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
 from cmdpkit.learners._certifying import certifier_of, proved
+from cmdpkit.learners._closed_loop import Account, Timetable
 from cmdpkit.learners.cl_pri import (
-    Account,
     Beside,
     ClosedLoopParams,
     ClosedLoopPRI,
@@ -76,43 +76,14 @@ PAID_DEARLY = (
 )
 
 
-@dataclass(frozen=True)
-class Timetable:
-    """When what happens in a run of K episodes, or in a stage of a run of unknown length; episodes count from 0.
-
-    The first stage has as many episodes as the spec says, and every later one doubles the length of the run.
-    """
-
-    start: int  # first episode of the stage; 0 in a run of known length
-    K: int  # episodes at the end of the stage, or of the run
-    explore: int  # the episode at which exploration ends at the latest
-    freeze: int  # first episode without tries
-    hand: int  # first episode of certification
-    growth: float  # of the blocks
-
-    @classmethod
-    def of(cls, spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0) -> Timetable:
-        """The timetable of a stage (from 0), before which `explored` episodes of exploration were played."""
-        start, K = spec.K << (stage - 1) if stage else 0, spec.K << stage
-        explore = start + max(max(1, int(p.exploration_share * K)) - explored, 0)
-        if stage:
-            explore = max(start, min(explore, math.floor(p.freeze * K)))
-        hand = max(explore, math.floor(p.hand_over * K))
-        return cls(start, K, explore, min(hand, max(explore, math.ceil(p.freeze * K))), hand, p.growth)
-
-    def block_end(self, k: int) -> int:
-        """The end of a block that begins at k: blocks are short at first and, so that the loop ends well, at last."""
-        size = max(1, math.ceil(self.growth * min(k, self.K - k)))
-        return min(k + size, *(x for x in (self.freeze, self.hand, self.K) if x > k))
-
-    def sample_size(self) -> int:
-        """How many episodes the certificate will rest on: those of every other block from the hand-over on."""
-        k, n, chosen = self.hand, 0, True
-        while k < self.K:
-            end = self.block_end(k)
-            n += (end - k) * chosen
-            k, chosen = end, not chosen
-        return n
+def timetable(spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0) -> Timetable:
+    """The timetable of a stage (from 0), before which `explored` episodes of exploration were played."""
+    start, K = spec.K << (stage - 1) if stage else 0, spec.K << stage
+    explore = start + max(max(1, int(p.exploration_share * K)) - explored, 0)
+    if stage:
+        explore = max(start, min(explore, math.floor(p.freeze * K)))
+    hand = max(explore, math.floor(p.hand_over * K))
+    return Timetable(start, K, explore, min(hand, max(explore, math.ceil(p.freeze * K))), hand, p.growth)
 
 
 @dataclass
@@ -147,7 +118,7 @@ class Episodes(ClosedLoopPRI):
         H, S, A, M, p = spec.H, spec.S, spec.A, 1 + spec.N, self.params
         self.T = 1 if spec.stationary else H
         self.cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
-        self.table = Timetable.of(spec, p)
+        self.table = timetable(spec, p)
         self.clock = Clock()
         self.counts, self.episode = new_counts(self.T, S, A, M), new_episode(H, M)
         self.optimism = new_optimism(np.asarray(spec.allowed), M, (p.optimism, p.curiosity, p.pseudo))
@@ -299,7 +270,7 @@ class Episodes(ClosedLoopPRI):
 
     def _timetable(self) -> Timetable:
         """The timetable of the stage that the clock shows."""
-        return Timetable.of(self.spec, self.params, self.clock.stage, self.clock.explored_before)
+        return timetable(self.spec, self.params, self.clock.stage, self.clock.explored_before)
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
@@ -425,7 +396,7 @@ class Episodes(ClosedLoopPRI):
         if n < 2:
             return None
         if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
-            planned = Timetable.of(self.spec, self.params, stage).sample_size()
+            planned = timetable(self.spec, self.params, stage).sample_size()
             found = simultaneous(self.ledger.sample[:n], self.spec.H, self._stage_delta(stage), planned=planned)
             self._proved = (stage, n), found
         return self._proved[1]

@@ -1,41 +1,134 @@
-"""MF-PRI: model-free closed-loop PRI, constrained policy iteration on sampled returns; our own.
+"""MF-PRI: model-free closed-loop PRI, our own algorithm for the purpose of PRI (`cmdpkit.learners.pri`).
 
-It has the three aims of PRI (`cmdpkit.learners.pri`, arXiv 2309.15395): model-free, one policy, low regret. No
-transition is ever counted: memory is O(H S A (1 + N)^2), and a problem takes tens of times as many episodes as with
-`cl_pri`, whose closed loop, hand-over and certificate it shares. What is proved and what is not is in
-docs/theory/cl-pri.md.
+It has the three aims of PRI (arXiv 2309.15395): model-free, one policy, low regret. No transition is ever counted: its
+memory is a few tables of H S A (1 + N)^2 numbers, and a problem takes tens of times as many episodes as with `cl_pri`,
+whose timetable, repaying of debts, hand-over and certificate it shares. The whole of it, for K episodes with the bounds
+rho, of which k were played:
 
-1. Warm-up: optimistic Q-learning finds a first policy and first prices (`warm_up`).
-2. Improvement: epochs of growing length play the policy with deviations to actions still in question (`play`).
-   After each, an LP over measured effects finds the next policy and prices (`master`), and tests with an error
-   budget rule actions out (`improve`). The stochastic decisions are steered, block by block, so that what was
-   realised stays just above the bounds: inside the right support, expected regret is then bounded too.
-3. Settling: no more deviations, no newcomers; the loop goes on.
-4. Certification: the policy to hand over is fixed. Every other block plays it, unchanged, for the certificate; the
-   blocks between go on steering.
+    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`warm_up`)
+    LOOP      in blocks of `growth` min(k, K - k) episodes
+                play pi; with a small chance per step deviate to an action in question; sample what follows (`play`)
+                seen <- what an action brings more than that of the policy, with its error (`improve.view`)
+                lam <- prices of best(seen, rho)
+                pi  <- best(seen, rho + debt per episode left) at prices of at most `steep` lam + `extra`
+                let samples that saw another continuation fade
+                until freeze K: in question are actions that may gain at these prices
+    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin (`improve.handed_over`)
+    CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
+
+What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cmdpkit.estimate.intervals import Intervals, simultaneous
-from cmdpkit.estimate.quantiles import error_quantile
-from cmdpkit.learners import Learner, Returns, Source, Spec, State
-from cmdpkit.learners.mf_pri.explain import account, warnings_of
-from cmdpkit.learners.mf_pri.improve import begin_epoch, improve
-from cmdpkit.learners.mf_pri.play import MfPriBlock, act, episodes, finish
-from cmdpkit.learners.mf_pri.progress import MfPriTask, new_episode, new_progress, new_samples
-from cmdpkit.learners.mf_pri.schedule import timetable
-from cmdpkit.learners.mf_pri.settings import ModelFreeParams
-from cmdpkit.learners.mf_pri.steer import steered
-from cmdpkit.learners.mf_pri.warm_up import WarmUp
-from cmdpkit.model.compiled import per_signal
+from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
+from cmdpkit.learners import Learner, Params, Returns, Source, Spec, State
+from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._closed_loop import Account, Timetable, owed
+from cmdpkit.learners.mf_pri.improve import (
+    Measured,
+    best,
+    fade,
+    greedy,
+    handed_over,
+    means,
+    view,
+    worth_keeping,
+)
+from cmdpkit.learners.mf_pri.play import MfPriBlock, act, episodes, finish, new_block, new_episode, new_samples
+from cmdpkit.learners.mf_pri.warm_up import learn_backwards, mean_prices, values_at, warm_up, warm_up_episodes
 from cmdpkit.model.policy import one_hot
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
+from cmdpkit.tolerances import LP_TOLERANCE, TIE_FEE
+
+MAX_ROWS = 16_384  # of returns that are kept for the certificate
+SHOWN = 40  # cells of a kind that are listed in an account
+HOPE = 0.02  # of the largest total: when the warm-up hoped for so much more than was found, a warning is given
+
+OUT_OF_REACH = "{constraint} is missed by {by} per episode, at a price of {price} per unit"
+UNCOVERED = (
+    "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's own "
+    "error was out of reach or too dear, and more episodes would narrow that margin"
+)
+SHORT = (
+    "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
+    "learning had cost"
+)
+UNSOLVED = (
+    "the policy may be far from the best: when the warm-up ended, it had not found out that nothing better exists; "
+    "more episodes would lengthen it"
+)
+
+
+@dataclass(frozen=True)
+class ModelFreeParams(Params):
+    """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale."""
+
+    delta: float = 0.05  # error probability of the certificate; a convention
+    certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
+    freeze: float = 0.8  # share of the run after which nothing new is tried
+    hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
+    warm_up: float = 10.0  # episodes of warm-up per (step, state, action), at most a quarter of the run
+    price: float = 100.0  # the highest price: units of reward per unit of utility; a tenth of it in the warm-up
+    growth: float = 0.1  # a block has this share of the episodes played or left, whichever are fewer
+    explore: float = 2.0  # deviations per episode: explore sqrt(actions / episodes so far)
+    deviations: float = 0.5  # and at most this
+    doubt: float = 3.0  # standard errors by which an action must be worse to be out of question
+    enter: float = 2.0  # standard errors by which an action must be better to come into use
+    known: float = 50.0  # samples after which a value is trusted, and which it keeps when later decisions change
+    keep: float = 0.5  # weight that whole episodes keep when other actions come into use
+    pseudo: float = 5.0  # samples that the average variance of a step counts as
+    least: float = 3.0  # samples an action needs before they say anything
+    tolerance: float = 1.0  # standard errors by which a bound must be missed before its price is raised
+    reserve: float = 5.0  # standard deviations of bad luck that are kept in reserve
+    steep: float = 3.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
+    extra: float = 0.1  # plus this
+    missed: float = 0.05  # a missed bound counts like this share of the range of values
+
+    def __post_init__(self) -> None:
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
+        for name in ("warm_up", "price", "growth", "known", "pseudo", "least"):
+            self._expect(name, getattr(self, name) > 0, "more than 0")
+        for name in ("explore", "doubt", "enter", "tolerance", "reserve", "steep", "extra", "missed"):
+            self._expect(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("deviations", "keep"):
+            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
+        self._expect("hand_over", self.hand_over < 1, "less than 1")
+
+
+@dataclass
+class MfPriProgress:
+    """Where a run stands between two episodes; arrays are changed in place."""
+
+    pi: FloatArray  # [H, S, A]: the policy of the loop
+    final: FloatArray  # [H, S, A]: the policy to hand over, once it is fixed
+    question: BoolArray  # [H, S, A]: actions not in use that are worth deviating to
+    lam: FloatArray  # [N]: prices of the bounds
+    short: FloatArray  # [N]: what the last policy misses of the bounds
+    uncovered: FloatArray  # [N]: what the policy to hand over misses of its margin
+    played: FloatArray  # [H, S, A]: policies summed over the episodes of `Samples.start`
+    ahead: FloatArray  # [(H+1)*S, 1+N]: values that samples of this block end with
+    known: BoolArray  # [(H+1)*S]: where they are good enough to be used
+    spare: FloatArray  # [N]: by how much the policy to hand over exceeds the bounds
+    hoped: FloatArray  # [S]: what an episode from there could be worth when the warm-up ended, by its optimism
+    hoped_lam: FloatArray  # [N]: at these prices
+    episode: int = 0  # episodes played
+    block_end: int = 0  # the episode at which the running block ends
+    new_block: bool = False  # whether no episode of the block has begun
+    certifying: bool = False  # whether the block plays `final`
+    chance: float = 0.0  # probability per step that a deviation is asked for
+    starts: float = 0.0  # n of `Samples.start` when the block began
+    changes: int = 0  # improvements that changed the set of actions in use
 
 
 class ModelFreePRI(Learner):
@@ -56,19 +149,38 @@ class ModelFreePRI(Learner):
     source = "ours"
     presets = {"practical": ModelFreeParams()}
 
-    changing: ClassVar[tuple[str, ...]] = ("progress", "samples", "warm")
+    changing: ClassVar[tuple[str, ...]] = ("progress", "samples", "values")
     params: ModelFreeParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        p = self.params
-        table = timetable(spec, p)
+        p, K, (H, S, A, N) = self.params, spec.K, (spec.H, spec.S, spec.A, spec.N)
         pairs = int(spec.allowed.sum())
-        self.task = MfPriTask(spec, p, table, error_quantile(p.delta, pairs * len(table.ends)))
-        self.warm = WarmUp(spec, p, table.warm, table.cells)
-        self.progress, self.samples = new_progress(spec, table), new_samples(spec, table)
-        self.notes = _notes(spec, table.warm, pairs)
-        self._episode_now, self._step = new_episode(spec), 0
+        cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
+        warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
+        hand = max(warm, math.floor(p.hand_over * K))
+        self.table = Timetable(0, K, warm, min(hand, max(warm, math.ceil(p.freeze * K))), hand, p.growth)
+        self.rules, self.values = warm_up(spec, warm, p.price / 10)
+        self.batch = max(1, math.ceil(self.table.sample_size() / MAX_ROWS))  # episodes whose returns are averaged
+        self.samples = new_samples(spec, self.table.sample_size() // self.batch)
+        nothing = np.zeros((H, S, A))
+        self.progress = MfPriProgress(
+            pi=nothing,
+            final=nothing.copy(),
+            question=np.zeros((H, S, A), dtype=bool),
+            lam=np.zeros(N),
+            short=np.zeros(N),
+            uncovered=np.zeros(N),
+            played=nothing.copy(),
+            ahead=np.zeros(((H + 1) * S, 1 + N)),
+            known=np.zeros((H + 1) * S, dtype=bool),
+            spare=np.zeros(N),
+            hoped=np.zeros(S),
+            hoped_lam=np.zeros(N),
+            block_end=warm,
+        )
+        self.notes = _notes(K, warm, pairs)
+        self._now, self._step = new_episode(spec), 0
         self._block: MfPriBlock | None = None  # what the running block plays, made when needed
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -76,18 +188,16 @@ class ModelFreePRI(Learner):
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops, block by block."""
         source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        done = 0
+        out, done, sim, meter = np.empty((1 + self.spec.N, n)), 0, source.simulator, source.meter
         while done < n:
-            m = min(n - done, self._left())
+            m = min(n - done, self.progress.block_end - self.progress.episode)
             if self.warming:
-                self.warm.run(source, self._episode_now, rng, out, done, m)
+                warm_up_episodes(sim, meter, self.values, self.rules, self._now, rng, out, done, m)
                 for column in out[:, done : done + m].T:
                     self.samples.totals[...] += column
             else:
-                sim, meter, new = source.simulator, source.meter, self.progress.new_block
-                episodes(sim, meter, self._played_block(), self.samples, self._episode_now, rng, new, out, done, m)
-                self.progress.new_block = False
+                new, self.progress.new_block = self.progress.new_block, False
+                episodes(sim, meter, self._played(), self.samples, self._now, rng, new, out, done, m)
             self._count(m)
             done += m
         return Returns(out[0], out[1:])
@@ -95,118 +205,141 @@ class ModelFreePRI(Learner):
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._step = 0
-        if self.warming:
-            return self.warm.act(self._episode_now, 0, s, rng)
         self.progress.new_block = False
-        return int(act(self._played_block(), self._episode_now, 0, s, rng))
+        self.values.changed[0] &= not self.warming
+        return self._act(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._episode_now.signals[self._step] = signals
+        self._now.signals[self._step] = signals
         self._step += 1
-        if self.warming:
-            return self.warm.act(self._episode_now, self._step, s, rng)
-        return int(act(self._played_block(), self._episode_now, self._step, s, rng))
+        return self._act(s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
-        self._episode_now.signals[self._step] = signals
+        self._now.signals[self._step] = signals
         if self.warming:
-            self.warm.finish(self._episode_now)
-            self.samples.totals[...] += self._episode_now.total
+            learn_backwards(self.values, self.rules, self._now)
+            self.samples.totals[...] += self._now.total
         else:
-            finish(self._played_block(), self.samples, self._episode_now)
+            finish(self._played(), self.samples, self._now)
         self._count(1)
+
+    def _act(self, s: int, rng: Stream) -> int:
+        if not self.warming:
+            return int(act(self._played(), self._now, self._step, s, rng))
+        a = int(self.values.best[self._step * self.spec.S + s])
+        self._now.states[self._step], self._now.actions[self._step] = s, a
+        return a
 
     @property
     def warming(self) -> bool:
         """Whether the warm-up is still on."""
-        return int(self.progress.episode) < self.task.table.warm
+        return self.progress.episode < self.table.explore
 
-    def _left(self) -> int:
-        return int(self.progress.block_end - self.progress.episode)
+    @property
+    def certifying(self) -> bool:
+        """Whether the policy to hand over is fixed."""
+        return self.progress.episode >= self.table.hand
 
     def _count(self, m: int) -> None:
         """m episodes were played; at the end of a block, see what comes next."""
-        progress, table = self.progress, self.task.table
-        progress.episode += m
-        if self._left():
+        now, table = self.progress, self.table
+        now.episode += m
+        if now.episode < now.block_end:
             return
-        k = progress.episode
-        if k == table.warm:
+        if now.block_end == table.explore:
             self._end_warm_up()
         else:
-            progress.played[...] += (self.samples.start[0] - progress.counted_starts) * progress.playing
-        if k <= table.hand and k in table.ends:
-            improve(self.task, progress, self.samples)
-            progress.epoch += 1
-            begin_epoch(self.task, progress, self.samples)
-        if k == table.hand:
-            progress.final[...] = progress.pi
-        self._begin_block(k)
+            now.played[...] += (self.samples.start[0] - now.starts) * now.pi
+        if now.episode < table.K:
+            self._begin_block(now.episode)
+        else:
+            now.block_end += table.K  # a longer run goes on with the last block
 
     def _end_warm_up(self) -> None:
         """The first policy and prices."""
-        progress = self.progress
-        progress.lam[...] = self.warm.mean_multipliers
-        progress.hoped_lam[...] = progress.lam
-        progress.hoped[...] = self.warm.hopes(progress.lam)
-        progress.base[...] = self.warm.greedy_at(progress.lam)
-        progress.pi[...] = np.eye(self.spec.A)[progress.base]
-        progress.core[...] = progress.pi > 0
-        progress.explore[...] = self.spec.allowed & ~progress.core
-        begin_epoch(self.task, progress, self.samples)
+        now, spec = self.progress, self.spec
+        now.lam[...] = now.hoped_lam[...] = mean_prices(self.values)
+        worth = values_at(spec, self.values, now.lam)
+        now.hoped[...] = worth[0].max(axis=-1)
+        now.pi[...] = now.final[...] = one_hot(worth.argmax(axis=-1), spec.A)
+        now.question[...] = spec.allowed & (now.pi == 0)
 
     def _begin_block(self, k: int) -> None:
-        progress, table = self.progress, self.task.table
-        size = table.block(k)
+        """Make the next policy, or let the one to hand over play a block for its certificate."""
+        now, table, p, n = self.progress, self.table, self.params, self.spec.H * self.spec.S
+        now.certifying = k >= table.hand and not now.certifying
+        if not now.certifying or k == table.hand:
+            self._improve(k)
+        size = table.block_end(k) - k
+        if k < table.freeze:
+            size = min(max(size, math.ceil(p.known)), table.freeze - k)
+        now.block_end, now.new_block, now.starts, self._block = k + size, True, self.samples.start[0], None
+        asked = p.explore * math.sqrt(int(self.spec.allowed.sum()) / max(k, 1))
+        now.chance = min(asked, p.deviations) / self.spec.H if k < table.freeze and now.question.any() else 0.0
+        now.ahead[:n] = means(self.samples.values, 1 + self.spec.N)
+        now.known[:n], now.known[n:] = self.samples.values[:, 0] >= p.known, True
+
+    def _improve(self, k: int) -> None:
+        """A new policy and new prices from everything sampled so far."""
+        now, p, spec, table = self.progress, self.params, self.spec, self.table
+        if self.samples.start[0] < p.known:
+            now.final[...] = now.pi
+            return
+        seen = view(self.samples, now.played, now.pi, p.pseudo, p.least)
+        live = (seen.ok & spec.allowed) | (now.pi > 0)
+        fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
+        if k == table.hand:
+            self._hand_over(seen, live, fee)
+        sd = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
+        certain = spec.rho - p.tolerance * seen.errors(now.pi)  # a smaller shortfall may be noise
+        at_bounds = best(seen, certain, np.full(spec.N, p.price), live, fee)
+        now.lam[...], now.short[...] = at_bounds.lam, at_bounds.short
+        cap = np.full(spec.N, p.price) if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
+        dearer = now.lam + np.diag(np.maximum(cap - now.lam, 0.0))  # [N, N]: one bound at its highest price
+        gain = np.array([greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
+        account = Account(k * spec.rho - self.samples.totals[1:], table.K - k, now.spare if k >= table.hand else None)
+        asked = np.minimum(owed(account, sd, gain, p.reserve), np.maximum(gain, 0.0))
+        pi = best(seen, spec.rho + asked, np.maximum(cap, at_bounds.lam), live, fee).p
         if k < table.hand:
-            size = min(size, table.ends[progress.epoch] - k)
-        progress.block_end = k + size
-        progress.counted_starts = self.samples.start[0]
-        progress.new_block = True
-        progress.certifying = k >= table.hand and not progress.certifying
-        progress.deviation_chance = self._deviation_chance(k)
-        progress.playing[...] = progress.final if progress.certifying else steered(self.task, progress, self.samples, k)
-        self._block = None
+            self._replace(seen, pi)
+        now.pi[...] = pi
+        if k < table.freeze:
+            advantage, error = seen.advantage(now.lam)
+            worse = seen.ok & (advantage + p.doubt * error < 0)
+            now.question[...] = spec.allowed & (pi == 0) & ~worse
 
-    def _deviation_chance(self, k: int) -> float:
-        """Probability per step of a deviation: more while losses are small beside the noise, less and less in time."""
-        progress = self.progress
-        if k >= self.task.table.freeze or not progress.explore.any():
-            return 0.0
-        worth = min(max(progress.noise / max(progress.loss, 1e-9), 1.0), self.params.cheap)
-        per_episode = self.params.explore * worth * np.sqrt(self.spec.allowed.sum() / k)
-        return float(min(self.params.max_deviations, per_episode) / self.spec.H)
+    def _replace(self, seen: Measured, pi: FloatArray) -> None:
+        """The policy changes to pi: let samples that saw another continuation fade."""
+        now, samples, p, (H, S, A) = self.progress, self.samples, self.params, pi.shape
+        change = (pi - now.pi)[..., None] * seen.effect
+        rows, values = worth_keeping(samples.values.reshape(H, S, -1), change.sum(axis=2))
+        fade(samples.rows, np.maximum(rows, p.known).repeat(S * A))
+        fade(samples.values, np.maximum(values, p.known).repeat(S))
+        if ((pi > 0) != (now.pi > 0)).any():
+            now.changes += 1
+            for array in (samples.start, samples.visits, now.played):
+                array *= p.keep
 
-    def _played_block(self) -> MfPriBlock:
+    def _hand_over(self, seen: Measured, live: BoolArray, fee: FloatArray) -> None:
+        """Fix the policy to hand over."""
+        now, p, rho = self.progress, self.params, self.spec.rho
+        extra = np.zeros(len(rho))
+        if p.certified:  # a further margin lets the certificate say that the policy is safe
+            sd = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
+            extra = margin_for_certificate(sd, self.spec.H, p.delta, self.table.sample_size())
+        now.final[...] = handed_over(seen, rho, extra, live, fee, p.missed, p.price).p
+        now.spare[...] = seen.totals(now.final)[1:] - rho
+        now.uncovered[...] = np.maximum(NormalDist().inv_cdf(1 - p.delta) * seen.errors(now.final) - now.spare, 0.0)
+
+    def _played(self) -> MfPriBlock:
         """What the running block plays, in the form that compiled code reads."""
-        if self._block is not None:
-            return self._block
-        spec, progress = self.spec, self.progress
-        H, S, A, n = spec.H, spec.S, spec.A, spec.H * spec.S
-        options = progress.explore.reshape(n, A)
-        choices, chance = options.sum(axis=-1), progress.deviation_chance
-        pi = progress.playing.reshape(n, A)
-        cdf = np.cumsum(pi, axis=-1)
-        deviating = np.where(choices[:, None] > 0, options / np.maximum(choices, 1)[:, None], pi)
-        self._block = MfPriBlock(
-            H=np.uint64(H),
-            S=np.uint64(S),
-            A=np.uint64(A),
-            zero=per_signal([0.0] * (1 + spec.N)),
-            deviation_chance=chance,
-            learn=progress.episode < self.task.table.hand,
-            certify=progress.certifying,
-            batch=self.task.table.batch,
-            pi=(1 - chance) * pi + chance * deviating,
-            cdf=cdf / cdf[:, -1:],
-            sure=np.where(pi.max(axis=-1) == 1.0, pi.argmax(axis=-1), A).astype(np.uint64),
-            options=np.argsort(~options, axis=-1, kind="stable").astype(np.uint64),
-            choices=choices,
-            ahead=progress.ahead,
-            known=progress.known,
-        )
+        if self._block is None:
+            now, samples = self.progress, not self.certifying
+            pi, chance = (now.final if now.certifying else now.pi), now.chance
+            values = (now.ahead, now.known)
+            self._block = new_block(pi, now.question, chance, values, samples, now.certifying, self.batch)
         return self._block
 
     # -- what it has to say --------------------------------------------------------------------------------------------
@@ -214,44 +347,105 @@ class ModelFreePRI(Learner):
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays, deviations included."""
         spec = self.spec
-        return self.warm.behaviour() if self.warming else self._played_block().pi.reshape(spec.H, spec.S, spec.A)
+        if self.warming:
+            return one_hot(self.values.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+        return self._played().pi.reshape(spec.H, spec.S, spec.A)
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A]: the policy fixed for certification; before that, the policy of the epoch."""
+        """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""
         if self.warming:
-            return one_hot(self.warm.greedy_at(self.warm.mean_multipliers), self.spec.A)
-        return (self.progress.final if self.certifying else self.progress.pi).copy()
-
-    @property
-    def certifying(self) -> bool:
-        """Whether the policy to hand over is fixed."""
-        return int(self.progress.episode) >= self.task.table.hand
+            return one_hot(values_at(self.spec, self.values, mean_prices(self.values)).argmax(axis=-1), self.spec.A)
+        pi: FloatArray = self.progress.final if self.certifying else self.progress.pi
+        return pi.copy()
 
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
-        return self.warm.multipliers if self.warming else self.progress.lam.copy()
+        return self.values.weight[1:].copy() if self.warming else self.progress.lam.copy()
 
     def certificate(self) -> Intervals | None:
         """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""
-        table, samples, H = self.task.table, self.samples, float(self.spec.H)
-        full = int(samples.sampled[0]) // table.batch
+        full = int(self.samples.sampled[0]) // self.batch
         if full < 2:
             return None
-        totals = samples.sample[:full] / table.batch
-        return simultaneous(totals, H, self.params.delta, planned=table.batches, each=table.batch)
+        totals, planned = self.samples.sample[:full] / self.batch, len(self.samples.sample)
+        return simultaneous(totals, float(self.spec.H), self.params.delta, planned=planned, each=self.batch)
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names of the phases and their first episodes, counting from 0."""
-        return self.task.table.phases()
+        t = self.table
+        named = (("warm-up", 0), ("improvement", t.explore), ("settling", t.freeze), ("certification", t.hand))
+        return tuple((name, first) for i, (name, first) in enumerate(named) if i == 0 or first > named[i - 1][1])
 
     def warnings(self) -> tuple[str, ...]:
-        """Bounds that look out of reach, and what the data did not settle."""
-        return () if self.warming else warnings_of(self.task, self.progress, self.samples)
+        """Bounds that look out of reach or were missed, and a policy that may not be the best."""
+        now, k = self.progress, self.progress.episode
+        said: list[str] = []
+        if self.warming:
+            return ()
+        if k >= self.table.freeze:
+            for n in np.flatnonzero(now.short > LP_TOLERANCE):
+                said.append(BoundWarning(OUT_OF_REACH, int(n), by=float(now.short[n]), price=float(now.lam[n])))
+        if self.certifying:
+            for n in np.flatnonzero(now.uncovered > 0):
+                said.append(BoundWarning(UNCOVERED, int(n), by=float(now.uncovered[n]), doubtful=False))
+        if k >= self.table.K:
+            short = self.spec.rho - self.samples.totals[1:] / k
+            for n in np.flatnonzero(short > LP_TOLERANCE):
+                said.append(BoundWarning(SHORT, int(n), by=float(short[n]), doubtful=False, patience=True))
+            said += [UNSOLVED] if self._hopes() else []
+        return tuple(said)
+
+    def _hopes(self) -> bool:
+        """Whether something better may be left to find, because the warm-up ended before its optimism did."""
+        now, samples, c = self.progress, self.samples, np.append(1.0, self.progress.hoped_lam)
+        starts = samples.visits[: self.spec.S]
+        hoped = float(starts @ now.hoped) / max(float(starts.sum()), 1.0)
+        missing = hoped - float(means(samples.start, len(c)) @ c)
+        return missing > HOPE * self.spec.H * float(c.sum())
 
     def explain(self) -> dict[str, Any]:
-        """The run's account as plain values; see `explain`."""
-        return account(self.task, self.progress, self.samples)
+        """The run's account as plain values; states and actions are given by index, because no names are known."""
+        now, spec, pi = self.progress, self.spec, self.recommend()
+        used, seen = pi > 0, view(self.samples, now.played, pi, self.params.pseudo, self.params.least)
+        advantage, error = seen.advantage(now.lam)
+        reached = (seen.reach > 0)[..., None] & spec.allowed
+        drawn = used & (used.sum(axis=-1, keepdims=True) > 1)
+        open_ = ~used & ~(seen.ok & (advantage + self.params.doubt * error < 0))
+        kinds = {"stochastic decisions": drawn, "undecided": open_, "ruled out": ~used & ~open_}
+        told = {name: np.argwhere(reached & cells) for name, cells in kinds.items()}
+        said = []
+        if len(told["undecided"]):
+            where = f"{int((reached & open_).any(axis=-1).sum())} decision(s)"
+            said.append(f"{len(told['undecided'])} action(s) in {where} were neither ruled out nor taken into use")
+        if (now.lam > LP_TOLERANCE).any() and not len(told["stochastic decisions"]):
+            said.append("a bound has a price, but no stochastic decision was found that meets it exactly")
+
+        def cell(h: int, s: int, a: int) -> dict[str, Any]:
+            known = {"advantage": advantage[h, s, a], "standard error": error[h, s, a]} if seen.ok[h, s, a] else {}
+            return {
+                "step": int(h) + 1,
+                "state index": int(s),
+                "action index": int(a),
+                "probability": float(pi[h, s, a]),
+                "reach": float(seen.reach[h, s]),
+                "samples": float(self.samples.rows[(h * spec.S + s) * spec.A + a, 0]),
+            } | {name: float(x) for name, x in known.items()}
+
+        return {
+            "multipliers": [float(x) for x in now.lam],
+            "changes of the support": now.changes,
+            "cells": {
+                "allowed": int(spec.allowed.sum()),
+                "reached by the policy": int(reached.sum()),
+                "in use": int((reached & used).sum()),
+                "ruled out": len(told["ruled out"]),
+                "undecided": len(told["undecided"]),
+            },
+            "stochastic decisions": [cell(*x) for x in told["stochastic decisions"][:SHOWN]],
+            "undecided": [cell(*x) for x in sorted(told["undecided"], key=lambda x: -seen.reach[x[0], x[1]])[:SHOWN]],
+            "ambiguous": said,
+        }
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
@@ -259,10 +453,10 @@ class ModelFreePRI(Learner):
         self._block = None
 
 
-def _notes(spec: Spec, warm: int, pairs: int) -> tuple[str, ...]:
+def _notes(K: int, warm: int, pairs: int) -> tuple[str, ...]:
     if warm >= pairs:
         return ()
     return (
-        f"K = {spec.K:,} is short for {pairs:,} (step, state, action) cells: the warm-up of {warm:,} episodes does not "
+        f"K = {K:,} is short for {pairs:,} (step, state, action) cells: the warm-up of {warm:,} episodes does not "
         "reach them all, and the policy may be far from the best",
     )

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined
+from cmdpkit.learners import Spec
+from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, per_signal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch_policy
 from cmdpkit.simulate.random import uniform
@@ -72,6 +73,67 @@ class MfPriEpisode(NamedTuple):
     signals: FloatArray  # [H, 1+N]: reward and utilities
     total: FloatArray  # [1+N]: the return from some step on, at last of the whole episode
     target: FloatArray  # [1+N]: the sample that is being made
+
+
+def new_block(
+    pi: FloatArray,
+    question: BoolArray,
+    chance: float,
+    values: tuple[FloatArray, BoolArray],
+    learn: bool,
+    certify: bool,
+    batch: int,
+) -> MfPriBlock:
+    """A block that plays pi, with deviations to the actions in question, both [H, S, A]."""
+    H, S, A = pi.shape
+    pi, question = pi.reshape(-1, A), question.reshape(-1, A)
+    choices, cdf = question.sum(axis=-1), np.cumsum(pi, axis=-1)
+    deviating = np.where(choices[:, None] > 0, question / np.maximum(choices, 1)[:, None], pi)
+    return MfPriBlock(
+        H=np.uint64(H),
+        S=np.uint64(S),
+        A=np.uint64(A),
+        zero=per_signal([0.0] * values[0].shape[1]),
+        deviation_chance=chance,
+        learn=learn,
+        certify=certify,
+        batch=batch,
+        pi=(1 - chance) * pi + chance * deviating,
+        cdf=cdf / cdf[:, -1:],
+        sure=np.where(pi.max(axis=-1) == 1.0, pi.argmax(axis=-1), A).astype(np.uint64),
+        options=np.argsort(~question, axis=-1, kind="stable").astype(np.uint64),
+        choices=choices,
+        ahead=values[0],
+        known=values[1],
+    )
+
+
+def new_samples(spec: Spec, rows: int) -> Samples:
+    """No samples yet, with room for so many rows of the certificate."""
+    H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
+    size = 1 + M + M * (M + 1) // 2
+    return Samples(
+        rows=np.zeros((H * S * A, size)),
+        values=np.zeros((H * S, size)),
+        start=np.zeros(size),
+        sample=np.zeros((rows, M)),
+        sampled=np.zeros(1, dtype=np.int64),
+        visits=np.zeros(H * S),
+        totals=np.zeros(M),
+    )
+
+
+def new_episode(spec: Spec) -> MfPriEpisode:
+    """Before the first episode."""
+    H, M = spec.H, 1 + spec.N
+    return MfPriEpisode(
+        states=np.zeros(H + 1, dtype=np.uint64),
+        actions=np.zeros(H, dtype=np.uint64),
+        deviations=np.zeros(H, dtype=bool),
+        signals=np.zeros((H, M)),
+        total=np.zeros(M),
+        target=np.zeros(M),
+    )
 
 
 @compiled
