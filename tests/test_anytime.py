@@ -10,7 +10,7 @@ from cmdpkit import envs, learners
 from cmdpkit.estimate.betting import bet_against, betting_interval, variances_before
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopParams, ClosedLoopPRI
-from cmdpkit.learners.cl_pri.episodes import Timetable
+from cmdpkit.learners.cl_pri.episodes import timetable
 from cmdpkit.records.manifest import difference
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.learning import learn_many
@@ -242,7 +242,7 @@ def test_stages_double_the_run_and_exploration_never_takes_more_than_its_share_o
     spec, p = Spec(3, 3, 3, 1000, np.zeros(1), np.ones((3, 3, 3), dtype=bool), anytime=True), ClosedLoopParams()
     explored = 0
     for stage in range(12):
-        table = Timetable.of(spec, p, stage, explored)
+        table = timetable(spec, p, stage, explored)
         assert 1000 * 2**stage == table.K and table.start == (table.K // 2 if stage else 0)
         assert table.start <= table.explore <= table.freeze <= table.hand < table.K
         explored += table.explore - table.start

@@ -140,7 +140,7 @@ class ModelFreePRI(Learner):
     >>> learner = ModelFreePRI(Spec.of(cmdp, K=200_000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 200_000)
     >>> learner.recommend().shape, learner.certificate().episodes
-    ((3, 3, 3), 10000)
+    ((3, 3, 3), 10528)
     """
 
     title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
