@@ -124,13 +124,35 @@ class Browser:
                 raise TimeoutError(expression)
             time.sleep(0.02)
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, shift: bool = False) -> None:
         """A key on whatever has the focus."""
-        code = {"Enter": 13, " ": 32, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}[key]
-        text = {"Enter": "\r", " ": " "}.get(key)
+        code = {"Enter": 13, " ": 32, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Escape": 27}.get(key, ord(key[0]))
+        text = {"Enter": "\r", " ": " "}.get(key, key if len(key) == 1 else None)
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
+            extra["modifiers"] = 8 if shift else 0
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **extra)
+        self.settle()
+
+    def box(self, element: str) -> tuple[float, float, float, float]:
+        """Left, top, width and height of an element, a JavaScript expression, after scrolling it into view."""
+        self.run(f"{element}.scrollIntoView({{block: 'center'}})")
+        self.settle()
+        return tuple(self.run(f"(b => [b.x, b.y, b.width, b.height])({element}.getBoundingClientRect())"))
+
+    def mouse(self, *places: tuple[float, float], held: bool = True) -> None:
+        """Move the mouse from place to place, with its button held from the first to the last of them."""
+        events = [("mouseMoved", places[0]), *([("mousePressed", places[0])] if held else [])]
+        events += [("mouseMoved", place) for place in places[1:]] + ([("mouseReleased", places[-1])] if held else [])
+        for kind, (x, y) in events:
+            button = {"button": "left", "buttons": 1, "clickCount": 1} if held else {}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+        self.settle()
+
+    def wheel(self, x: float, y: float, up: float, ctrl: bool = True) -> None:
+        """Turn the wheel at a place."""
+        held = {"modifiers": 2 if ctrl else 0}
+        self.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-up, **held)
         self.settle()
 
     def screenshot(self, path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_study_alone_says_nothing_of_published_figures(shown, rows):
     shown = replace(shown, claims=())
     alone, both = render(shown), render(shown, rows=rows)
     assert "Published and measured" not in alone and "assumption" not in alone.partition("<body>")[2]
-    start, end = both.index('<section id="published"'), both.index('<section class="problem"')
+    start, end = both.index('<section id="published"'), both.index('<section id="summary"')
     link = '<a href="#published">Published and measured</a>\n'
     assert (both[:start] + both[end:]).replace(link, "").split() == alone.split()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import json
 import re
 import shlex
 import sys
 from html.parser import HTMLParser
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,9 +19,10 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run
-from cmdpkit.results.groups import finals, groups
-from cmdpkit.results.report import DETAILS, problems, render
+from cmdpkit.results.groups import curve, finals, groups
+from cmdpkit.results.report import DETAILS, problems, render, summary
 from cmdpkit.results.study import Study, model_of
+from cmdpkit.results.study_tables import group_table
 from cmdpkit.running.learning import learn_many
 from records import make_record, study, two_bounds
 
@@ -106,12 +112,21 @@ def cells(browser, problem):
     )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1300, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_opens_without_a_complaint_and_fits_the_window(browser, page, width, dark):
     browser.open(page, width=width, dark=dark)
     assert browser.errors == []
     assert browser.run("document.documentElement.scrollWidth") <= width
+    # Tables never leave the page: they scroll in their frame, and their first column stays.
+    assert (
+        browser.run("Math.max(...[...document.querySelectorAll('.scroll')].map(x => x.getBoundingClientRect().right))")
+        <= width
+    )
+    pinned = browser.run("""[...document.querySelectorAll('.pinned')].filter(x => x.offsetParent).map(table => {
+        const frame = table.closest('.scroll'); frame.scrollLeft = 1e6;
+        return table.rows[1].cells[0].getBoundingClientRect().left - frame.getBoundingClientRect().left; })""")
+    assert len(pinned) >= 3 and max(map(abs, pinned)) < 1
     assert browser.run("document.querySelectorAll('figure svg path.line').length") >= 3 * (1 + 1) + 3 * (1 + 2)
     luminance = browser.run(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => a + +b, 0)"
@@ -185,7 +200,7 @@ def test_a_chosen_algorithm_is_followed_everywhere(browser, page):
     assert browser.run(f"{bright}.length > 0 && {bright}.every(p => p.dataset.label === 'triple-q')")
     assert browser.run("document.querySelector('#problem-1 [data-control=label]').value") == "triple-q"
     assert "frame length" in browser.run("document.querySelector('#problem-1 [data-internals]').textContent")
-    browser.run("document.querySelector('#problem-2 .picks .pick[data-label=\"triple-q\"]').click()")
+    browser.run("document.querySelector('#problem-2 .verdict .pick[data-label=\"triple-q\"]').click()")
     assert browser.run("document.querySelectorAll('tr.chosen, .dim').length") == 0
     assert browser.errors == []
 
@@ -200,7 +215,7 @@ def test_axes_and_forms_switch_what_is_drawn(browser, page):
         seen.add(browser.run(line))
     assert len(seen) == 4 and not any("NaN" in path for path in seen)
     titles = browser.run(
-        "[...document.querySelectorAll('#problem-1 [data-charts=curves] figcaption')].map(f => f.textContent)"
+        "[...document.querySelectorAll('#problem-1 [data-charts=curves] figcaption')].map(x => x.firstChild.innerText)"
     )
     assert titles == ["realised regret", "realised violation of cost ≤ 0.5"]
     assert browser.run("document.querySelector('#problem-3 input[value=weak]').disabled")
@@ -211,10 +226,184 @@ def test_a_chart_is_read_out_by_arrow_keys(browser, page, shown):
     browser.open(page)
     browser.run("document.querySelector('#problem-1 figure svg').focus()")
     browser.press("ArrowRight")
-    text = browser.run("document.querySelector('#problem-1 .readout').textContent")
+    text = browser.run("document.querySelector('#problem-1 .tip').textContent")
     assert text.startswith("episode 1,000,000") and "pri" in text and "triple-q" in text
     browser.press("ArrowLeft")
-    assert not browser.run("document.querySelector('#problem-1 .readout').textContent").startswith("episode 1,000,000")
+    assert not browser.run("document.querySelector('#problem-1 .tip').textContent").startswith("episode 1,000,000")
+    numbers = dict(re.findall(r"(pri|triple-q|opt-cmdp) (-?[\d.]+ ?[kM]?)", text))
+    for group in groups(shown.records)[:3]:
+        mantissa, _, unit = numbers[group.label].partition(" ")
+        expected = finals(group, "regret").mean()
+        assert float(mantissa) * {"": 1, "k": 1e3, "M": 1e6}[unit] == pytest.approx(expected, rel=6e-4)
+
+
+CHART = "document.querySelector('#problem-1 [data-charts=curves] figure')"
+PATHS = f"[...{CHART}.querySelectorAll('path.line')].map(p => [p.dataset.label, p.getAttribute('d')])"
+VALUES = f"[...{CHART}.querySelectorAll('.plot > svg > text')].map(t => t.textContent)"  # of both axes
+
+
+def test_every_way_to_zoom_changes_the_axes_and_every_way_back_restores_them(browser, page):
+    browser.open(page)
+    x, y, width, height = browser.box(f"{CHART}.querySelector('svg')")
+    full = browser.run(VALUES)
+    middle = (x + 0.5 * width, y + 0.6 * height)
+
+    def changed(back):
+        assert browser.run(VALUES) != full and not browser.run(f"{CHART}.querySelector('.all').hidden")
+        back()
+        browser.settle()
+        assert browser.run(VALUES) == full and browser.run(f"{CHART}.querySelector('.all').hidden")
+
+    browser.mouse((x + 0.4 * width, middle[1]), middle, (x + 0.7 * width, middle[1]))  # along: the height refits
+    marks = [float(t.replace(" M", "e6").replace(" k", "e3")) for t in browser.run(VALUES) if t[-1] in "Mk"]
+    assert marks and max(marks) < 1e6  # the end of the run is out of sight
+    changed(lambda: browser.run(f"{CHART}.querySelector('.all').click()"))
+    browser.mouse((x + 0.4 * width, y + 0.4 * height), middle, (x + 0.7 * width, y + 0.8 * height))  # a rectangle
+    changed(lambda: browser.press("0"))
+    browser.wheel(*middle, 100)
+    changed(lambda: browser.wheel(*middle, -100))
+    browser.wheel(*middle, 100, ctrl=False)  # without Ctrl the page scrolls
+    assert browser.run(VALUES) == full
+    browser.run(f"{CHART}.querySelector('svg').focus()")
+    browser.press("+")
+    near = browser.run(VALUES)
+    browser.press("ArrowLeft", shift=True)
+    assert browser.run(VALUES) != near
+    changed(lambda: browser.press("Escape"))
+    browser.press("+")
+    changed(lambda: browser.run(f"{CHART}.querySelector('svg').dispatchEvent(new MouseEvent('dblclick'))"))
+    assert browser.errors == []
+
+
+def test_hidden_algorithms_leave_the_charts_and_the_axes_refit(browser, page, shown):
+    browser.open(page)
+    worst = max(groups(shown.records)[:3], key=lambda g: finals(g, "regret").mean()).label
+    button = f"document.querySelector('#problem-1 .show[data-label=\"{worst}\"]')"
+    before, marks = dict(browser.run(PATHS)), browser.run(VALUES)
+    browser.run(f"{button}.focus()")
+    browser.press("Enter")
+    after = dict(browser.run(PATHS))
+    assert set(before) - set(after) == {worst} and browser.run(f"{button}.getAttribute('aria-pressed')") == "false"
+    assert all(after[label] != before[label] for label in after) and browser.run(VALUES) != marks
+    assert worst not in browser.run(f"{CHART}.querySelector('.tip').textContent")
+    browser.run(f"{button}.click()")
+    assert dict(browser.run(PATHS)) == before
+    browser.run(f"{button}.dispatchEvent(new MouseEvent('click', {{bubbles: true, shiftKey: true}}))")
+    assert list(dict(browser.run(PATHS))) == [worst]
+    browser.run(f"{button}.dispatchEvent(new MouseEvent('click', {{bubbles: true, shiftKey: true}}))")
+    assert dict(browser.run(PATHS)) == before and browser.errors == []
+
+
+def test_phases_are_strips_above_the_plot_in_the_colour_of_their_algorithm(browser, page, shown):
+    for width in (1300, 390):
+        browser.open(page, width=width)
+        strips = browser.run(f"""[...{CHART}.querySelectorAll('[data-strip]')].map(g => [g.dataset.strip,
+            [...g.querySelectorAll('rect')].map(r => r.textContent), g.getBoundingClientRect().bottom,
+            getComputedStyle(g.querySelector('rect')).fill ===
+            getComputedStyle({CHART}.querySelector(`path.line[data-label="${{g.dataset.strip}}"]`)).stroke])""")
+        phased = [g for g in groups(shown.records)[:3] if len(g.records[0].phases) > 1]
+        assert [strip[0] for strip in strips] == [g.label for g in phased]
+        top = browser.run(f"{CHART}.querySelector('.plot svg svg').getBoundingClientRect().top")
+        for (_, titles, bottom, coloured), group in zip(strips, phased, strict=True):
+            assert [title.split(": ")[1].split(" from ")[0] for title in titles] == [
+                n for n, _ in group.records[0].phases
+            ]
+            assert bottom <= top + 1 and coloured
+        boxes = browser.run("""[...document.querySelectorAll('figure')].map(
+            f => [...f.querySelectorAll('.phase-name')].map(t => {
+                const b = t.getBoundingClientRect();
+                return [b.left, b.top, b.right, b.bottom];
+            }))""")
+        for names in boxes:
+            for i, a in enumerate(names):
+                assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in names[:i])
+
+
+def test_one_line_that_flattens_the_others_gets_a_symmetric_log_axis(browser, page):
+    """The rule, on hand-made lines; and that hiding the line brings the linear axis back."""
+    browser.open(page)
+    assert browser.run("flattens([[0, 5, 10], [0, 4, 9], [0, 500, 1000]])")
+    assert not browser.run("flattens([[0, 5, 10], [0, 25, 30], [0, 30, 60]])")
+    assert browser.run("flattens([[1, 1, 1, 1, 1, 1, 1, 1, 1, 100]])")  # a single peak
+    assert not browser.run("flattens([[0, 0, 0]])") and not browser.run("flattens([])")
+    browser.run("""{ const line = (label, top) => ({ label, look: 0, x: [1, 2, 3], mean: [0, top / 2, top] });
+        window.tried = chart({ title: 't', x: 'episode', xScale: 'linear', yScale: 'auto', zero: true,
+                               series: [line('a', 10), line('b', 9), line('flat', 9000)] });
+        document.body.append(tried); }""")
+    browser.settle()
+    assert browser.run("tried.querySelector('small').textContent") == "symlog axis"
+    browser.run("toggle('flat')")
+    assert browser.run("tried.querySelector('small').textContent") == ""
+
+
+def test_seed_lines_appear_on_demand_and_are_those_of_the_records(browser, page, shown):
+    browser.open(page)
+    box = "document.querySelector('#problem-1 [data-control=seeds]')"
+    assert browser.run(f"{CHART}.querySelectorAll('path.seed').length") == 0
+    browser.run(f"{box}.focus()")
+    browser.press(" ")
+    several = [g for g in groups(shown.records)[:3] if len(g.samples) > 1]
+    assert browser.run(f"{CHART}.querySelectorAll('path.seed').length") == sum(len(g.samples) for g in several)
+    kept = browser.run("data.problems[0].groups.map(g => [g.label, g.at, g.curves.regret[0].raw ?? null])")
+    for (label, at, raw), group in zip(kept, groups(shown.records)[:3], strict=True):
+        line = curve(group, "regret")
+        assert label == group.label and (raw is None) == (len(group.samples) == 1)
+        if raw is not None:
+            np.testing.assert_allclose(raw, line.raw[:, np.searchsorted(line.episode, at)], rtol=6e-4, atol=1e-9)
+    browser.run(f"{box}.click()")
+    assert browser.run(f"{CHART}.querySelectorAll('path.seed').length") == 0 and browser.errors == []
+
+
+def test_charts_and_tables_can_be_taken_away(browser, page, shown):
+    """SVG with its own colours and legend, PNG at twice the size, CSV with the numbers, tables in three forms."""
+    browser.open(page)
+    browser.run("window.saved = {}; window.saveAddress = (name, href) => { window.saved[name] = href; }")
+    browser.run(f"{CHART}.querySelectorAll('.tools [data-file]').forEach(b => b.click())")
+    browser.wait("Object.keys(saved).length === 3")
+    files = {name: unquote(href.partition(",")[2]) for name, href in browser.run("saved").items()}
+    found = groups(shown.records)[:3]
+    rows = list(csv.DictReader(io.StringIO(files["regret.csv"])))
+    for group in found:
+        mine = [row for row in rows if row["line"] == group.label]
+        line = curve(group, "regret")
+        at = np.searchsorted(line.episode, [float(row["episode"]) for row in mine])
+        for column in ("mean", "low", "high"):
+            expected = getattr(line, column)
+            assert ([row[column] for row in mine] == [""] * len(mine)) == (expected is None)
+            if expected is not None:
+                np.testing.assert_allclose([float(row[column]) for row in mine], expected[at], rtol=1e-5, atol=1e-9)
+    picture = ElementTree.fromstring(files["regret.svg"])
+    assert {group.label for group in found} <= {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert "class=" not in files["regret.svg"] and "var(" not in files["regret.svg"]
+    png = base64.b64decode(files["regret.png"])
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(png[16:20]) == pytest.approx(2 * float(picture.get("width")), abs=2)
+    browser.run(
+        "window.saved = {}; document.querySelectorAll('[data-table=problem-1-verdict] button').forEach(b => b.click())"
+    )
+    files = {name: unquote(href.partition(",")[2]) for name, href in browser.run("saved").items()}
+    table = group_table(found)
+    assert files["paper-grid.tex"] == table.to_latex() and files["paper-grid.md"] == table.to_markdown()
+    (row, *_) = csv.DictReader(io.StringIO(files["paper-grid.csv"]))
+    assert float(row["regret"]) == finals(found[0], "regret").mean()
+    assert browser.errors == []
+
+
+def test_the_summary_over_problems_comes_first_and_ranks_are_those_of_the_study(browser, page, shown):
+    browser.open(page)
+    assert browser.run("document.querySelector('main section').id") == "summary"
+    table = browser.run("""[...document.querySelectorAll('#summary table')[0].tBodies[0].rows].map(
+        r => [...r.cells].map(c => [c.textContent, c.dataset.value ?? '', c.classList.contains('best')]))""")
+    expected = shown.grid("strong_regret").rows
+    for row, mine in zip(table, expected, strict=True):
+        assert row[0][0].strip() == mine.problem
+        values = [float(value) for _, value, _ in row[1:] if value]
+        assert values == [x.mean for x in mine.means.values()]
+        assert sum(best for *_, best in row[1:]) == (len(mine.means) > 1)
+    two = Study(tuple(r for r in shown.records if r.run.env != "blind"), shown.models)
+    ranks = {row.label: row.over.mean for row in two.aggregate("strong_regret", "ranks").rows}
+    assert summary(two.groups(), problems(two, DETAILS[-1]))["tables"][0]["ranks"] == ranks
+    assert summary(two.only(envs="paper/grid").groups(), problems(two.only(envs="paper/grid"), DETAILS[-1])) is None
 
 
 def test_the_policy_view_marks_decisions_left_to_chance_step_by_step(browser, page, shown):

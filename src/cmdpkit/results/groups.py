@@ -25,6 +25,8 @@ from cmdpkit.results.wording import counted, number
 
 CODE_DIGITS = 4  # of a digest of code, or more where these do not tell apart
 KINDS = ("weak", "strong", "realised")
+# Curves that cannot be negative, so that their intervals end at 0.
+NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
 SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 
 Kind = Literal["weak", "strong", "realised"]
@@ -213,7 +215,7 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
     """A curve of every run of a group and their mean with an interval; ``n`` picks the constraint of a [N, C] curve.
 
     Where the runs have different checkpoints, all of them are used, with straight lines between, from where the last
-    run begins to where the first one ends.
+    run begins to where the first one ends. The interval of a quantity that cannot be negative ends at 0.
     """
     lines = [(np.asarray(r.read_at, dtype=float), _row(r, name, n)) for r in group.samples]
     grid = lines[0][0]
@@ -224,7 +226,8 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
         lines = [(grid, np.interp(grid, episode, line)) for episode, line in lines]
     raw = np.array([line for _, line in lines])
     over = seed_mean(raw, method=method, level=level, seed=seed)
-    return Curve(grid, over.mean, over.low, over.high, raw)
+    low = over.low if over.low is None or name not in NONNEGATIVE else np.maximum(over.low, np.minimum(over.mean, 0.0))
+    return Curve(grid, over.mean, low, over.high, raw)
 
 
 def _row(record: RunRecord, name: str, n: int) -> FloatArray:

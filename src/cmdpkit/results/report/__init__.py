@@ -1,47 +1,47 @@
-"""The report: a study as one HTML file that needs no network, no server and no other file.
+"""The report of a study: one HTML file, with a summary over all problems first and a section for each of them.
 
-The page is a Jinja template with everything escaped; its data are JSON, which a small script of our own draws as SVG.
-(A chart library would add 0.9 MB to every report and 90 MB to the installation.) A content security policy allows this
-script and nothing else. The studies give the numbers, the models give prices and boards.
+The studies give the numbers, the models give prices and boards; `page` makes the file.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import reach
-from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.figures.style import COLOURS
-from cmdpkit.results.groups import Group, curve
+from cmdpkit.results.groups import Group, curve, scores
 from cmdpkit.results.published import Claim, Row, headlines, in_order, numbered, published_tables
+from cmdpkit.results.report.page import (
+    MOST_PAIRS,
+    PRICE_POINTS,
+    Plain,
+    page_of,
+    policy_data,
+    policy_frame,
+    tradeoff_data,
+)
 from cmdpkit.results.run import ledger_table
+from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import by_problem, group_table
+from cmdpkit.results.study_tables import aggregate_table, by_problem, grid_table, group_table
 from cmdpkit.results.tables import Cell, Column, Table
 from cmdpkit.results.wording import bounded, drawn, label, number
 from cmdpkit.running.importing import PRESET as IMPORTED
-from cmdpkit.tolerances import NEGLIGIBLE
 
-MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for the report nor drawn
-PRICE_POINTS = 25  # bounds at which the price curve is computed
 BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
-
-Plain = dict[str, Any]
+SEED_DIGITS = 4  # of the lines of single seeds
+# What the summary over problems shows, as far as there are runs that have it.
+SUMMARISED = ("strong_regret", "strong_violation", "policy_gap", "worst_miss")
+OBSERVED = ("realised_reward", "realised_violation")  # the same for runs without a model
 
 
 class Detail(NamedTuple):
@@ -49,13 +49,20 @@ class Detail(NamedTuple):
 
     points: int  # of every curve
     policies: int  # of how many seeds of every group
+    lines: int  # groups of more seeds have no line per seed
 
 
 MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
 # How much detail is tried, one after the other, until the page is small enough.
-DETAILS = (Detail(160, 1_000), Detail(80, 1_000), Detail(80, 3), Detail(60, 1), Detail(40, 0))
-THINNED = "This study is large: curves are thinned, and not every seed's policy is on this page."
-SCRIPTS = ("scale.js", "chart.js", "policy.js", "report.js")
+DETAILS = (
+    Detail(160, 1_000, 1_000),
+    Detail(120, 1_000, 1_000),
+    Detail(80, 1_000, 10),
+    Detail(80, 3, 3),
+    Detail(60, 1, 0),
+    Detail(40, 0, 0),
+)
+THINNED = "This study is large: curves are thinned, and not every seed's line or policy is on this page."
 
 
 def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:
@@ -76,46 +83,54 @@ def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: in
 
 def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
     parts = problems(study, detail)
-    script = "".join(_asset(name) for name in SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    complete = detail == DETAILS[0]
-    page: str = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=title or "Constrained MDPs: what was learned",
-            version=__version__,
-            runs=len(study.records),
-            zip=zip,
-            published=published(rows, study.claims),
-            problems=parts,
-            failures=failures(study),
-            data={"colours": len(COLOURS), "problems": [{"id": part["id"], **part["chart"]} for part in parts]},
-            notes=(*study.remarks(), *(() if complete else (THINNED,))),
-            style=_asset("report.css"),
-            script=script,
-            policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
-        )
+    first = summary(study.groups(), parts)
+    tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
+    tables |= {} if first is None else {part["id"]: part["table"] for part in first["tables"]}
+    return page_of(
+        "report.html",
+        "report.js",
+        {"problems": [{"id": part["id"], **part["chart"]} for part in parts]},
+        tables,
+        title or "Constrained MDPs: what was learned",
+        runs=len(study.records),
+        published=published(rows, study.claims),
+        summary=first,
+        problems=parts,
+        failures=failures(study),
+        notes=(*study.remarks(), *(() if detail == DETAILS[0] else (THINNED,))),
     )
-    return page
 
 
-def _asset(name: str) -> str:
-    return resources.files("cmdpkit.results.report").joinpath("assets", name).read_text(encoding="utf-8")
+# -- all problems ------------------------------------------------------------------------------------------------------
 
 
-def _environment() -> Any:
+def summary(found: Sequence[Group], parts: Sequence[Plain]) -> Plain | None:
+    """Tables of problems x algorithms, and mean ranks where all algorithms were run on some problem.
+
+    None where one problem is all, because its verdict is the summary.
+    """
+    if len(parts) < 2:
+        return None
+    known = [metric for metric in (*SUMMARISED, *OBSERVED) if any(scores(group, metric) is not None for group in found)]
+    shown = [metric for metric in known if metric in SUMMARISED] or known
+    tables = [
+        {"id": f"summary-{metric}", "table": grid_table(found, metric, "bold"), "ranks": _ranks(found, metric)}
+        for metric in shown
+    ]
+    if not tables:
+        return None
+    looks = {label: look for part in parts for label, look in part["looks"].items()}
+    return {"tables": tables, "problems": len(parts), "looks": looks, "ids": [part["id"] for part in parts]}
+
+
+def _ranks(found: Sequence[Group], metric: str) -> dict[str, float]:
+    """The mean rank of every algorithm; nothing where no problem has all of them."""
+    if len({group.label for group in found}) < 2:
+        return {}
     try:
-        from jinja2 import DictLoader, Environment, StrictUndefined
-    except ImportError:
-        raise CmdpkitError("the report needs jinja2, which is not installed: pip install 'cmdpkit[report]'") from None
-    return Environment(
-        loader=DictLoader({"report.html": _asset("report.html")}),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        return {row.label: row.over.mean for row in aggregate_table(found, metric, "ranks", None, None, LEVEL, 0).rows}
+    except CmdpkitError:  # there is no problem that all of them were run on
+        return {}
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------
@@ -147,12 +162,8 @@ def _problem(
             "constraints": [label(str(c)) for c in first.constraints],
             "prices": None if best is None else best.lam.tolist(),  # as learners' multipliers, per unit of the total
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
-            "states": list(map(str, first.policy.states)),
-            "actions": list(map(str, first.policy.action_names)),
-            "numbered": [isinstance(x, range) for x in (first.policy.states, first.policy.action_names)],
-            "grid": _grid(cmdp),
+            **policy_frame(first.policy, cmdp),
             "unit": first.run.unit,
-            "stationary": first.policy.is_stationary,
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
     }
@@ -206,29 +217,11 @@ def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[t
 
 def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
     """The price curve of a constraint, and where each algorithm's policies lie."""
-    c = best.cmdp.constraints[n]
-    line = tradeoff(best.cmdp, c.name, PRICE_POINTS)
     points = []
     for group in found:
         pairs = [(r.policy_utilities[n], r.policy_value) for r in group.records if r.policy_utilities is not None]
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
-    return {
-        "name": label(c.name),
-        "bound": c.total,
-        "bounds": (c.scale * line.bounds).tolist(),
-        "values": line.values.tolist(),
-        "prices": (line.prices / c.scale).tolist(),
-        "points": points,
-    }
-
-
-def _grid(cmdp: CMDP | None) -> Plain | None:
-    if cmdp is None or cmdp.grid is None:
-        return None
-    grid = cmdp.grid
-    arrows = list(grid.arrows or map(str, cmdp.action_names))
-    marks = [grid.marks.get(s, "") for s in range(cmdp.S)]
-    return {"rows": grid.rows, "columns": grid.columns, "cells": grid.cells, "marks": marks, "arrows": arrows}
+    return tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, PRICE_POINTS), points)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -236,10 +229,14 @@ def _grid(cmdp: CMDP | None) -> Plain | None:
 
 def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
     first = group.records[0]
+    names = [name for name in first.curves if _drawn(group, name) and np.size(first.curves[name])]
+    grid = curve(group, names[0]).episode if names else np.zeros(0)
+    at = grid[np.unique(np.linspace(0, len(grid) - 1, min(detail.points, len(grid))).round().astype(int))]
     return {
         "label": group.label,
         "look": look,
-        "curves": {name: _lines(group, name, detail.points) for name in first.curves if _drawn(group, name)},
+        "at": _rounded(at),
+        "curves": {name: _lines(group, name, at, detail.lines) for name in names},
         "phases": [{"name": name, "start": start} for name, start in first.phases],
         "episodes": first.run.episodes,
         "seed": first.run.seed,
@@ -249,10 +246,7 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
             {
                 "seed": record.run.seed,
                 "key": record.run.key,
-                "policy": _policy(record.policy)
-                if i < detail.policies and record.policy.choice.size <= MOST_PAIRS
-                else None,
-                "reach": _reach(cmdp, record.policy) if i < detail.policies else None,
+                **(policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
             }
             for i, record in enumerate(group.records)
         ],
@@ -264,37 +258,24 @@ def _drawn(group: Group, name: str) -> bool:
     return drawn and group.has(name)
 
 
-def _lines(group: Group, name: str, points: int) -> list[Plain]:
-    """A curve for every row of it, thinned: where it is read, means, and bounds where there are several seeds."""
-    rows = len(np.atleast_2d(np.asarray(group.records[0].curves[name])))
+def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
+    """A curve for every row of it, read at some episodes: means, intervals, and the lines of single seeds."""
     lines = []
-    for n in range(rows):
+    for n in range(len(np.atleast_2d(np.asarray(group.records[0].curves[name])))):
         line = curve(group, name, n)
-        at = np.unique(np.linspace(0, len(line.episode) - 1, min(points, len(line.episode))).round().astype(int))
-        lines.append({key: _rounded(x[at]) for key, x in line._asdict().items() if key != "raw" and x is not None})
+        kept = np.searchsorted(line.episode, at)
+        found: Plain = {
+            key: _rounded(x[kept]) for key in ("mean", "low", "high") if (x := getattr(line, key)) is not None
+        }
+        if 1 < len(line.raw) <= seeds:
+            found["raw"] = [_rounded(x[kept], SEED_DIGITS) for x in line.raw]
+        lines.append(found)
     return lines
 
 
-def _rounded(x: FloatArray) -> list[float | int]:
-    values = [float(f"{value:.{CURVE_DIGITS}g}") for value in x.tolist()]
+def _rounded(x: FloatArray, digits: int = CURVE_DIGITS) -> list[float | int]:
+    values = [float(f"{value:.{digits}g}") for value in x.tolist()]
     return [int(value) if value.is_integer() and abs(value) < 2**53 else value for value in values]
-
-
-def _policy(policy: Policy) -> list[list[Any]]:
-    """[H][S]: the index of the action taken, or pairs of action and probability where several are."""
-    return [[_choice(row) for row in policy.table(h)] for h in range(policy.shape[0])]
-
-
-def _choice(row: FloatArray) -> int | list[tuple[int, float]]:
-    taken = np.flatnonzero(row)
-    return int(taken[0]) if len(taken) == 1 and row[taken[0]] == 1 else [(int(a), float(row[a])) for a in taken]
-
-
-def _reach(cmdp: CMDP | None, policy: Policy) -> list[str] | None:
-    """[H]: for every state 1 if the policy reaches it at that step and 0 if not."""
-    if cmdp is None:
-        return None
-    return ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
 
 
 def _listed(value: Any) -> Any:

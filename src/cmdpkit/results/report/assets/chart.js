@@ -1,7 +1,11 @@
-// Line charts as SVG: bands, lines, dots, a cursor that pointer and arrow keys move.
+// Charts as SVG: lines with bands, dots and strips of phases that one can read out, zoom, refit and take away; and bars.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 250, MARGIN = { left: 58, right: 12, top: 10, bottom: 34 };
+const PLOT = 210, MARGIN = { left: 58, right: 14, top: 8, bottom: 36 };
+const STRIP = 15, MOST_STRIPS = 4; // height of a strip of phases, and how many are shown at once
+const BAR = 24, LETTER = 6.2; // height of a bar; width of a letter on an axis
+const charts = new Set(); // all that are on the page, to draw them again when algorithms are hidden
+const hidden = new Set(); // labels of algorithms that are not drawn
 
 /** An element with attributes and children; texts are texts, never markup. */
 function make(name, attributes = {}, ...children) {
@@ -12,62 +16,177 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/**
- * A chart that redraws itself at the width it is given.
- * spec: { title, x, y: axis titles, xScale, yScale, series: [{label, look, episode, mean, low?, high?, fixed?}],
- *         dots: [{label, look, at: [[x, y]]}], across: [{y, name}], upright: [{x, name, label?}] }
- */
-function chart(spec) {
-  const svg = make("svg", { height: HEIGHT, tabindex: 0, role: "img", "aria-label": `${spec.title}, arrow keys read it out` });
-  const readout = make("div", { class: "readout", "aria-live": "polite" });
-  const figure = make("figure", {}, make("figcaption", {}, spec.title), svg, readout);
-  let cursor = null;
+const lookOf = (look) => `look-${look % 7}`;
 
-  function draw() {
+/** The frame of a chart: caption, tools, a drawing that follows the width. paint(svg, width) returns the height. */
+function framed(title, paint, csv, legend) {
+  const svg = make("svg", { role: "img", "aria-label": title });
+  const tip = make("div", { class: "tip", "aria-live": "polite" });
+  const tools = make("span", { class: "tools" });
+  const figure = make("figure", {}, make("figcaption", {}, make("span", {}, title), make("small"), tools), make("div", { class: "plot" }, svg, tip));
+  const draw = () => {
     const width = figure.clientWidth;
     if (!width) return;
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     svg.replaceChildren();
-    const [x, y] = axes(spec);
-    const px = (v) => MARGIN.left + x.at(v) * (width - MARGIN.left - MARGIN.right);
-    const py = (v) => HEIGHT - MARGIN.bottom - y.at(v) * (HEIGHT - MARGIN.top - MARGIN.bottom);
-    drawAxes(svg, spec, x, y, px, py, width);
-    drawMarks(svg, spec, x, px, py, width);
-    for (const s of spec.series) drawSeries(svg, s, spec, px, py);
-    for (const d of spec.dots ?? []) for (const [u, v] of d.at)
-      svg.append(make("circle", { class: `dot look-${d.look % 7}`, "data-label": d.label, cx: px(u), cy: py(v), r: 4 }));
-    drawCursor(px);
+    const height = paint(svg, width);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("height", height);
     highlight(svg);
+  };
+  const name = title.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "");
+  const files = {
+    SVG: () => save(`${name}.svg`, "image/svg+xml", standalone(svg, title, legend())),
+    PNG: () => savePicture(`${name}.png`, standalone(svg, title, legend())),
+    CSV: () => save(`${name}.csv`, "text/csv", csv()),
+  };
+  for (const [kind, write] of Object.entries(files)) {
+    const button = make("button", { type: "button", "data-file": kind, "aria-label": `${title} as ${kind}` }, kind);
+    button.addEventListener("click", write);
+    tools.append(button);
   }
-
-  function drawCursor(px) {
-    readout.replaceChildren();
-    if (cursor === null || !spec.series.length) return;
-    const k = grid()[cursor];
-    svg.append(make("line", { class: "cursor", x1: px(k), x2: px(k), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
-    readout.append(make("span", {}, `${spec.x} ${k.toLocaleString("en")}`));
-    for (const s of spec.series) {
-      const i = nearest(s.episode, k), band = s.low ? ` [${short(s.low[i])}, ${short(s.high[i])}]` : "";
-      readout.append(make("span", {}, make("b", { class: `look-${s.look % 7}` }, s.label), ` ${short(s.mean[i])}${band}`));
-    }
-  }
-
-  const grid = () => spec.series.reduce((a, s) => (s.episode.length > a.length ? s.episode : a), []);
-  const move = (to) => { cursor = Math.max(0, Math.min(grid().length - 1, to)); draw(); };
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect(), [x] = axes(spec);
-    const share = (event.clientX - box.left - MARGIN.left) / (box.width - MARGIN.left - MARGIN.right);
-    const gaps = grid().map((k) => Math.abs(x.at(k) - share));
-    if (gaps.length) move(gaps.indexOf(Math.min(...gaps)));
-  });
-  svg.addEventListener("pointerleave", () => { cursor = null; draw(); });
-  svg.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    move((cursor ?? grid().length - 1) + step);
-  });
   new ResizeObserver(draw).observe(figure);
+  return { figure, svg, tip, tools, draw };
+}
+
+/**
+ * A chart of lines and dots.
+ * spec: { title, x: name of the axis, xScale, yScale ("auto" is linear, or symlog where one line flattens the others), zero,
+ *         seeds: whether to draw a line per seed,
+ *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, phases?, end?}], dots: [{label, look, at: [[x, y]]}],
+ *         across: [{y, name}], upright: [{x, name}] }
+ */
+function chart(spec) {
+  const visible = (s) => s.fixed || !hidden.has(s.label);
+  const shown = () => spec.series.filter(visible), dots = () => (spec.dots ?? []).filter(visible);
+  const entries = () => { // of the legend of a downloaded picture
+    const named = new Map([...shown(), ...dots()].map((s) => [s.label, s.look]));
+    return [...named].map(([label, look]) => ({ label, look }));
+  };
+  const { figure, svg, tip, tools, draw } = framed(spec.title, paint, () => csvOf(spec), entries);
+  svg.setAttribute("tabindex", 0);
+  svg.setAttribute("aria-label", `${spec.title}. Arrow keys read it out, plus and minus zoom, 0 shows all.`);
+  const all = make("button", { type: "button", class: "all", hidden: "" }, "show all");
+  tools.prepend(all);
+  let zoom = null; // { x: [low, high], y: [low, high] or nothing to fit }
+  let cursor = null; // index in the grid
+  let near = null; // a dot under the pointer
+  let frame = null; // scales and edges of the last drawing
+  let drag = null; // corners of a rectangle, in pixels
+
+  function paint(svg, width) {
+    const strips = stripsOf(shown()), top = MARGIN.top + STRIP * strips.length, bottom = top + PLOT;
+    const [x, y, scale] = axes(spec, shown(), dots(), zoom);
+    const left = MARGIN.left, right = width - MARGIN.right;
+    const px = (v) => left + x.at(v) * (right - left), py = (v) => bottom - y.at(v) * (bottom - top);
+    frame = { x, y, px, py, left, right, top, bottom };
+    all.hidden = zoom === null;
+    figure.querySelector("small").textContent = scale === "symlog" ? "symlog axis" : scale === "log" ? "log axis" : "";
+    drawAxes(svg, spec, frame, width);
+    const inside = make("svg", { x: left, y: top, width: right - left, height: bottom - top, viewBox: `${left} ${top} ${right - left} ${bottom - top}` });
+    svg.append(inside); // an inner svg cuts off what a zoom leaves outside
+    for (const { y: at } of spec.across ?? []) inside.append(make("line", { class: "exact", x1: left, x2: right, y1: py(at), y2: py(at) }));
+    for (const { x: at } of spec.upright ?? []) inside.append(make("line", { class: "mark", x1: px(at), x2: px(at), y1: top, y2: bottom }));
+    for (const s of shown()) drawSeries(inside, s, frame, scale, spec.seeds);
+    for (const d of dots()) for (const [u, v] of d.at)
+      inside.append(make("circle", { class: `dot ${lookOf(d.look)}`, "data-label": d.label, cx: px(u), cy: py(v), r: 4.5 }));
+    for (const { y: at, name } of spec.across ?? []) inside.append(make("text", { class: "marked", x: left + 5, y: py(at) - 5 }, `${name} ${short(at)}`));
+    for (const { x: at, name } of spec.upright ?? []) {
+      const turned = px(at) > (left + right) / 2;
+      inside.append(make("text", { class: "marked", x: px(at) + (turned ? -5 : 5), y: bottom - 6, "text-anchor": turned ? "end" : "start" }, name));
+    }
+    strips.forEach((s, i) => drawStrip(svg, s, frame, MARGIN.top + STRIP * i));
+    readOut(svg, width);
+    if (drag) inside.append(make("rect", { class: "selection", x: Math.min(drag[0], drag[2]), y: drag[4] ? top : Math.min(drag[1], drag[3]),
+      width: Math.abs(drag[2] - drag[0]), height: drag[4] ? bottom - top : Math.abs(drag[3] - drag[1]) }));
+    return bottom + MARGIN.bottom;
+  }
+
+  /** The numbers under the cursor, the largest first; or those of a dot. */
+  function readOut(svg, width) {
+    tip.replaceChildren();
+    tip.classList.toggle("open", near !== null || (cursor !== null && shown().length > 0));
+    if (!tip.classList.contains("open")) return;
+    const at = near ? near.at[0] : grid()[cursor];
+    tip.append(make("span", {}, `${spec.x} ${near ? short(at, 6) : at.toLocaleString("en")}`));
+    if (near) tip.append(make("span", {}, make("b", { class: lookOf(near.look) }, near.label), ` ${short(near.at[1], 6)}`));
+    else {
+      svg.append(make("line", { class: "cursor", x1: frame.px(at), x2: frame.px(at), y1: MARGIN.top, y2: frame.bottom }));
+      const rows = shown().filter((s) => at >= s.x[0] && at <= s.x[s.x.length - 1]).map((s) => ({ s, i: nearest(s.x, at) }));
+      for (const { s, i } of rows.sort((a, b) => b.s.mean[b.i] - a.s.mean[a.i])) {
+        const band = s.low ? ` [${short(s.low[i])}, ${short(s.high[i])}]` : "";
+        const phase = s.phases?.filter((p) => p.start < at).at(-1);
+        tip.append(make("span", {}, make("b", { class: lookOf(s.look) }, s.label), ` ${short(s.mean[i])}${band}${phase ? `, ${phase.name}` : ""}`));
+      }
+    }
+    const place = frame.px(at), before = place > width / 2;
+    tip.style.left = before ? "" : `${place + 12}px`;
+    tip.style.right = before ? `${width - place + 12}px` : "";
+    tip.style.top = `${frame.top}px`;
+  }
+
+  const grid = () => {
+    const longest = shown().reduce((a, s) => (s.x.length > a.length ? s.x : a), []);
+    return zoom ? longest.filter((v) => v >= zoom.x[0] && v <= zoom.x[1]) : longest;
+  };
+  const move = (to) => { cursor = grid().length ? Math.max(0, Math.min(grid().length - 1, to)) : null; draw(); };
+  const show = (to) => { zoom = to; cursor = near = null; draw(); };
+  /** Zoom by a factor around a place (a share of the axis), or move by a share of what is visible; never beyond the data. */
+  const zoomBy = (factor, around = 0.5, by = 0) => {
+    const full = axes(spec, shown(), dots(), null)[0], share = (v) => full.at(v);
+    const [low, high] = [share(frame.x.low), share(frame.x.high)], width = Math.min(1, (high - low) * factor);
+    if (width < 1e-4) return;
+    const from = Math.min(Math.max(low + around * (high - low - width) + by * width, 0), 1 - width);
+    show(width >= 1 ? null : { x: [full.value(from), full.value(from + width)] });
+  };
+  const position = (event) => {
+    const box = svg.getBoundingClientRect();
+    return [Math.min(Math.max(event.clientX - box.left, frame.left), frame.right), Math.min(Math.max(event.clientY - box.top, frame.top), frame.bottom)];
+  };
+  svg.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    const [u, v] = position(event);
+    drag = [u, v, u, v, true];
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    const [u, v] = position(event);
+    if (drag) { drag = [drag[0], drag[1], u, v, Math.abs(v - drag[1]) < 24 || event.pointerType === "touch"]; draw(); return; }
+    const points = dots().flatMap((d) => d.at.map((at) => ({ ...d, at, far: Math.hypot(frame.px(at[0]) - u, frame.py(at[1]) - v) })));
+    near = points.filter((p) => p.far < 14).sort((a, b) => a.far - b.far)[0] ?? null;
+    const gaps = grid().map((k) => Math.abs(frame.px(k) - u));
+    if (gaps.length) move(gaps.indexOf(Math.min(...gaps)));
+    else draw();
+  });
+  svg.addEventListener("pointerup", () => {
+    const chosen = drag;
+    drag = null;
+    if (!chosen || Math.abs(chosen[2] - chosen[0]) < 8) { draw(); return; }
+    const share = (u) => (u - frame.left) / (frame.right - frame.left), height = (v) => (frame.bottom - v) / (frame.bottom - frame.top);
+    const [a, b] = [chosen[0], chosen[2]].sort((x, y) => x - y), [d, c] = [chosen[1], chosen[3]].sort((x, y) => x - y);
+    show({ x: [frame.x.value(share(a)), frame.x.value(share(b))], y: chosen[4] ? undefined : [frame.y.value(height(c)), frame.y.value(height(d))] });
+  });
+  svg.addEventListener("pointercancel", () => { drag = null; draw(); });
+  svg.addEventListener("pointerleave", () => { cursor = near = null; draw(); });
+  svg.addEventListener("dblclick", () => show(null));
+  all.addEventListener("click", () => { show(null); svg.focus(); });
+  svg.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return; // without them the wheel moves the page
+    event.preventDefault();
+    zoomBy(event.deltaY < 0 ? 0.7 : 1 / 0.7, (position(event)[0] - frame.left) / (frame.right - frame.left));
+  }, { passive: false });
+  svg.addEventListener("keydown", (event) => {
+    const place = cursor === null || !grid().length ? 0.5 : frame.x.at(grid()[cursor]);
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
+    if (step !== undefined && event.shiftKey) zoomBy(1, 0.5, Math.sign(step) * 0.25);
+    else if (step !== undefined) move((cursor ?? grid().length - 1) + step);
+    else if (event.key === "+" || event.key === "=") zoomBy(0.6, place);
+    else if (event.key === "-") zoomBy(1 / 0.6, place);
+    else if (event.key === "0" || event.key === "Escape") show(null);
+    else return;
+    event.preventDefault();
+  });
+  figure.redraw = () => { cursor = null; draw(); };
+  charts.add(figure);
   return figure;
 }
 
@@ -77,65 +196,174 @@ function nearest(sorted, x) {
   return best;
 }
 
-/** The two scales: room for everything drawn, and 0 on a linear or symlog axis of totals. */
-function axes(spec) {
-  const xs = [...spec.series.flatMap((s) => s.episode), ...(spec.dots ?? []).flatMap((d) => d.at.map((p) => p[0]))];
-  let ys = [
-    ...spec.series.flatMap((s) => [...s.mean, ...(s.low ?? []), ...(s.high ?? [])]),
-    ...(spec.dots ?? []).flatMap((d) => d.at.map((p) => p[1])),
-    ...(spec.across ?? []).map((a) => a.y),
-  ];
-  const top = Math.max(...ys.map(Math.abs), 0), threshold = top / 1e3 || 1;
-  if (spec.yScale === "log") ys = ys.filter((y) => y > 0);
-  else if (spec.zero) ys.push(0);
-  const [low, high] = [Math.min(...ys), Math.max(...ys)];
-  const room = spec.yScale === "linear" ? (high - low) * 0.04 : 0;
-  return [
-    makeScale(spec.xScale, Math.min(...xs), Math.max(...xs)),
-    makeScale(spec.yScale, low - (spec.zero && low === 0 ? 0 : room), high + room, threshold),
-  ];
+/** The two scales and the kind of the upright one: room for everything drawn, and 0 on an axis of totals unless it is zoomed. */
+function axes(spec, series, dots, zoom) {
+  const extent = (values) => values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Number.MAX_VALUE, -Number.MAX_VALUE]);
+  const lines = (s) => [s.mean, s.low, s.high, ...(spec.seeds ? s.raw ?? [] : [])].filter(Boolean);
+  const across = (spec.across ?? []).map((a) => a.y), points = dots.flatMap((d) => d.at);
+  const kind = spec.yScale !== "auto" ? spec.yScale : flattens([...series.map((s) => s.mean)]) ? "symlog" : "linear";
+  const xs = zoom ? zoom.x : extent([...series.flatMap((s) => s.x), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
+  const everything = [...series.flatMap((s) => lines(s).flat()), ...points.map((p) => p[1]), ...across];
+  let ys = everything;
+  if (zoom?.y) ys = zoom.y;
+  else if (zoom) { // what is visible, and one point on either side
+    const within = (s) => { const a = s.x.findIndex((v) => v >= xs[0]), b = s.x.findLastIndex((v) => v <= xs[1]); return a < 0 || b < 0 ? [0, 0] : [Math.max(0, a - 1), b + 2]; };
+    ys = [...series.flatMap((s) => lines(s).flatMap((line) => line.slice(...within(s)))), ...points.filter((p) => p[0] >= xs[0] && p[0] <= xs[1]).map((p) => p[1])];
+    if (!ys.length) ys = everything;
+  }
+  const top = everything.reduce((a, v) => Math.max(a, Math.abs(v)), 0), threshold = 10 ** Math.ceil(Math.log10(top / 1e3 || 1));
+  if (kind === "log") ys = ys.filter((v) => v > 0);
+  else if (spec.zero && !zoom) ys = [...ys, 0];
+  let [low, high] = ys.length ? extent(ys) : kind === "log" ? [1, 10] : [0, 1];
+  if (!(xs[0] <= xs[1])) xs.splice(0, 2, kind === "log" ? 1 : 0, kind === "log" ? 10 : 1);
+  const room = kind === "linear" && !zoom?.y ? (high - low) * 0.04 : 0;
+  [low, high] = [low - (spec.zero && low === 0 ? 0 : room), high + room];
+  return [makeScale(spec.xScale, ...xs), makeScale(kind, low, high, threshold), kind];
 }
 
-function drawAxes(svg, spec, x, y, px, py, width) {
-  const bottom = HEIGHT - MARGIN.bottom, right = width - MARGIN.right;
+function drawAxes(svg, spec, { x, y, px, py, left, right, top, bottom }, width) {
   for (const t of y.ticks) {
-    svg.append(make("line", { class: t === 0 ? "axis-line" : "grid-line", x1: MARGIN.left, x2: right, y1: py(t), y2: py(t) }));
-    svg.append(make("text", { x: MARGIN.left - 7, y: py(t) + 4, "text-anchor": "end" }, short(t)));
+    svg.append(make("line", { class: t === 0 ? "axis-line" : "grid-line", x1: left, x2: right, y1: py(t), y2: py(t) }));
+    svg.append(make("text", { x: left - 7, y: py(t) + 4, "text-anchor": "end" }, short(t)));
   }
-  const most = Math.max(2, Math.floor((width - MARGIN.left) / 62)), every = Math.ceil(x.ticks.length / most);
+  const most = Math.max(2, Math.floor((width - left) / 62)), every = Math.ceil(x.ticks.length / most);
   x.ticks.forEach((t, i) => {
-    svg.append(make("line", { class: "grid-line", x1: px(t), x2: px(t), y1: MARGIN.top, y2: bottom }));
-    if (i % every === 0) svg.append(make("text", { x: px(t), y: bottom + 15, "text-anchor": "middle" }, short(t)));
+    svg.append(make("line", { class: "grid-line", x1: px(t), x2: px(t), y1: top, y2: bottom }));
+    if (i % every) return;
+    const half = (LETTER * short(t).length) / 2, end = px(t) + half > width;
+    svg.append(make("text", { x: end ? width : px(t), y: bottom + 15, "text-anchor": end ? "end" : "middle" }, short(t)));
   });
-  svg.append(make("line", { class: "axis-line", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }));
-  svg.append(make("text", { x: (MARGIN.left + right) / 2, y: HEIGHT - 3, "text-anchor": "middle" }, spec.x));
+  svg.append(make("line", { class: "axis-line", x1: left, x2: right, y1: bottom, y2: bottom }));
+  svg.append(make("text", { x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, spec.x));
 }
 
-function drawMarks(svg, spec, x, px, py, width) {
-  for (const { y, name } of spec.across ?? []) {
-    svg.append(make("line", { class: "exact", x1: MARGIN.left, x2: width - MARGIN.right, y1: py(y), y2: py(y) }));
-    svg.append(make("text", { x: MARGIN.left + 5, y: py(y) - 5 }, `${name} ${short(y)}`));
-  }
-  for (const { x: at, name, label } of spec.upright ?? []) {
-    if (at <= x.low || at >= x.high) continue;
-    const mark = make("g", label === undefined ? {} : { "data-phase": label });
-    mark.append(make("line", { class: "phase", x1: px(at), x2: px(at), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
-    const beside = px(at) + (px(at) < MARGIN.left + 16 ? 12 : -4), above = HEIGHT - MARGIN.bottom - 5;
-    mark.append(make("text", { x: beside, y: above, transform: `rotate(-90 ${beside} ${above})` }, name));
-    svg.append(mark);
-  }
-}
-
-function drawSeries(svg, s, spec, px, py) {
-  const visible = s.episode.map((_, i) => i).filter((i) => spec.yScale !== "log" || s.mean[i] > 0);
-  if (!visible.length) return;
-  const point = (i, y) => `${px(s.episode[i]).toFixed(1)},${py(y).toFixed(1)}`;
-  const floor = (y) => (spec.yScale === "log" ? Math.max(y, axes(spec)[1].low) : y);
+function drawSeries(svg, s, { px, py, y: scale }, kind, seeds) {
+  const floor = (v) => (kind === "log" ? Math.max(v, scale.low) : v);
+  const known = s.x.map((_, i) => i).filter((i) => kind !== "log" || s.mean[i] > 0);
+  if (!known.length) return;
+  const point = (i, v) => `${px(s.x[i]).toFixed(1)},${py(floor(v)).toFixed(1)}`;
+  const label = s.fixed ? undefined : s.label;
   if (s.low) {
-    const low = visible.map((i) => point(i, floor(s.low[i]))), high = visible.map((i) => point(i, floor(s.high[i])));
-    svg.append(make("path", { class: `band look-${s.look % 7}`, "data-label": s.fixed ? undefined : s.label, d: `M${low.join("L")}L${high.reverse().join("L")}Z` }));
+    const low = known.map((i) => point(i, s.low[i])), high = known.map((i) => point(i, s.high[i])).reverse();
+    svg.append(make("path", { class: `band ${lookOf(s.look)}`, "data-label": label, d: `M${low.join("L")}L${high.join("L")}Z` }));
   }
-  const line = make("path", { class: `line look-${s.look % 7}`, "data-label": s.fixed ? undefined : s.label, d: `M${visible.map((i) => point(i, s.mean[i])).join("L")}` });
-  if (s.look >= 7) line.setAttribute("stroke-dasharray", "7 4");
-  svg.append(line);
+  for (const line of (seeds && s.raw) || [])
+    svg.append(make("path", { class: `seed ${lookOf(s.look)}`, "data-label": label, d: `M${known.map((i) => point(i, line[i])).join("L")}` }));
+  const dashes = s.look >= 7 ? "7 4" : undefined;
+  svg.append(make("path", { class: `line ${lookOf(s.look)}`, "data-label": label, "stroke-dasharray": dashes, d: `M${known.map((i) => point(i, s.mean[i])).join("L")}` }));
 }
+
+/** The lines whose phases are shown: all that have some, or the chosen one where these are too many. */
+function stripsOf(series) {
+  const phased = series.filter((s) => s.phases?.length > 1);
+  return phased.length <= MOST_STRIPS ? phased : phased.filter((s) => s.label === chosen);
+}
+
+/** Phases as parts of a strip in the colour of their algorithm, with names where there is room for them. */
+function drawStrip(svg, s, { x, px, left, right }, top) {
+  const strip = make("g", { class: lookOf(s.look), "data-label": s.label, "data-strip": s.label });
+  s.phases.forEach(({ name, start }, i) => {
+    const end = s.phases[i + 1]?.start ?? s.end, from = px(Math.max(start, x.low)), to = px(Math.min(end, x.high));
+    if (end <= x.low || start >= x.high || !(to > from)) return;
+    const a = Math.max(left, from), width = Math.min(right, to) - a;
+    const part = make("rect", { class: i % 2 ? "phase odd" : "phase", x: a, y: top, width: Math.max(width - 1, 0.5), height: STRIP - 3, rx: 2 });
+    part.append(make("title", {}, `${s.label}: ${name} from ${(start + 1).toLocaleString("en")} to ${end.toLocaleString("en")}`));
+    strip.append(part);
+    if (width > LETTER * name.length + 8) strip.append(make("text", { class: "phase-name", x: a + width / 2, y: top + STRIP - 6, "text-anchor": "middle" }, name));
+  });
+  svg.append(strip);
+}
+
+/**
+ * Bars to the right, one per row, with a line at a bound.
+ * spec: { title, x, rows: [{label, look, value, note?, low?, high?}], bound?: {value, name} }; low and high are whiskers.
+ */
+function bars(spec) {
+  const longest = Math.max(...spec.rows.map((r) => r.label.length));
+  const { figure, draw } = framed(spec.title, paint, () => csvText([["", spec.x, "low", "high"], ...spec.rows.map((r) => [r.label, r.value, r.low ?? "", r.high ?? ""])]), () => []);
+  function paint(svg, width) {
+    const left = Math.min(LETTER * longest + 14, 0.42 * width), right = width - 70, top = spec.bound ? 22 : 6;
+    const ends = [0, ...spec.rows.flatMap((r) => [r.value, r.low ?? r.value, r.high ?? r.value]), ...(spec.bound ? [spec.bound.value] : [])];
+    const x = makeScale("linear", Math.min(...ends), Math.max(...ends)), px = (v) => left + x.at(v) * (right - left);
+    const bottom = top + BAR * spec.rows.length;
+    spec.rows.forEach((r, i) => {
+      const y = top + BAR * i, fits = Math.floor((left - 14) / LETTER);
+      const name = make("text", { class: "named", x: left - 8, y: y + 15, "text-anchor": "end" }, r.label.length > fits ? `${r.label.slice(0, Math.max(fits - 1, 1))}…` : r.label);
+      name.append(make("title", {}, r.label));
+      const from = Math.min(px(0), px(r.value));
+      svg.append(name, make("rect", { class: `bar-of ${lookOf(r.look)}`, x: from, y: y + 4, width: Math.max(Math.abs(px(r.value) - px(0)), 1), height: BAR - 8, rx: 2 }));
+      if (r.low !== undefined) svg.append(make("line", { class: "whisker", x1: px(r.low), x2: px(r.high), y1: y + BAR / 2, y2: y + BAR / 2 }));
+      svg.append(make("text", { class: "named", x: Math.max(px(r.value), px(r.high ?? r.value), px(0)) + 6, y: y + 15 }, short(r.value, 5) + (r.note ?? "")));
+    });
+    svg.append(make("line", { class: "axis-line", x1: px(0), x2: px(0), y1: top, y2: bottom }));
+    if (spec.bound) {
+      const at = px(spec.bound.value), half = (LETTER * spec.bound.name.length) / 2;
+      svg.append(make("line", { class: "exact", x1: at, x2: at, y1: top - 6, y2: bottom + 2 }),
+        make("text", { class: "marked", x: Math.min(Math.max(at, half), width - half), y: top - 9, "text-anchor": "middle" }, spec.bound.name));
+    }
+    svg.append(make("text", { x: (left + right) / 2, y: bottom + 18, "text-anchor": "middle" }, spec.x));
+    return bottom + 26;
+  }
+  figure.redraw = draw;
+  charts.add(figure);
+  return figure;
+}
+
+/** The best value for every bound on a total, with policies as dots. */
+function tradeoffChart(t, dots) {
+  return chart({
+    title: `best value against the bound on ${t.name}`, x: t.name, xScale: "linear", yScale: "linear",
+    series: [{ label: "optimum", fixed: true, look: 6, x: t.bounds, mean: t.values }], dots, upright: [{ x: t.bound, name: "the bound" }],
+  });
+}
+
+// -- taking them away
+
+const csvText = (rows) => rows.map((row) => row.map((x) => (/[",\r\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x)).join(",")).join("\n") + "\n";
+
+/** The numbers of a chart: one line per point, with the mean, the ends of its interval and the seeds; then the dots. */
+function csvOf(spec) {
+  const seeds = Math.max(0, ...spec.series.map((s) => s.raw?.length ?? 0));
+  const head = ["line", spec.x, "mean", "low", "high", ...Array.from({ length: seeds }, (_, i) => `run ${i + 1}`)];
+  const lines = spec.series.flatMap((s) => s.x.map((x, i) => [s.label, x, s.mean[i], s.low?.[i] ?? "", s.high?.[i] ?? "", ...Array.from({ length: seeds }, (_, j) => s.raw?.[j]?.[i] ?? "")]));
+  const dots = (spec.dots ?? []).flatMap((d) => d.at.map(([x, y]) => [d.label, x, y, "", "", ...Array(seeds).fill("")]));
+  return csvText([head, ...lines, ...dots]);
+}
+
+/** The drawing as a document of its own: with its styles, its title above and its legend below. */
+function standalone(svg, title, legend) {
+  const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family", "font-weight"];
+  const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
+  const style = getComputedStyle(document.body), across = Math.max(1, Math.floor(width / (LETTER * Math.max(1, ...legend.map((e) => e.label.length)) + 40)));
+  const below = Math.ceil(legend.length / across) * 18, whole = make("svg", { xmlns: SVG, width, height: height + below + 34, viewBox: `0 0 ${width} ${height + below + 34}` });
+  const text = { fill: style.color, "font-family": style.fontFamily, "font-size": 12 };
+  whole.append(make("rect", { width: "100%", height: "100%", fill: style.backgroundColor }), make("text", { ...text, x: 10, y: 18, "font-weight": 600 }, title));
+  const copy = svg.cloneNode(true), from = [...svg.querySelectorAll("*")];
+  [...copy.querySelectorAll("*")].forEach((element, i) => {
+    const seen = getComputedStyle(from[i]);
+    for (const name of KEPT) element.setAttribute(name, seen.getPropertyValue(name));
+    element.removeAttribute("class");
+  });
+  copy.setAttribute("y", 26); copy.setAttribute("width", width); copy.setAttribute("height", height); copy.removeAttribute("tabindex");
+  whole.append(copy);
+  legend.forEach(({ label, look }, i) => {
+    const x = 10 + (i % across) * (width / across), y = height + 40 + Math.floor(i / across) * 18;
+    const stroke = getComputedStyle(document.documentElement).getPropertyValue(`--c${look % 7}`);
+    whole.append(make("line", { x1: x, x2: x + 18, y1: y - 4, y2: y - 4, "stroke-width": 3, stroke }), make("text", { ...text, x: x + 24, y }, label));
+  });
+  return new XMLSerializer().serializeToString(whole);
+}
+
+function savePicture(name, text) {
+  const image = new Image();
+  image.addEventListener("load", () => {
+    const canvas = make("canvas", { width: 2 * image.width, height: 2 * image.height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    saveAddress(name, canvas.toDataURL("image/png"));
+  });
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+}
+
+function save(name, type, text) { saveAddress(name, `data:${type};charset=utf-8,${encodeURIComponent(text)}`); }
+
+function saveAddress(name, href) { make("a", { download: name, href }).click(); }

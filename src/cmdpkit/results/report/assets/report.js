@@ -1,77 +1,21 @@
-// The page: one chosen algorithm, followed everywhere.
+// The page of a study: curves, multipliers, prices, policies and accounts of every problem.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 const LONG = 10; // rows of a table in an account; longer ones open on demand
-let chosen = null; // a label, or nothing
-
-/** Mark the chosen algorithm within an element, and dim the others. */
-function highlight(root) {
-  for (const element of root.querySelectorAll("[data-label]")) {
-    const mine = element.dataset.label === chosen;
-    if (element.matches("tr")) element.classList.toggle("chosen", mine);
-    else if (element.matches("button")) element.setAttribute("aria-pressed", mine);
-    else element.classList.toggle("dim", chosen !== null && !mine);
-  }
-  for (const phase of root.querySelectorAll("[data-phase]")) {
-    phase.style.display = chosen === null || phase.dataset.phase === chosen ? "" : "none";
-  }
-}
-
-function choose(label) {
-  chosen = chosen === label ? null : label;
-  highlight(document);
-  for (const view of views) view.follow();
-}
-
-document.addEventListener("click", (event) => {
-  const button = event.target.closest(".pick");
-  const row = event.target.closest("tr[data-label]");
-  if (button) choose(button.dataset.label);
-  else if (row && !event.target.closest("button, a")) choose(row.dataset.label);
-});
-
-document.getElementById("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
-
-// -- tables
-
-function sortable(table) {
-  const body = table.tBodies[0], headings = [...table.tHead.rows[0].cells];
-  headings.forEach((heading, column) => heading.querySelector(".sort")?.addEventListener("click", () => {
-    const down = heading.getAttribute("aria-sort") === "ascending";
-    const value = (row) => row.cells[column].dataset.value;
-    const numeric = heading.classList.contains("num");
-    const order = (a, b) => (numeric ? a - b : a.localeCompare(b));
-    const rows = [...body.rows].sort((a, b) => {
-      const [x, y] = [value(a), value(b)];
-      if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last, always
-      return down ? order(y, x) : order(x, y);
-    });
-    headings.forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
-    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    body.append(...rows);
-  }));
-}
-
-// -- one problem
 
 class View {
   constructor(problem) {
     this.problem = problem;
     this.root = document.getElementById(problem.id);
     this.kind = ["weak", "strong", "realised"].find((kind) => this.drawable(kind).length);
-    this.scale = "linear";
+    this.scale = "auto";
+    this.seeds = false;
     this.controls();
     this.curves();
     this.dual();
     this.prices();
     this.policy();
     this.internals();
-    this.root.querySelectorAll("table.sortable").forEach(sortable);
     this.downloads();
-    this.root.querySelector(".copy").addEventListener("click", (event) => copy(event.target));
   }
 
   find(selector) { return this.root.querySelector(selector); }
@@ -85,7 +29,7 @@ class View {
   }
 
   series(name, n) {
-    return this.problem.groups.filter((g) => g.curves[name]?.[n]).map((g) => ({ label: g.label, look: g.look, ...g.curves[name][n] }));
+    return this.problem.groups.filter((g) => g.curves[name]?.[n]).map((g) => ({ label: g.label, look: g.look, x: g.at, phases: g.phases, end: g.episodes, ...g.curves[name][n] }));
   }
 
   controls() {
@@ -96,39 +40,40 @@ class View {
     }
     for (const input of this.root.querySelectorAll(`input[name="${this.problem.id}-scale"]`))
       input.addEventListener("change", () => { this.scale = input.value; this.curves(); this.dual(); });
+    const seeds = this.find('[data-control="seeds"]');
+    seeds.closest("label").hidden = !this.problem.groups.some((g) => Object.values(g.curves).some((rows) => rows.some((row) => row.raw)));
+    seeds.addEventListener("change", () => { this.seeds = seeds.checked; this.curves(); this.dual(); });
+  }
+
+  /** The scales of a chart of totals, or of prices. */
+  scales(positive) {
+    const upright = { auto: "auto", linear: "linear", symlog: "symlog", log: positive ? "log" : "symlog" }[this.scale];
+    return { x: this.problem.unit, xScale: this.scale === "log" ? "log" : "linear", yScale: upright, zero: true, seeds: this.seeds };
   }
 
   curves() {
-    const phases = this.problem.groups.flatMap((g) => g.phases.slice(1).map((p) => ({ x: p.start, name: p.name, label: g.label })));
-    const charts = this.kind === undefined ? [] : this.drawable(this.kind).map(({ subject, n }) => chart({
-      title: `${this.kind === "weak" ? "" : `${this.kind} `}${subject.replace("_", " ")}${subject === "violation" ? ` of ${this.problem.constraints[n]}` : ""}`,
-      x: this.problem.unit, xScale: this.scale, zero: true,
-      yScale: this.scale === "linear" ? "linear" : subject !== "violation" && this.kind !== "realised" ? "log" : "symlog",
-      series: this.series(this.name(subject, this.kind), n), upright: phases,
+    const words = (subject, n) => `${this.kind === "weak" ? "" : `${this.kind} `}${subject.replace("_", " ")}${subject === "violation" ? ` of ${this.problem.constraints[n]}` : ""}`;
+    const drawn = this.kind === undefined ? [] : this.drawable(this.kind).map(({ subject, n }) => chart({
+      title: words(subject, n), ...this.scales(subject !== "violation" && this.kind !== "realised"), series: this.series(this.name(subject, this.kind), n),
     }));
-    this.find('[data-charts="curves"]').replaceChildren(...charts);
+    this.find('[data-charts="curves"]').replaceChildren(...drawn);
   }
 
   dual() {
-    const charts = this.problem.constraints.map((constraint, n) => ({ constraint, n, series: this.series("multiplier", n) }))
+    const drawn = this.problem.constraints.map((constraint, n) => ({ constraint, n, series: this.series("multiplier", n) }))
       .filter(({ series }) => series.length).map(({ constraint, n, series }) => chart({
-        title: `price of ${constraint}`, x: this.problem.unit, xScale: this.scale, yScale: "linear", zero: true, series,
+        title: `price of ${constraint}`, ...this.scales(false), series,
         across: this.problem.prices ? [{ y: this.problem.prices[n], name: "exact" }] : [],
       }));
-    this.find('[data-part="dual"]').hidden = !charts.length;
-    this.find('[data-charts="dual"]').replaceChildren(...charts);
+    this.find('[data-part="dual"]').hidden = !drawn.length;
+    this.find('[data-charts="dual"]').replaceChildren(...drawn);
   }
 
   prices() {
     const look = (label) => this.problem.groups.find((g) => g.label === label).look;
-    const charts = this.problem.tradeoffs.map((t) => chart({
-      title: `best value against the bound on ${t.name}`, x: t.name, xScale: "linear", yScale: "linear",
-      series: [{ label: "optimum", fixed: true, look: 6, episode: t.bounds, mean: t.values }],
-      dots: t.points.map((p) => ({ label: p.label, look: look(p.label), at: p.at })),
-      upright: [{ x: t.bound, name: "the bound" }],
-    }));
-    this.find('[data-part="price"]').hidden = !charts.length;
-    this.find('[data-charts="price"]').replaceChildren(...charts);
+    const drawn = this.problem.tradeoffs.map((t) => tradeoffChart(t, t.points.map((p) => ({ ...p, look: look(p.label) }))));
+    this.find('[data-part="price"]').hidden = !drawn.length;
+    this.find('[data-charts="price"]').replaceChildren(...drawn);
   }
 
   policy() {
@@ -161,7 +106,7 @@ class View {
   internals() {
     const group = this.problem.groups.find((g) => g.label === chosen) ?? this.problem.groups[0];
     const parts = [make("p", { class: "quiet" }, `${group.label}, seed ${group.seed}`)];
-    if (group.phases.length) parts.push(timeline(group, this.problem.unit));
+    if (group.phases.length > 1) parts.push(make("p", {}, `Phases: ${group.phases.map((p) => `${p.name} from ${this.problem.unit} ${(p.start + 1).toLocaleString("en")}`).join(", ")}.`));
     parts.push(...group.notes.map((note) => make("p", { class: "note" }, note)));
     parts.push(group.explanation.entries.length ? tree(group.explanation) : make("p", {}, "It keeps no account of its own."));
     this.find("[data-internals]").replaceChildren(...parts);
@@ -186,18 +131,6 @@ class View {
   }
 }
 
-/** The phases as a bar, as long as they took. */
-function timeline(group, unit) {
-  const bar = make("div", { class: "phases", role: "img", "aria-label": group.phases.map((p) => `${p.name} from ${unit} ${p.start + 1}`).join(", ") });
-  group.phases.forEach((phase, i) => {
-    const end = group.phases[i + 1]?.start ?? group.episodes;
-    const part = make("span", { title: `${phase.name}: ${unit}s ${(phase.start + 1).toLocaleString("en")} to ${end.toLocaleString("en")}` }, phase.name);
-    part.style.flex = `${Math.max(end - phase.start, group.episodes / 100)} 1 0`;
-    bar.append(part);
-  });
-  return bar;
-}
-
 /** Nested values: tables for lists of alike entries, definition lists for the rest. */
 function tree(value) {
   if (typeof value === "string") return make("span", {}, value);
@@ -214,15 +147,4 @@ function tree(value) {
   return make("div", {}, ...value.map((inner) => make("div", {}, tree(inner))));
 }
 
-function save(name, type, text) {
-  const link = make("a", { download: name, href: `data:${type};charset=utf-8,${encodeURIComponent(text)}` });
-  link.click();
-}
-
-async function copy(button) {
-  const text = button.parentElement.querySelector("pre").textContent;
-  try { await navigator.clipboard.writeText(text); button.textContent = "copied"; }
-  catch { getSelection().selectAllChildren(button.parentElement.querySelector("pre")); button.textContent = "selected: press Ctrl+C"; }
-}
-
-const views = data.problems.map((problem) => new View(problem));
+views = data.problems.map((problem) => new View(problem));

@@ -1,7 +1,7 @@
 "use strict";
 // Scales, ticks and numbers: pure functions, no page.
 
-/** A map from data to [0, 1], with its ticks. kind: "linear", "log" or "symlog" (linear within +-threshold). */
+/** A map from data to [0, 1], its inverse and its ticks. kind: "linear", "log" or "symlog" (linear within +-threshold). */
 function makeScale(kind, low, high, threshold = 1) {
   if (low === high) { low -= Math.abs(low) / 2 || 0.5; high += Math.abs(high) / 2 || 0.5; }
   const bend = {
@@ -9,9 +9,14 @@ function makeScale(kind, low, high, threshold = 1) {
     log: (x) => Math.log10(x),
     symlog: (x) => Math.sign(x) * Math.log10(1 + Math.abs(x) / threshold),
   }[kind];
+  const unbend = {
+    linear: (u) => u,
+    log: (u) => 10 ** u,
+    symlog: (u) => Math.sign(u) * (10 ** Math.abs(u) - 1) * threshold,
+  }[kind];
   const from = bend(low), to = bend(high);
   const ticks = kind === "linear" ? linearTicks(low, high) : kind === "log" ? logTicks(low, high) : symlogTicks(low, high, threshold);
-  return { at: (x) => (bend(x) - from) / (to - from), ticks, low, high };
+  return { at: (x) => (bend(x) - from) / (to - from), value: (share) => unbend(from + share * (to - from)), ticks, low, high };
 }
 
 /** About five round numbers between low and high. */
@@ -39,6 +44,23 @@ function symlogTicks(low, high, threshold) {
   const top = Math.max(Math.abs(low), Math.abs(high)), all = top > threshold ? powers(threshold, top).slice(-6) : [];
   const kept = all.filter((_, i) => (all.length - 1 - i) % Math.ceil(all.length / 3) === 0);
   return [...kept.map((x) => -x).reverse(), 0, ...kept].filter((x) => x >= low && x <= high);
+}
+
+/**
+ * Whether one line would flatten the others on a linear axis: the largest size of all is more than FLATTENING times the
+ * upper quartile of the sizes along the line in the middle.
+ */
+function flattens(lines) {
+  const quartiles = [], FLATTENING = 12;
+  let top = 0;
+  for (const line of lines) {
+    const sizes = line.map(Math.abs).sort((a, b) => a - b);
+    quartiles.push(sizes[Math.floor(0.75 * (sizes.length - 1))]);
+    top = Math.max(top, sizes[sizes.length - 1]);
+  }
+  quartiles.sort((a, b) => a - b);
+  const middle = quartiles[Math.floor((quartiles.length - 1) / 2)];
+  return middle > 0 && top > FLATTENING * middle;
 }
 
 /** A number for an axis or a readout. */
