@@ -270,9 +270,9 @@ def test_a_long_run_is_small_at_its_beginning():
 
 def test_a_block_that_is_cut_goes_on_with_the_same_tries():
     cmdp = envs.build("random", S=12, A=4, H=5, concentration=1.0, seed=2)
-    cut = ClosedLoopPRI(Spec.of(cmdp, 20_000))
-    cut.run(Source.of(cmdp), stream(5), 4990)
-    assert (cut.block.trying >= 0).any() and cut.clock.block_end > 4990
+    cut, source, rng = ClosedLoopPRI(Spec.of(cmdp, 20_000)), Source.of(cmdp), stream(5)
+    while cut.exploring or not (cut.block.trying >= 0).any() or cut.clock.block_end <= cut.clock.episode + 10:
+        cut.run(source, rng, 7)
     new = ClosedLoopPRI(Spec.of(cmdp, 20_000))
     new.restore(cut.state())
     assert new.behaviour().tobytes() == cut.behaviour().tobytes()

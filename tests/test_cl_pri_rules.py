@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
@@ -77,6 +78,32 @@ def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far
     np.testing.assert_allclose(found.plan.utilities, 0.5, atol=0.005)
 
 
+@pytest.mark.parametrize("times", [36, 3600])
+def test_the_reserve_counts_on_what_can_be_bought_less_three_standard_errors(times):
+    """Utilities of 0.5 and 0.7 with signals that vary by 0.1: the mean of n tries has the error 0.1 / sqrt(n)."""
+    model = one_decision([(1.0, 0.5), (0.5, 0.7)], 0.5, times=times, noise=0.1)
+    account = Account(np.array([20.0]), 1000, None)
+    found = repaying_plan(model, np.array([0.5]), account, PARAMS, settled=True)
+    sure = 0.2 - 3 * 0.1 / times**0.5
+    wanted = owed(account, np.array([0.1]), np.array([sure]), 3.0)[0]
+    assert found.spare[0] == pytest.approx(1000 * (0.5 * sure - wanted), rel=1e-6)
+    assert found.plan.utilities[0] == pytest.approx(0.5 + wanted, rel=1e-6)
+
+
+def test_the_reserve_counts_on_what_all_bounds_allow_together():
+    """Either of two utilities can be exceeded by 0.7, both together by 0.2, less 1 %. Signals do not vary."""
+    counts, episode = new_counts(1, 1, 2, 3), new_episode(1, 3)
+    for a, signals in enumerate([(0.5, 1.0, 0.0), (0.5, 0.0, 1.0)]):
+        episode.actions[0], episode.signals[0] = a, signals
+        for _ in range(5):
+            count_episode(counts, episode, 2)
+    rho = np.array([0.3, 0.3])
+    model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
+    account = Account(np.zeros(2), 100, None)
+    found = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
+    np.testing.assert_allclose(found.spare, 100 * 0.5 * 0.2 * 0.99, rtol=1e-4)
+
+
 @pytest.mark.parametrize("z", [2.0, 3.0])
 @pytest.mark.parametrize("left", [40, 400, 40_000])
 def test_the_reserve_covers_bad_luck_in_every_stretch_at_the_end(left, z):
@@ -111,7 +138,17 @@ def test_the_spread_of_an_episode_is_that_of_played_episodes():
 
 
 def index_allows(mean, sd, visits, n, bonus=0.35):
-    return mean + bonus * np.log1p(visits / n) * sd / np.sqrt(n) > 1e-5
+    freedom = n + PARAMS.pseudo
+    t = np.sqrt(freedom * (np.exp((bonus * np.log1p(visits / n)) ** 2 / freedom) - 1))
+    return mean + t * sd / np.sqrt(n) > 1e-5
+
+
+def test_the_quantile_for_few_tries_is_close_to_that_of_student():
+    """For 5 to 100 degrees of freedom and errors down to one in 10,000, within an eighth."""
+    for freedom in (5, 10, 100):
+        for z in (1.0, 2.0, 3.0, 3.7):
+            quantile = student.isf(norm.sf(z), freedom)
+            assert np.sqrt(freedom * np.expm1(z**2 / freedom)) == pytest.approx(quantile, rel=0.125)
 
 
 @pytest.mark.parametrize("ahead", [100, 10_000, 10**6])

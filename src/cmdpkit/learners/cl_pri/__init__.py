@@ -178,6 +178,9 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
 
     `gain` is by how much each bound can be exceeded if its utility is bought at the highest price that is allowed. A
     plan close to what is possible has prices that multiply all noise, so that price is low until the run is settled.
+    The policies that are bought at a high price owe much of their utility to luck in few visits, and bounds may exclude
+    each other. So the reserve, and what tries may cost, count only on `sure`: by how much all bounds can be exceeded at
+    once, less `reserve` standard errors.
     """
     pool = Columns(Horizon(model.cmdp))
     plan = solved(pool, model, rho)
@@ -186,19 +189,29 @@ def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoop
     allowed = (
         np.full(len(rho), p.repay_price) if settled else np.minimum(p.steep * plan.prices + p.extra, p.repay_price)
     )
-    gain = plan.utilities - rho
+    gain, sure = plan.utilities - rho, plan.utilities - rho
     for n, price in enumerate(allowed):
         weights = np.append(1.0, plan.prices)
         weights[1 + n] = max(price, plan.prices[n])
-        gain[n] = max(gain[n], pool.source.greedy(weights)[2][1 + n] - rho[n])
-    wanted = owed(account, spread(model, plan.pi), gain, p.reserve)
-    asked, share = np.minimum(wanted, gain), 1.0
+        _, choice, totals = pool.source.greedy(weights)
+        error = plan_errors(model, np.eye(model.cmdp.A)[choice.astype(int)])[n]
+        gain[n] = max(gain[n], totals[1 + n] - rho[n])
+        sure[n] = max(sure[n], totals[1 + n] - rho[n] - p.reserve * error)
+    if len(rho) > 1:
+        sure = sure * possible(pool, model, rho, gain)
+    wanted = owed(account, spread(model, plan.pi), sure, p.reserve)
+    asked = np.minimum(wanted, gain)
     other = solved(pool, model, rho + asked)
     if not other.feasible:  # each bound can be exceeded by so much, but not all of them at once
-        per = np.maximum(asked, asked.max() / 1000) / pool.units[1:]
-        share = 0.99 * min(1.0, max(0.0, pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]))
-        other = solved(pool, model, rho + share * asked)
-    return Repaying(other if other.feasible else plan, account.left * (p.spend * share * gain - wanted))
+        other = solved(pool, model, rho + possible(pool, model, rho, asked) * asked)
+    return Repaying(other if other.feasible else plan, account.left * (p.spend * sure - wanted))
+
+
+def possible(pool: Columns[Horizon], model: Model, rho: FloatArray, more: FloatArray) -> float:
+    """The share, at most 1, of `more` [N] by which all bounds rho can be exceeded at once, less 1 % for rounding."""
+    per = np.maximum(more, max(float(more.max(initial=0.0)) / 1000, TINY)) / pool.units[1:]
+    reached = pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]
+    return min(1.0, max(0.0, 0.99 * reached))
 
 
 def spread(model: Model, pi: FloatArray) -> FloatArray:
@@ -232,9 +245,11 @@ def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams)
 
     Every state at a step is a bandit. Its arms are the actions, an arm's mean is its advantage over the plan at the
     prices, and it is pulled as often as the state is visited in the episodes ahead: N times. After n tries an action is
-    worth another one while  mean + bonus log(1 + N / n) sd / sqrt(n) > 0.  With a bonus of 0.35 this is the index of
-    Gittins for normal arms, within a third. The mean is shrunk to what actions beside the plan are worth on average, so
-    an action that was never tried has one as well: sd^2 / (variance of these worths) tries are added to n for that.
+    worth another one while  mean + z sd / sqrt(n) > 0,  with  z = bonus log(1 + N / n).  With a bonus of 0.35 this is
+    the index of Gittins for normal arms, within a third. Few tries say little about sd, so the quantile of Student's
+    distribution with f = n + pseudo degrees of freedom takes the place of z, about  sqrt(f (exp(z^2 / f) - 1)).  The
+    mean is shrunk to what actions beside the plan are worth on average, so an action that was never tried has one as
+    well: sd^2 / (variance of these worths) tries are added to n for that.
 
     One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`, but the first
     few tries of an action are not held back: what they cost is not known.
@@ -258,7 +273,7 @@ def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams)
     variance = np.where(model.tried, variance, (variance * weight).sum() / max(weight.sum(), 1)) + TINY
     pulls = variance / (apart + TINY)  # what the average is worth, in tries
     shrunk = np.where(model.tried, (n * advantage + pulls * mean) / (n + pulls), mean)
-    most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p.bonus) - pulls), 2 * n + 1)
+    most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p) - pulls), 2 * n + 1)
     more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(most - n, 0.0), 0.0)
     for effect, spare in zip(effects[1:], np.maximum(beside.spare, 0.0), strict=True):
         cost = np.where(n < p.least, 0.0, np.maximum(-effect, 0.0))
@@ -269,13 +284,15 @@ def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams)
     return quota
 
 
-def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, bonus: float) -> FloatArray:
-    """The largest n with  mean + bonus log(1 + visits / n) sd / sqrt(n) > 0,  by halving."""
+def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoopParams) -> FloatArray:
+    """The largest n whose index  mean + t sd / sqrt(n)  is positive, by halving; t is explained at `tries`."""
     low, high = np.full(mean.shape, -5.0), np.log(np.maximum(visits, 1.0)) + 3.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         n = np.exp(middle)
-        worth = mean + bonus * np.log1p(visits / n) * sd / np.sqrt(n) > TIE
+        freedom = n + p.pseudo
+        t = np.sqrt(freedom * np.expm1((p.bonus * np.log1p(visits / n)) ** 2 / freedom))
+        worth = mean + t * sd / np.sqrt(n) > TIE
         low, high = np.where(worth, middle, low), np.where(worth, high, middle)
     found: FloatArray = np.exp(low)
     return found
