@@ -15,10 +15,12 @@ project = "cmdpkit"
 author = "the cmdpkit authors"
 version = release = cmdpkit.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings", "mathml", "statements", "checked"]
 exclude_patterns = ["_build", "_ext"]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
+myst_dmath_allow_labels = True
+html_math_renderer = "mathml"
 myst_heading_anchors = 3
 
 default_role = "py:obj"  # `solve` in a docstring is a link where there is something to link to

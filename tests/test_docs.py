@@ -34,10 +34,18 @@ def prose(page):
     return re.sub(r"`[^`\n]*`", "", text)
 
 
+def statements(page):
+    """The headings of a page's numbered statements."""
+    return re.findall(r"^:::\{statement\} (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
 def anchors(page):
-    """The anchors of a page's headings, as GitHub and MyST make them."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The anchors of a page: its headings, as GitHub and MyST make them, its statements, and `(name)=`."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    targets = set(re.findall(r"^\(([\w-]+)\)=$", text, flags=re.MULTILINE))
+    return made | targets | {extension("statements").anchor(heading) for heading in statements(page)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -165,3 +173,93 @@ def test_commands_that_an_installed_package_lacks_are_said_to_need_a_clone():
         for found in re.finditer(r"`python -m bench[^`]*`", text):
             around = " ".join(text[max(found.start() - 14, 0) : found.end() + 14].split())
             assert "in a clone" in around.lower(), (path, around)
+
+
+# What other people may have linked to. A statement keeps its number and its page for good; new ones go to the end.
+ANCHORS = {
+    "exact.md": ["lemma-o", "lemma-l", "lemma-x", "lemma-m"],
+    "pri.md": [f"statement-{k}" for k in range(1, 6)],
+    "cl-pri.md": ["statement-6", "lemma-g", "statement-7", "statement-8", "statement-9", "statement-10"],
+    "guarantees.md": ["lemma-a", "event-e", "statement-11", "lemma-b", "lemma-c", "statement-12"],
+    "on-paper.md": ["statement-13", "statement-14", "statement-15"],
+    "stationary.md": ["lemma-u", "lemma-s", "lemma-r"],
+}
+
+
+@pytest.mark.parametrize("page", ANCHORS)
+def test_statements_keep_their_anchors(page):
+    anchor = extension("statements").anchor
+    found = [anchor(heading) for heading in statements(DOCS / "theory" / page)]
+    assert found[: len(ANCHORS[page])] == ANCHORS[page]
+
+
+def test_no_two_statements_have_the_same_name():
+    named = [extension("statements").anchor(heading) for page in PAGES for heading in statements(page)]
+    assert len(named) == len(set(named)) >= 27
+
+
+def test_every_paper_that_an_algorithm_names_is_in_the_bibliography():
+    bibliography = (DOCS / "bibliography.md").read_text(encoding="utf-8")
+    for name in cmdpkit.learners.names():
+        numbers = re.findall(r"\d{4}\.\d{5}|10\.\d{4}/\S+", cmdpkit.learners.facts(name).paper)
+        for number in numbers:
+            assert number in bibliography, f"{name} names {number}"
+
+
+@pytest.mark.parametrize(
+    ("latex", "mathml"),
+    [
+        (r"v^*", "<mrow><msup><mi>v</mi><mo>*</mo></msup></mrow>"),
+        (
+            r"k \ln m",
+            '<mrow><mi>k</mi><mspace width="0.167em" /><mi>ln</mi><mspace width="0.167em" /><mi>m</mi></mrow>',
+        ),
+        (r"\frac{1}{K}", "<mrow><mfrac><mrow><mn>1</mn></mrow><mrow><mi>K</mi></mrow></mfrac></mrow>"),
+        (r"a/b", '<mrow><mi>a</mi><mo lspace="0" rspace="0">/</mo><mi>b</mi></mrow>'),
+    ],
+)
+def test_formulas_become_mathml(latex, mathml):
+    made = extension("mathml").mathml(latex)
+    assert re.sub(r"^<math [^>]*>|</math>$", "", made) == mathml
+
+
+def test_indices_of_a_maximum_stand_below_it_where_there_is_room():
+    mathml = extension("mathml").mathml
+    assert "<munder><mi>max</mi>" in mathml(r"\max_a Q", "block")
+    assert "<msub><mi>max</mi>" in mathml(r"\max_a Q", "inline")
+
+
+@pytest.mark.parametrize("latex", [r"\foo x", r"a & b", r"\text{if $x$}"])
+def test_a_formula_that_cannot_be_typeset_is_an_error(latex):
+    module = extension("mathml")
+    with pytest.raises(module.UnknownLatex, match="cannot be typeset"):
+        module.mathml(latex)
+
+
+def test_formulas_in_tables_of_commands_are_typeset():
+    module = extension("mathml")
+    parts = module.PLAIN.split("weak, (H^3 / slack) sqrt(H^4 (1 + N)^2 K) + sqrt K")
+    assert [module.latex_of(part) for part in parts[1::2]] == ["H^{3}", r"\sqrt{H^{4} (1 + N)^{2} K}", r"\sqrt{K}"]
+
+
+def finished(folder, body):
+    (folder / "index.html").write_text(f'<a id="top" href="other.html#here">x</a>{body}', encoding="utf-8")
+    (folder / "other.html").write_text('<p id="here">x</p>', encoding="utf-8")
+    return extension("checked").faults(folder)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="#top">x</a> <a href="https://x.org/a#b">x</a> <code>$ lam</code> <math>K^2</math>', None),
+        ('<a href="none.html">x</a>', "index.html: 'none.html' leads to no file"),
+        ('<a href="other.html#top">x</a>', "index.html: 'other.html#top' leads to no anchor"),
+        ('<img src="none.png">', "index.html: 'none.png' leads to no file"),
+        ("<p>prices |lam*|_1 ≤ q0</p>", "index.html: '|lam' is shown as plain text in 'x prices |lam*|_1 ≤ q0'"),
+        ("<p>of order $K$</p>", "index.html: '$' is shown as plain text in 'x of order $K$'"),
+        ("<p>like sqrt(K)</p>", "index.html: 'sqrt' is shown as plain text in 'x like sqrt(K)'"),
+    ],
+)
+def test_finished_pages_have_working_links_and_typeset_formulas(tmp_path, body, fault):
+    found = finished(tmp_path, body)
+    assert found[:1] == ([fault] if fault else [])

@@ -1,0 +1,148 @@
+"""The picture of the front page and of the README: what an algorithm loses while it learns, and what a solution is.
+
+Left, regret and violation of the published PRI, of Triple-Q and of CL-PRI on the synthetic problem of the PRI paper.
+Right, the exact solution of that problem: the policy with its one stochastic decision, and the optimal value against
+the bound, whose slope is the price. `python -m bench front_page` runs the three algorithms, writes what they did to
+docs/figures/front.json and draws docs/figures/front.svg from it; `python -m bench.front_page draw` only draws.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import cmdpkit as ck
+
+PROBLEM = "paper/synthetic"
+EPISODES = 1_000_000
+SEEDS = range(5)
+ALGORITHMS = {
+    "pri": ("PRI, as published", "#9a6a00", {}),
+    "triple-q": ("Triple-Q, authors' constants", "#7b4ba0", {"preset": "authors"}),
+    "cl-pri": ("CL-PRI, this package", "#0b6e8f", {}),
+}
+READ_AT = sorted({round(10 ** (k / 8)) for k in range(24, 49)})
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+
+
+def measured() -> dict[str, object]:
+    """Mean curves over the seeds, and the spread of what stands at the end."""
+    runs = {}
+    for name, (_, _, settings) in ALGORITHMS.items():
+        records = [
+            ck.learn(PROBLEM, name, episodes=EPISODES, seed=seed, readings=READ_AT, **settings) for seed in SEEDS
+        ]
+        at = np.searchsorted(records[0].curves["episode"], READ_AT)
+        regret = np.array([record.curves["regret"][at] for record in records])
+        violation = np.array([record.curves["violation"][0][at] for record in records])
+        runs[name] = {
+            "regret": regret.mean(0).round(1).tolist(),
+            "violation": violation.mean(0).round(1).tolist(),
+            "final regret": regret[:, -1].round(1).tolist(),
+            "final violation": violation[:, -1].round(1).tolist(),
+            "policy lacks": [float(f"{record.optimum - record.policy_value:.4g}") for record in records],
+            "policy utility": [float(f"{record.policy_utilities[0]:.6g}") for record in records],
+        }
+        print(name, runs[name]["final regret"], runs[name]["final violation"])
+    return {"problem": PROBLEM, "episodes": READ_AT, "seeds": list(SEEDS), "runs": runs}
+
+
+def draw(data: dict, file: Path) -> None:
+    """One picture of four panels, 12 inches wide."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams |= {
+        "svg.hashsalt": "cmdpkit",
+        "font.family": "DejaVu Sans",
+        "font.size": 9.5,
+        "svg.fonttype": "path",
+    }
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(1, 4, figsize=(12, 3.3), width_ratios=(1.15, 1.15, 0.8, 1.05), layout="constrained")
+    for ax, what, title in (
+        (axes[0], "regret", "Reward lost while learning"),
+        (axes[1], "violation", "Missed of the bound"),
+    ):
+        for name, (label, colour, _) in ALGORITHMS.items():
+            ax.plot(data["episodes"], data["runs"][name][what], color=colour, label=label, lw=2)
+        ax.axhline(0, color="0.55", lw=0.8)
+        ax.set_xscale("log")
+        ax.set_yscale("symlog", linthresh=100)
+        ax.set_xlabel("episodes")
+        ax.set_title(title, fontsize=10.5, loc="left", weight="bold")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[1].annotate("below 0: the bound is kept", (0.03, 0.05), xycoords="axes fraction", color="0.35", fontsize=8.5)
+    axes[0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    fig.get_layout_engine().set(w_pad=0.1)
+    _policy(axes[2])
+    _price(axes[3])
+    fig.savefig(file, metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+
+
+def _policy(ax) -> None:
+    """The optimal decisions: one square per step and state, split where the policy draws."""
+    cmdp = ck.load(PROBLEM)
+    pi = ck.solve(cmdp).policy.pi
+    colours = ("#dcd6f0", "#bfe3ea", "#f6dfb4")
+    for h in range(cmdp.H):
+        for s in range(cmdp.S):
+            left = 0.0
+            for a in range(cmdp.A):
+                if pi[h, s, a] > 1e-9:
+                    box = (h + left * 0.94, s), 0.94 * pi[h, s, a], 0.9
+                    ax.add_patch(_rectangle(*box, colours[a]))
+                    ax.text(box[0][0] + box[1] / 2, s + 0.45, f"{a + 1}", ha="center", va="center")
+                    left += pi[h, s, a]
+    [drawn] = ck.solve(cmdp).stochastic_decisions()
+    place = (drawn.step - 1, cmdp.states.index(drawn.state) if drawn.state in cmdp.states else drawn.state - 1)
+    ax.add_patch(_rectangle(place, 0.94, 0.9, "none", edge="#c0392b"))
+    shares = ", ".join(f"{p:.0%} action {a}" for a, p in drawn.probabilities.items())
+    ax.text(0, -0.14, shares, color="#c0392b", fontsize=8.5, va="bottom")
+    ax.set(xlim=(-0.05, cmdp.H), ylim=(cmdp.S, -0.45), xlabel="step", ylabel="state")
+    ax.set_xticks([h + 0.47 for h in range(cmdp.H)], [str(h + 1) for h in range(cmdp.H)])
+    ax.set_yticks([s + 0.45 for s in range(cmdp.S)], [str(s + 1) for s in range(cmdp.S)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title("The best policy draws once", fontsize=10.5, loc="left", weight="bold")
+
+
+def _rectangle(corner, width, height, colour, edge="white"):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(corner, width, height, facecolor=colour, edgecolor=edge, lw=2 if edge != "white" else 1)
+
+
+def _price(ax) -> None:
+    """The optimal value against the bound, and the tangent whose slope is the price."""
+    cmdp = ck.load(PROBLEM)
+    sol = ck.solve(cmdp)
+    bounds = np.linspace(1.5, 2.085, 60)
+    ax.plot(bounds, ck.tradeoff(cmdp, "utility", n=60, low=1.5, high=2.085).values, color="#0b6e8f", lw=2)
+    bound, price = 2.0, float(sol.shadow_prices[0])
+    around = np.array([bound - 0.25, bound + 0.085])
+    ax.plot(around, sol.value - price * (around - bound), color="#c0392b", lw=1.2, ls="--")
+    ax.plot([bound], [sol.value], "o", color="#c0392b")
+    ax.annotate(
+        f"utility at least {bound:g}:\nvalue {sol.value:.3f},\nprice {price:.2f} per unit",
+        (bound, sol.value),
+        (0.05, 0.08),
+        textcoords="axes fraction",
+        arrowprops={"arrowstyle": "-", "color": "0.5"},
+    )
+    ax.set(xlabel="bound on the utility")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_title("Best value for every bound", fontsize=10.5, loc="left", weight="bold")
+
+
+def main() -> None:
+    if sys.argv[1:] != ["draw"]:
+        (FIGURES / "front.json").write_text(json.dumps(measured(), indent=1) + "\n", encoding="utf-8")
+    draw(json.loads((FIGURES / "front.json").read_text(encoding="utf-8")), FIGURES / "front.svg")
+
+
+if __name__ == "__main__":
+    main()
