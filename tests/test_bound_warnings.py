@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cmdpkit as ck
 from cmdpkit import learners
-from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners import _note as note
+from cmdpkit.learners._note import WORDING, Note
 from cmdpkit.running.account import in_users_units
 from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
@@ -62,7 +64,14 @@ def test_prices_and_shortfalls_are_converted_by_the_widths_of_the_ranges():
     """A shortfall is in units of the constraint, a price is reward per such unit; widths are read off the arrays."""
     cmdp = in_other_units(2.0)
     reward, cost = np.ptp(cmdp.r), np.ptp(cmdp.g)
-    warning = BoundWarning("{constraint}: {by} {price}", 0, by=0.5, price=2.0, doubtful=False)
-    told = in_users_units(warning, ModelWorld(cmdp))
-    assert told == f"cost ≤ 70: {0.5 * cost:.3g} {2.0 * reward / cost:.3g}"
+    told = in_users_units(Note("too dear to repay", 0, by=0.5, price=2.0), ModelWorld(cmdp))
+    assert told.startswith(f"cost ≤ 70 was missed by {0.5 * cost:.3g} per episode")
+    assert f"every unit would have cost {2.0 * reward / cost:.3g} of reward" in told
     assert in_users_units("a plain sentence", ModelWorld(cmdp)) == "a plain sentence"
+
+
+def test_every_sentence_is_used_and_every_note_has_one():
+    written = "".join(path.read_text(encoding="utf-8") for path in Path(learners.__file__).parent.rglob("*.py"))
+    body = written.replace(Path(note.__file__).read_text(encoding="utf-8"), "")
+    named = set(re.findall(r'Note\(\s*"([^"]+)"', body)) | {"exploration not repaid", "too dear to repay"}
+    assert named == set(WORDING) and all(f'"{kind}"' in body for kind in WORDING)

@@ -143,10 +143,9 @@ def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval
     assert bernstein_width(x, 2.0, 0.2) == pytest.approx(2 * radius, rel=1e-12)
 
 
-def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_the_averages(monkeypatch):
-    monkeypatch.setattr(mf_pri, "MAX_ROWS", 40)
+def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_the_averages():
     cmdp, K = envs.build("paper/synthetic"), 4000
-    learner, source, rng, kept = mf_pri.ModelFreePRI(Spec.of(cmdp, K)), Source.of(cmdp), stream(4), []
+    learner, source, rng, kept = mf_pri.ModelFreePRI(Spec.of(cmdp, K), rows=40), Source.of(cmdp), stream(4), []
     learner.run(source, rng, 3600)
     for _ in range(400):
         before = int(learner.samples.sampled[0])

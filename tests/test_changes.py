@@ -12,8 +12,7 @@ from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
 from cmdpkit.learners import load
-from cmdpkit.learners._bound_warning import BoundWarning
-from cmdpkit.learners.cl_pri.episodes import SHORT
+from cmdpkit.learners._note import Note
 from cmdpkit.records.record import Certificate
 from cmdpkit.results.run import _certified
 from cmdpkit.running.account import account_of
@@ -186,8 +185,8 @@ def test_totals_are_told_in_the_users_units_and_sense():
 
 
 def test_a_change_silences_the_advice_to_be_patient_and_undoes_the_certificate(monkeypatch):
-    short = BoundWarning(SHORT, 0, by=0.1, doubtful=False, patience=True)
-    doubt = BoundWarning("{constraint} is short by {by}", 0, by=0.1)
+    short = Note("exploration not repaid", 0, by=0.1)
+    doubt = Note("missed", 0, by=0.1)
     proof = Certificate(0.95, 500, (0.0, 1.0), ((0.0, 1.0),), (True,))
     monkeypatch.setattr("cmdpkit.running.account.certificate_of", lambda *_: proof)
     for switch in (250, 10**9):
@@ -198,7 +197,7 @@ def test_a_change_silences_the_advice_to_be_patient_and_undoes_the_certificate(m
         assert found.notes[0].startswith("the process changes at about episode") == changed
         assert any("did not suffice to repay" in x for x in found.notes) != changed
         assert any("too few episodes" in x for x in found.notes) != changed
-        assert "something else" in found.notes and any("is short by" in x for x in found.notes)
+        assert "something else" in found.notes and any("is missed by" in x for x in found.notes)
         assert found.certificate.safe == ((None,) if changed else (True,))
         assert ("since" in found.certificate.to_dict()) == changed
         assert (240 <= found.certificate.since <= 270) if changed else found.certificate.since is None

@@ -42,7 +42,7 @@ def test_a_bound_that_is_met_anyway_has_no_price():
 def test_an_impossible_bound_drives_the_price_to_its_limit_and_is_reported():
     learner, _ = played(envs.build("paper/synthetic", rho=2.5), 50_000, lam_max=3.0)
     assert learner.multipliers[0] == 3.0
-    assert "constraint 1 is at its limit lam_max = 3" in learner.warnings()[0]
+    assert "constraint 1 is at its limit lam_max = 3" in str(learner.warnings()[0])
 
 
 def test_without_constraints_it_is_plain_q_learning():

@@ -69,6 +69,38 @@ def test_a_class_name_has_one_owner():
     assert {name: found for name, found in owners.items() if len(found) > 1} == {}
 
 
+# Numbers at the top of a module of learners that are no choice of ours; every other number is a field of parameters, an
+# argument or a tolerance.
+ALLOWED = {
+    "NEVER": "a number of visits or steps that no run reaches",
+    "NOT_YET": "stands for the first episode of a phase that has not begun",
+    "DRAWN": "stands for the number of a policy that is drawn in every episode",
+    "COLD": "stands for the status of a variable without a basis",
+    "NOTHING": "the neutral element of addition, -0.0",
+    "UNSEEN": "part of the definition of a plan's error",
+}
+UNDER_REVISION = {"cl_pri", "_closed_loop.py"}  # their numbers still have to become parameters
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression consists of numbers alone: 3, -1, 2**62, (0.5, 1), {"a": 0.1}."""
+    leaves = [x for x in ast.walk(node) if isinstance(x, ast.Constant | ast.Name | ast.Call | ast.Attribute)]
+    values = [x.value for x in leaves if isinstance(x, ast.Constant) and not isinstance(x.value, str)]
+    return bool(values) and all(isinstance(x, ast.Constant) for x in leaves) and isinstance(values[0], int | float)
+
+
+def test_no_number_of_a_learner_is_hidden_at_the_top_of_a_module():
+    found = {}
+    for path in (ROOT / "learners").rglob("*.py"):
+        if path.relative_to(ROOT / "learners").parts[0] in UNDER_REVISION:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if isinstance(target, ast.Name) and node.value is not None and is_number(node.value):
+                found[target.id] = str(path.relative_to(ROOT))
+    assert set(found) == set(ALLOWED), {name: path for name, path in found.items() if name not in ALLOWED}
+
+
 def test_every_function_that_is_not_compiled_says_its_types():
     """mypy does not demand them in the rooms that hold compiled functions, which have none."""
     compiled = {"compiled", "inlined", "embedded", "internal", "njit"}

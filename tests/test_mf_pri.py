@@ -219,7 +219,7 @@ def test_an_impossible_bound_is_reported_with_what_is_missing_and_the_best_polic
     learner, _ = finished(cmdp, 200_000)
     reached = evaluate(cmdp, Policy.of(cmdp, learner.recommend())).w[0]
     assert reached == pytest.approx(nothing.value.utilities[0], abs=0.003)
-    assert any("constraint 1 is missed by 0.1" in text for text in learner.warnings())
+    assert any("constraint 1 is missed by 0.1" in str(text) for text in learner.warnings())
 
 
 @pytest.mark.parametrize("K", [1, 2, 19, 50, 300])

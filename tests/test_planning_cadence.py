@@ -5,12 +5,13 @@ import pytest
 
 from cmdpkit.estimate.counts import count_start
 from cmdpkit.estimate.means import means_of
-from cmdpkit.learners._model_based.cadence import CADENCES, PROGRESS, UNSEEN, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.cadence import CADENCES, UNSEEN, PlanRule, mark_planned, new_cadence, note_episode
 from counted import count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
-NEED, DOUBLING, EPISODE = (CADENCES.index(name) for name in ("need", "doubling", "episode"))
+PROGRESS = 0.03
+NEED, DOUBLING, EPISODE = (PlanRule(CADENCES.index(name), PROGRESS) for name in ("need", "doubling", "episode"))
 
 
 def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -143,7 +143,7 @@ def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     cmdp = easy(rho=1.5)
     learner = PRI(Spec.of(cmdp, 200_000), preset="paper")
     learner.run(Source.of(cmdp), stream(1), 200_000)
-    said = " ".join(learner.warnings())
+    said = " ".join(map(str, learner.warnings()))
     assert "the bound may be impossible" in said and "miss constraint 1 by 0.25" in said
     assert learner.explain()["tightening"] == [0.0]
     assert ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w[0] == pytest.approx(1.25, abs=0.01)

@@ -305,7 +305,7 @@ def test_an_impossible_bound_is_noticed():
     learner = TripleQ(Spec.of(cmdp, 100_000))
     assert learner.warnings() == ()
     learner.run(Source.of(cmdp), stream(1), 100_000)
-    (said,) = learner.warnings()
+    (said,) = map(str, learner.warnings())
     short = float(said.partition("missed by ")[2].partition(" ")[0])
     assert short == pytest.approx(0.2 * cmdp.H, rel=0.1)
     assert "may be impossible" in said

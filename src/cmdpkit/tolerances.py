@@ -12,6 +12,9 @@ ROW_SUM_TOLERANCE: Final = 1e-9  # A row of probabilities may miss 1 by this muc
 NEGLIGIBLE: Final = 1e-12  # Smaller occupancies and probabilities are due to rounding.
 SMALLEST_OCCUPANCY: Final = 1e-300  # Smaller occupancies are taken as zero, because their quotients would lose digits.
 USED_UP: Final = 1e-12  # Share of an action's occupancy that rounding leaves over when the action is used up.
+LEAST_PROBABILITY: Final = (
+    1e-26  # No action falls below this in multiplicative updates, which could not raise it from 0.
+)
 SMALLEST_WEIGHT: Final = 1e-13  # A part of a mixture with a smaller weight is not divided further.
 TOTALS_AGREE: Final = 1e-11  # Totals that differ by this share of the parts' range agree: weights were rounded.
 ROUNDOFF: Final = 2.0**-53  # Relative error of one floating-point operation.
@@ -33,6 +36,7 @@ SUPPORT: Final = 1e-9  # An action with a larger probability belongs to the opti
 
 # -- Linear programs and chains ---------------------------------------------------------------------------------------
 
+PRICED: Final = 1e-8  # Relative value iteration over a box ends at this span, in units of the sum of the weights.
 LP_TOLERANCE: Final = 1e-9  # Tolerance of a linear program.
 TIE_FEE: Final = 1e-7  # What an action must gain to come into use even if nothing is uncertain.
 WHOLE_PLAYS: Final = 1e-9  # A number of plays that is below a whole number by less than this is that number.

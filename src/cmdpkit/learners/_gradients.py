@@ -41,8 +41,7 @@ from cmdpkit.model.validate import check_length, index_of
 from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.simulator import stacked
 
-STEPS = {"npg-pd": (1.0, 0.1), "rpg-pd": (0.1, 0.1), "opg-pd": (0.5, 0.5), "crpo": (0.1, 0.1)}  # of policy and prices
-METHODS = tuple(STEPS)
+METHODS = ("npg-pd", "rpg-pd", "opg-pd", "crpo")
 NPG, RPG, OPG, CRPO = range(4)
 
 
@@ -81,8 +80,9 @@ def gradient_plan(
     cmdp : the model, with a horizon
     method : "npg-pd", "rpg-pd", "opg-pd" or "crpo"
     steps : number of iterations
-    step, dual_step : of the policy and of the prices, for rewards and utilities scaled to [0, 1]; defaults by method.
-        rpg-pd and opg-pd have one step for both, and crpo has no prices
+    step, dual_step : of the policy and of the prices, for rewards and utilities scaled to [0, 1]. The default of
+        `step` is 1 for npg-pd, 0.5 for opg-pd and 0.1 for the others, that of `dual_step` is 0.1 for npg-pd. rpg-pd
+        and opg-pd have one step for both, and crpo has no prices
     tau : rpg-pd, the weight of the regularisers
     tol : crpo, by how much a bound may be missed without being attended to, in unit scale
     cap : largest price in unit scale; 2 H / slack in the paper on npg-pd
@@ -99,8 +99,8 @@ def gradient_plan(
     check_length("steps", steps)
     if dual_step is not None and kind != NPG:
         raise CmdpkitError(f"dual_step is {dual_step!r}, but only npg-pd has a step of its own for the prices")
-    eta = STEPS[method][0] if step is None else float(step)
-    eta_lam = (STEPS[method][1] if dual_step is None else float(dual_step)) if kind == NPG else eta
+    eta = {NPG: 1.0, OPG: 0.5}.get(kind, 0.1) if step is None else float(step)
+    eta_lam = (0.1 if dual_step is None else float(dual_step)) if kind == NPG else eta
     for name, x, holds in (
         ("step", eta, 0 < eta < math.inf), ("dual_step", eta_lam, 0 < eta_lam < math.inf),
         ("tau", tau, 0 < tau < math.inf), ("tol", tol, 0 <= tol < math.inf), ("cap", cap, cap > 0),

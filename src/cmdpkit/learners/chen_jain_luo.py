@@ -33,7 +33,7 @@ state too, until the next one is due by the rule of `cmdpkit.learners._model_bas
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
 with the visits q(s, a) that the plan expects, must have fallen by the share `replan` since the plan was made, or the
-number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept (`MOST_KEPT`).
+number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept (`kept`).
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ from cmdpkit.estimate.continuing import box_around, frequencies, means
 from cmdpkit.estimate.extended import ExtendedPlan, plan
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners._model_based.cadence import PROGRESS, UNSEEN
-from cmdpkit.learners.params import Params
+from cmdpkit.learners._model_based.cadence import UNSEEN
+from cmdpkit.learners.params import NEVER, Params
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
-
-MOST_KEPT = 2_000_000  # numbers that the plans kept for later segments may consist of
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,9 @@ class SegmentParams(Params):
     delta: float = 0.1  # probability with which the box may fail
     span: float = 0.0  # by how much bounds are loosened per step of a segment, unit scale
     few: int = 20  # tries after which a pair leads only where it has led to
-    replan: float = PROGRESS  # share by which the error of a plan must have fallen for a new one; 0: always a new one
+    replan: float = 0.02  # share by which the error of a plan must have fallen for a new one; 0: always a new one
     gap: float = 1e-5  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
+    kept: int = 2_000_000  # numbers that all plans kept for later segments may consist of: 16 MB
 
     def __post_init__(self) -> None:
         self._expect("segment", self.segment >= 1, "at least 1")
@@ -78,6 +77,7 @@ class SegmentParams(Params):
         self._expect("few", self.few >= 1, "at least 1")
         self._expect("replan", 0 <= self.replan < 1, "at least 0 and less than 1")
         self._expect("gap", 0 <= self.gap < math.inf, "a finite number, at least 0")
+        self._expect("kept", self.kept >= 1, "at least 1")
 
 
 class Kept(NamedTuple):
@@ -91,10 +91,10 @@ class Kept(NamedTuple):
     lam: FloatArray  # [places, N], its prices, near which those of the next one are looked for
 
     @classmethod
-    def none(cls, spec: Spec, L: int) -> Kept:
-        """No plan was made yet."""
+    def none(cls, spec: Spec, L: int, most: int) -> Kept:
+        """No plan was made yet; all plans together may consist of `most` numbers, or there is a single place."""
         S, A = spec.S, spec.A
-        places = min(S, max(1, MOST_KEPT // (L * S * A)))
+        places = min(S, max(1, most // (L * S * A)))
         return cls(
             start=np.full(places, -1),
             made=np.zeros(places, dtype=np.int64),
@@ -108,7 +108,7 @@ class Kept(NamedTuple):
 def theory(spec: Spec) -> SegmentParams:
     """Constants of the paper, as far as they are known."""
     return SegmentParams(
-        segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=2**62, replan=0.0, gap=0.0
+        segment=math.ceil((spec.K / (spec.S**2 * spec.A)) ** (1 / 3)), c=1.0, few=NEVER, replan=0.0, gap=0.0
     )
 
 
@@ -135,7 +135,7 @@ class ChenJainLuo(Player):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.ignore_doubling()
-        self.kept = Kept.none(spec, self.params.segment)
+        self.kept = Kept.none(spec, self.params.segment, self.params.kept)
 
     @property
     def length(self) -> int:

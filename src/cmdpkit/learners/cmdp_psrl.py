@@ -29,10 +29,8 @@ from dataclasses import dataclass
 from cmdpkit.estimate.continuing import drawn_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners.params import Params
+from cmdpkit.learners.params import NEVER, Params
 from cmdpkit.simulate.random import Stream
-
-FOREVER = 2**62  # steps
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class CMDPPSRL(Player):
     paper = "arXiv 2106.06680"
     source = "text"
     anytime = True
-    presets = {"practical": PosteriorParams(), "theory": PosteriorParams(few=2**62)}
+    presets = {"practical": PosteriorParams(), "theory": PosteriorParams(few=NEVER)}
     params: PosteriorParams
 
     def decide(self, rng: Stream) -> None:
@@ -79,4 +77,4 @@ class CMDPPSRL(Player):
         self.begin_epoch()
         drawn = drawn_model(self.seen(), rng, unsure=self.params.unsure, few=self.params.few, prior=self.params.prior)
         self.follow(planned(drawn, self.spec.rho))
-        self.wait(FOREVER)
+        self.wait(NEVER)

@@ -17,6 +17,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.counts import Counts
 from cmdpkit.estimate.intervals import Intervals
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
@@ -77,7 +78,7 @@ class Learner(Saved, ABC):
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 
     fixed: ClassVar[tuple[str, ...]] = ("spec", "preset", "params", "notes", "_shown")  # what `state` leaves out
-    notes: tuple[str, ...] = ()  # what a user should know about these parameters at this K
+    notes: tuple[str | Note, ...] = ()  # what a user should know about these parameters at this K
     _shown: FloatArray | None = None  # the policy that the meter was told about last
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -207,7 +208,7 @@ class Learner(Saved, ABC):
         """An account of the run as plain values."""
         return {}
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""
         return ()
 

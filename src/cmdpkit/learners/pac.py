@@ -25,7 +25,7 @@ import numpy as np
 
 from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners import Params, Source, Spec
-from cmdpkit.learners._model_based.cadence import DOUBLING, new_cadence, note_episode
+from cmdpkit.learners._model_based.cadence import DOUBLING, PlanRule, new_cadence, note_episode
 from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._model_based.planner import episodes_until_due
 from cmdpkit.model.transitions import FloatArray
@@ -72,6 +72,7 @@ class PAC(Counting):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.cadence, self.plans = new_cadence(self.T, spec.S, spec.A), 0
+        self.rule = PlanRule(DOUBLING, 0.0)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] with the largest proved value of those proved safe, or else the best of the estimated model."""
@@ -112,8 +113,8 @@ class PAC(Counting):
         while done < out.shape[1]:
             self._begin()
             parts = (self.counts, self.playing, self.cadence)
-            done = episodes_until_due(source.simulator, source.meter, parts, rng, out, done, DOUBLING)
+            done = episodes_until_due(source.simulator, source.meter, parts, rng, out, done, self.rule)
 
     def _end(self) -> None:
         self.playing.episodes[0] += 1
-        note_episode(self.cadence, self.counts.visits, self.playing.path, self.playing.actions, DOUBLING)
+        note_episode(self.cadence, self.counts.visits, self.playing.path, self.playing.actions, self.rule)

@@ -15,6 +15,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.validate import index_of, is_int
 
+NEVER = 2**62  # a number of visits or steps that no run reaches
+
 
 @dataclass(frozen=True)
 class Params:

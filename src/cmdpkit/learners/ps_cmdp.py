@@ -41,10 +41,9 @@ from cmdpkit.estimate.extended import plan
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.settings import WithMargin
+from cmdpkit.learners.params import NEVER
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream, generator
-
-NEVER = 2**62  # more visits than any action has
 
 
 @dataclass(frozen=True)

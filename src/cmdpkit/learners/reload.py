@@ -57,10 +57,6 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
-EPOCH = 500  # number of steps between two computations of the error
-PROGRESS = 0.9  # an error counts as progress if it is at most this share of the smallest one so far
-PATIENCE = 5  # number of epochs without progress after which steps are halved
-
 
 @dataclass(frozen=True)
 class ReLOADParams(Radii):
@@ -101,13 +97,19 @@ def reload_plan(
     step: float = 1.0,
     dual_step: float = 1.0,
     optimistic: bool = True,
+    epoch: int = 500,
+    progress: float = 0.9,
+    patience: int = 5,
 ) -> Saddle:
     """The saddle point of a model's Lagrangian by optimistic mirror descent, from the uniform policy.
 
     Stops when no policy within the bounds can be better by more than `tol`, as the prices prove, and no bound is missed
-    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`. Steps are halved where the error
-    does not fall. With ``optimistic=False`` it is plain ascent and descent, which circles around the saddle point for
-    ever. `cmdpkit.solve` is faster and exact; this function shows how the last iterate behaves.
+    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`. With ``optimistic=False`` it is
+    plain ascent and descent, which circles around the saddle point for ever. `cmdpkit.solve` is faster and exact; this
+    function shows how the last iterate behaves.
+
+    The error is computed after every `epoch` of iterations. Both steps are halved when `patience` epochs in a row have
+    left it above `progress` times the smallest error so far. These three are ours: the paper has fixed steps.
 
     >>> from cmdpkit import envs
     >>> found = reload_plan(envs.build("paper/synthetic"))
@@ -120,12 +122,12 @@ def reload_plan(
     pi, lam, before = allowed / allowed.sum(axis=-1, keepdims=True), np.zeros(spec.N), _no_gradients(spec)
     done, error, best, stale = 0, math.inf, math.inf, 0
     while done < iterations and error > tol:
-        n = min(EPOCH, iterations - done)
+        n = min(epoch, iterations - done)
         _descend(values, pi, lam, before, constants, n)
         done += n
         error = _error(values, pi, lam, constants)
-        best, stale = (error, 0) if error < PROGRESS * best else (best, stale + 1)
-        if stale == PATIENCE:  # steps that are too long circle as well
+        best, stale = (error, 0) if error < progress * best else (best, stale + 1)
+        if stale == patience:  # steps that are too long circle as well
             constants = constants._replace(step=constants.step / 2, dual_step=constants.dual_step / 2)
             best, stale = math.inf, 0
     policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))

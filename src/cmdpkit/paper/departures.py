@@ -185,8 +185,10 @@ DEPARTURES = (
         lambda c: c.p.burn_in == 0, "A base run that has yet to learn says nothing about its action set.",
     ),
     Departure(
-        "early stop", "not in the pseudo-code; in the grid experiment, without its threshold", ("early_stop",),
-        lambda c: "when regret or violation exceeds what may pass" if c.p.early_stop else "none",
+        "early stop", "not in the pseudo-code; in the grid experiment, without its threshold", ("early_stop", "checks"),
+        lambda c: (
+            f"when regret or violation exceeds what may pass, checked {c.p.checks} times" if c.p.early_stop else "none"
+        ),
         lambda c: not c.p.early_stop, "As in the grid experiment.",
     ),
     Departure(

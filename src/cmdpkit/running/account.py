@@ -16,7 +16,7 @@ import numpy as np
 
 from cmdpkit.errors import printable
 from cmdpkit.learners import Learner
-from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.registry import name_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
@@ -29,22 +29,24 @@ from cmdpkit.simulate.random import stream
 
 # -- What learners say, put into the user's names and units.
 
+UNIT_SCALE = ", unit scale"  # end of the name of an explanation that has one number per constraint in unit scale
 
-def in_users_units(sentence: str, world: World, *, changed: bool = False) -> str:
+
+def in_users_units(note: str | Note, world: World, *, changed: bool = False) -> str:
     """A note or warning of a learner in the names and units of the world's user.
 
     If the optimum of the world is known, all bounds can be met together, and no warning may say otherwise. If the
     world has ``changed`` during the run, that may be why a bound was missed, and no other reason is suspected.
     """
-    if not isinstance(sentence, BoundWarning):
-        return sentence
+    if not isinstance(note, Note):
+        return note
     possible = None if changed else world.optimum is not None
-    n = sentence.constraint
+    n = note.constraint
     if n is None:
-        return sentence.told("a constraint", possible=possible)
+        return note.told("a constraint", possible=possible)
     reward, utility = world.scales[0].span, world.scales[1 + n].span
     name = str(world.constraints[n])
-    return sentence.told(name, sentence.by * utility, sentence.price * reward / utility, possible=possible)
+    return note.told(name, note.by * utility, note.price * reward / utility, possible=possible)
 
 
 def in_users_names(value: Any, world: World, policy: Policy) -> Any:
@@ -53,8 +55,6 @@ def in_users_names(value: Any, world: World, policy: Policy) -> Any:
         return dict(_named(key, inner, world, policy) for key, inner in value.items())
     if isinstance(value, list | tuple):
         return [in_users_names(inner, world, policy) for inner in value]
-    if isinstance(value, UtilityAmount):
-        return float(value) * world.scales[1 + value.constraint].span
     return value
 
 
@@ -64,6 +64,9 @@ def _named(key: str, value: Any, world: World, policy: Policy) -> tuple[str, Any
         return "state", policy.states[value] if value < len(policy.states) else "(episode over)"
     if key == "action index":
         return "action", policy.action_names[value]
+    if key.endswith(UNIT_SCALE):  # one total per constraint
+        spans = (scale.span for scale in world.scales[1:])
+        return key.removesuffix(UNIT_SCALE), [x * span for x, span in zip(value, spans, strict=True)]
     return key, in_users_names(value, world, policy)
 
 
@@ -123,8 +126,8 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
     def notes() -> tuple[str, ...]:
         said = (*learner.notes, *learner.warnings())
         if changed is not None:  # more of the same would not have mended it
-            said = tuple(x for x in said if not (isinstance(x, BoundWarning) and x.patience))
-        return tuple(in_users_units(sentence, world, changed=changed is not None) for sentence in said)
+            said = tuple(x for x in said if not (isinstance(x, Note) and x.patience))
+        return tuple(in_users_units(note, world, changed=changed is not None) for note in said)
 
     def certificate() -> Certificate | None:
         found = certificate_of(world, learner)

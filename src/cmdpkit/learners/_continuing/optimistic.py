@@ -24,23 +24,22 @@ from cmdpkit.exact.stationary.sources import class_columns
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
-
-CLOSED = 1e-8  # span of T h - h at which pricing ends, in units of the sum of the weights
-SWEEPS = 20_000  # of one pricing, at most
+from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
 
 
 class ContinuingBoxSource:
     """Columns of the extended program: recurrent classes of the best pair of a policy and a kernel of the box.
 
-    The `plan` of a column holds the rows of its class, their shares of time, and their kernel [rows, S].
+    The `plan` of a column holds the rows of its class, their shares of time, and their kernel [rows, S]. Pricing takes
+    at most `sweeps`; a box that needs more only gets a looser upper bound.
     """
 
     exact = False
     first: tuple[PolicyColumn, ...] = ()
 
-    def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray) -> None:
+    def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray, sweeps: int = 20_000) -> None:
         S, A = allowed.shape
+        self.sweeps = sweeps
         self.N, self.X = len(signals) - 1, signals.reshape(len(signals), S * A)
         self.units, self.offsets, self.noise = np.ones(1 + self.N), np.zeros(1 + self.N), np.zeros(1 + self.N)
         self.best = np.full(self.N, np.inf)
@@ -58,7 +57,7 @@ class ContinuingBoxSource:
         S, A = self.allowed.shape
         objective, most = readonly((weights @ self.X).reshape(S, A)), float(np.abs(weights).sum())
         work = (self.h, self.change, self.order, self.choice, self.P)
-        upper = float(_iterate(self.box, objective, self.allowed, max(CLOSED * most, slack), *work))
+        upper = float(_iterate(self.box, objective, self.allowed, max(PRICED * most, slack), self.sweeps, *work))
         self.P[self.P < NEGLIGIBLE] = 0.0  # rounding would connect classes that nothing connects
         rows = np.arange(S) * A + self.choice
         columns = []
@@ -100,14 +99,15 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
 
 
 @compiled
-def _iterate(box, objective, allowed, closed, h, change, order, choice, P):
+def _iterate(box, objective, allowed, closed, sweeps, h, change, order, choice, P):
     """Improve h [S] until the span of its change is at most `closed`; fill choice [S] and its kernel P [S, S].
 
-    Returns the largest change of the last sweep, which no pair exceeds. `order` lists the states by falling h.
+    There are at most `sweeps`. Returns the largest change of the last one, which no pair exceeds. `order` lists the
+    states by falling h.
     """
     S, A = objective.shape
     sort_descending(h, order)
-    for sweep in range(SWEEPS):
+    for sweep in range(sweeps):
         low, high = np.inf, -np.inf
         for s in range(S):
             top = -np.inf
@@ -119,7 +119,7 @@ def _iterate(box, objective, allowed, closed, h, change, order, choice, P):
                         choice[s] = a
             change[s] = top - h[s]
             low, high = min(low, change[s]), max(high, change[s])
-        if high - low <= closed or sweep + 1 == SWEEPS:
+        if high - low <= closed or sweep + 1 == sweeps:
             break
         base = h[0] + DAMPING * change[0]
         for s in range(S):

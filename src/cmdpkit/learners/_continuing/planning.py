@@ -12,8 +12,6 @@ from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.stationary.sources import Stationary, whole_policy
 from cmdpkit.model.transitions import FloatArray
 
-ROOM = (1e-9, 1e-4, 1e-2, 0.2)  # by how much bounds are relaxed, one after the other, until a policy is found
-
 
 class Planned(NamedTuple):
     """A policy, and whether it meets the bounds in the model that it was planned in."""
@@ -39,13 +37,17 @@ class ContinuingPlanner:
         """By how much all bounds rho can be exceeded at once, negative if they cannot be met together."""
         return self.pool.slack(rho / self.per_step) * self.per_step
 
-    def policy(self, rho: FloatArray) -> Planned:
-        """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least."""
+    def policy(self, rho: FloatArray, relaxed: tuple[float, ...] = (1e-9, 1e-4, 1e-2, 0.2)) -> Planned:
+        """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least.
+
+        If no policy meets rho, the bounds are lowered to what can be reached, less each number of `relaxed` in turn,
+        in unit scale, until a policy is found; the first one nearly always suffices.
+        """
         pi = self._solved(rho)
         if pi is not None:
             return Planned(pi, True)
         best = rho + self.reach(rho)
-        for room in ROOM:
+        for room in relaxed:
             pi = self._solved(best - room)
             if pi is not None:
                 return Planned(pi, False)

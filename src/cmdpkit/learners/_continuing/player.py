@@ -24,15 +24,13 @@ from cmdpkit.learners._continuing.counting import (
 )
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners.contract import Learner
+from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
 from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk
-
-NEVER = 2**61  # visits that no pair has, so that they never double
-ROOM = 1024  # transitions that room is made for at a time, at least
 
 
 def at_random(spec: Spec) -> FloatArray:
@@ -50,6 +48,7 @@ class Player(Learner):
 
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
     growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")
+    room: ClassVar[int] = 1024  # transitions that room is made for at a time, at least
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -106,7 +105,7 @@ class Player(Learner):
 
     def ignore_doubling(self) -> None:
         """From now on decide at the appointed steps only."""
-        self.position.before[...] = NEVER
+        self.position.before[...] = NEVER // 2
 
     def follow(self, found: Planned) -> None:
         """Play a plan from now on, and note whether it meets the bounds."""
@@ -144,7 +143,7 @@ class Player(Learner):
         done = 0
         while done < n:
             used = int(self.counts.used[0])
-            self.counts = with_room(self.counts, max(used, ROOM))
+            self.counts = with_room(self.counts, max(used, self.room))
             last = min(n, done + len(self.counts.link) - used)
             done = int(play(walk, self.counts, self.position, self.pi, rng, out, done, last))
             if self.position.place[1] < 0:

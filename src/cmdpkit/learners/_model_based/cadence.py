@@ -11,7 +11,8 @@ cell in an episode, in the estimated model, and n the visits a cell had,
     error = sum over cells of q / sqrt(n),    2 in place of 1 / sqrt(n) where nothing was seen,
 
 is proportional to the error of the plan's prediction. A new plan is due when counting has brought the error down by
-`PROGRESS`, and at the latest when the number of episodes has doubled. What the plan does not visit cannot make one due.
+the share `progress`, and at the latest when the number of episodes has doubled. What the plan does not visit cannot
+make one due.
 """
 
 from __future__ import annotations
@@ -26,8 +27,14 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 CADENCES = ("need", "doubling", "episode")
 NEED, DOUBLING = (CADENCES.index(name) for name in ("need", "doubling"))
-PROGRESS = 0.02  # the share by which a plan's error must have fallen for a new plan
-UNSEEN = 2.0  # takes the place of 1 / sqrt(n) where nothing was seen
+UNSEEN = 2.0  # takes the place of 1 / sqrt(n) where nothing was seen, as in the definition above
+
+
+class PlanRule(NamedTuple):
+    """When a plan is due."""
+
+    kind: int  # the place of its name in CADENCES
+    progress: float  # by need: the share by which the error of the plan must have fallen
 
 
 class Cadence(NamedTuple):
@@ -80,23 +87,24 @@ def mark_planned(cadence, means, pi):
 def note_episode(cadence, visits, path, actions, rule):
     """Decide whether a plan is due after an episode through the states `path` [H] with `actions` [H].
 
-    visits [T * S * A] are those of the counts.
+    The rule is a `PlanRule`, and visits [T * S * A] are those of the counts.
     """
     cadence.episodes[1] += 1
-    if rule != NEED and rule != DOUBLING:
+    kind = rule.kind
+    if kind != NEED and kind != DOUBLING:
         cadence.due[0] = True
         return
     T, S, A = cadence.planned.shape
     for h in range(len(path)):
         t, s, a = h % T, path[h], actions[h]
         n = visits[(t * S + s) * A + a]
-        if rule == DOUBLING and n >= 2 * cadence.planned[t, s, a]:
+        if kind == DOUBLING and n >= 2 * cadence.planned[t, s, a]:
             cadence.due[0] = True
         cadence.error[1] -= cadence.reach[t, s, a] * (_error(cadence.noted[t, s, a]) - _error(n))
         cadence.noted[t, s, a] = n
-    if rule == NEED and cadence.error[1] <= (1.0 - PROGRESS) * cadence.error[0]:
+    if kind == NEED and cadence.error[1] <= (1.0 - rule.progress) * cadence.error[0]:
         cadence.due[0] = True
-    if rule == NEED and cadence.episodes[1] >= max(cadence.episodes[0], 1):
+    if kind == NEED and cadence.episodes[1] >= max(cadence.episodes[0], 1):
         cadence.due[0] = True
 
 

@@ -27,6 +27,7 @@ from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners._model_based.settings import PlannerSettings
+from cmdpkit.learners._note import Note
 from cmdpkit.model.compiled import inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy
@@ -135,7 +136,7 @@ class Counting(Learner):
         """What was counted so far."""
         return self.counts
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Data that contradict the declaration that the world does not depend on the step."""
         return steps_warning(self.counts.halves)
 

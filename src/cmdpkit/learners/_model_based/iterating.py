@@ -19,8 +19,7 @@ from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._model_based.evaluation import update_truncated_values
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
-
-FLOOR = 1e-26  # smallest probability of an action: multiplicative updates could never raise a probability of 0 again
+from cmdpkit.tolerances import LEAST_PROBABILITY
 
 
 class Iterating(Counting):
@@ -133,7 +132,7 @@ def mix(Q, lam, mixed):
 
 @compiled
 def mirror(pi, G, rate, allowed):
-    """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below FLOOR."""
+    """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below LEAST_PROBABILITY."""
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
@@ -147,7 +146,7 @@ def mirror(pi, G, rate, allowed):
                     total += pi[h, s, a]
             for a in range(A):
                 if allowed[h, s, a]:
-                    pi[h, s, a] = max(pi[h, s, a] / total, FLOOR)
+                    pi[h, s, a] = max(pi[h, s, a] / total, LEAST_PROBABILITY)
 
 
 @compiled

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cmdpkit.estimate.boxes import bernstein, hoeffding
 from cmdpkit.learners import Spec
 
-NOTICEABLE = 0.1  # a radius that is worth a note, as a share of what a step can earn
-
 
 def even_visits(spec: Spec) -> int:
     """Visits that a count rests on when K episodes are spread evenly; in a stationary world the steps share them."""
@@ -21,9 +19,9 @@ def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> flo
     return float(hoeffding(n, mean_log) + spec.H * spec.S * per_state)
 
 
-def on_radius(spec: Spec, radius: float) -> tuple[str, ...]:
-    """A note where the radius of a signal after `even_visits` matters."""
-    if radius < NOTICEABLE:
+def on_radius(spec: Spec, radius: float, noticeable: float = 0.1) -> tuple[str, ...]:
+    """A note where the radius of a signal after `even_visits` is at least `noticeable`, as a share of its range."""
+    if radius < noticeable:
         return ()
     return (
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which the mean of "

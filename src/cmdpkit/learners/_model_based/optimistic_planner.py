@@ -16,12 +16,10 @@ from cmdpkit.estimate.margins import HandOver, covering_plan
 from cmdpkit.estimate.model import model_of
 from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import State
-from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._model_based.planner import Planner
 from cmdpkit.learners._model_based.settings import WithMargin
+from cmdpkit.learners._note import Note
 from cmdpkit.model.transitions import BoolArray, FloatArray
-
-ENOUGH = 3  # observations without which the policy handed over does not use an action, if it can do without
 
 
 class OptimisticPlanner(Planner):
@@ -39,20 +37,15 @@ class OptimisticPlanner(Planner):
         pi: FloatArray = np.where(known[..., None], found.plan.pi, self.behaviour())
         return pi
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that the last plan found out of reach, or that the policy to hand over may miss."""
         said = super().warnings()
         if self.plan_log.last_infeasible:
-            said += (BoundWarning("in no model that the data allow does a policy meet all bounds"),)
+            said += (Note("no plan"),)
         if not self.plan_log.plans or not self.params.margin:
             return said
         short = self._hand_over()[1].uncovered
-        template = (
-            "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated model clears it by "
-            "a margin for its own error, which more episodes would narrow"
-        )
-        uncovered = (BoundWarning(template, int(n), by=float(short[n]), doubtful=False) for n in np.flatnonzero(short))
-        return (*said, *uncovered)
+        return (*said, *(Note("not cleared", int(n), by=float(short[n])) for n in np.flatnonzero(short)))
 
     def explain(self) -> dict[str, Any]:
         """How planning went, and the margin of the policy that would be handed over now, in unit scale."""
@@ -63,7 +56,7 @@ class OptimisticPlanner(Planner):
         return {
             **super().explain(),
             "cells never tried": f"{self._cells() - tried} of {self._cells()}",
-            "margin of the policy handed over": found.margin.round(6).tolist(),
+            "margin of the policy handed over, unit scale": found.margin.round(6).tolist(),
         }
 
     def _cells(self) -> int:
@@ -86,7 +79,7 @@ class OptimisticPlanner(Planner):
     def _covering_plan(self) -> tuple[BoolArray, HandOver]:
         spec = self.spec
         z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
-        for least in (ENOUGH, 1):
+        for least in (self.params.tried, 1):
             model = model_of(self.counts, spec.rho, spec.allowed, least)
             found = covering_plan(model, spec.rho, z, np.zeros(spec.N))
             if found.plan.feasible:

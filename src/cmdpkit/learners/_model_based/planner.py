@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from cmdpkit.estimate.belief import Belief, forget, new_belief, refresh
 from cmdpkit.estimate.extended import ExtendedPlan
 from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners._model_based.cadence import CADENCES, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.cadence import CADENCES, PlanRule, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning
 from cmdpkit.model.compiled import compiled
@@ -66,7 +66,7 @@ class Planner(Counting):
         super().__init__(spec, preset=preset, **params)
         self.plan_log, self.cadence = PlanLog(), new_cadence(self.T, spec.S, spec.A)
         self.belief = new_belief(self.counts, spec.A, boxed=self.boxed)
-        self.rule = CADENCES.index(self.params.replan)
+        self.rule = PlanRule(CADENCES.index(self.params.replan), float(self.params.progress))
 
     @abstractmethod
     def plan(self, belief: Belief) -> Decided:

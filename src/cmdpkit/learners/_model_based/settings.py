@@ -35,10 +35,12 @@ class Planning(PlannerSettings):
     """Settings of learners that solve a planning problem now and then."""
 
     replan: str = "doubling"  # plan when a visit count has doubled, by "need", or before every "episode"
+    progress: float = 0.02  # by need: share by which the error of a plan must have fallen (`cadence`); ours
 
     def __post_init__(self) -> None:
         super().__post_init__()
         index_of("replan", CADENCES, self.replan)
+        self._expect("progress", 0 <= self.progress < 1, "at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,11 @@ class WithMargin(Planning):
     """Settings of planners that hand over a policy with a margin for its own error."""
 
     margin: float = 1.0  # of the policy handed over: times what the error of its own prediction asks for
+    tried: int = 3  # it uses no action with fewer observations, if it can do without; ours
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._expect("tried", self.tried >= 1, "at least 1")
         self._expect("margin", 0 <= self.margin < math.inf, "a finite number, at least 0")
 
 

@@ -18,9 +18,9 @@ from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simult
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._bound_warning import BoundWarning, UtilityAmount
 from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners._closed_loop import Account, Timetable
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.cl_pri import (
     Beside,
     ClosedLoopParams,
@@ -54,26 +54,6 @@ REACHED = 1e-3  # of the episodes: decisions in states that are reached less oft
 GROWING = ("counts/link", "counts/state", "counts/times", "ledger/sample")  # parts of a state that grow during a run
 
 COUNTS_SHARE = 0.25  # of delta: for intervals of counts; the sample of the policy handed over has the rest
-UNREACHED = (
-    "in the model that the counts suggest no policy meets all bounds: the best compromise misses {constraint} by {by} "
-    "per episode"
-)
-UNCOVERED = (
-    "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated model clears it by a "
-    "margin for its own error, which more episodes would narrow"
-)
-SHORT = (
-    "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
-    "exploration had cost; more episodes would repay it"
-)
-TOO_DEAR = (
-    "{constraint} was missed by {by} per episode in what was realised, and this was not repaid: every unit would have "
-    "cost {price} of reward, which is more than the parameter repay_price allows; raise it to have debts repaid"
-)
-PAID_DEARLY = (
-    "what is owed against {constraint} is repaid at a price of {price} of reward per unit; a lower repay_price would "
-    "leave such debts as they are"
-)
 
 
 def timetable(spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0) -> Timetable:
@@ -432,23 +412,22 @@ class Episodes(ClosedLoopPRI):
         begun = [(f"stage {clock.stage + 1}: {name}", first) for name, first in found if first <= clock.episode]
         return (*past, *begun)
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that were missed or cannot be promised, too few episodes, and a world that depends on the step."""
         clock, table, rho, anytime = self.clock, self.table, self.spec.rho, self.spec.anytime
-        said: list[str] = []
+        said: list[str | Note] = []
         if clock.infeasible_last and (clock.episode >= table.freeze or anytime):
-            said += [BoundWarning(UNREACHED, n, by=by) for n, by in _above(rho - self.predicted, PREDICTED)]
+            said += [Note("no plan for a bound", n, by=by) for n, by in _above(rho - self.predicted, PREDICTED)]
         if clock.handed >= 0:
-            said += [BoundWarning(UNCOVERED, n, by=by, doubtful=False) for n, by in _above(self.uncovered, PREDICTED)]
+            said += [Note("not cleared", n, by=by) for n, by in _above(self.uncovered, PREDICTED)]
         if clock.episode >= table.K or (anytime and clock.episode):
             most = self.params.repay_price
             for n, by in _above(rho - self.ledger.totals[1:] / clock.episode, SAME):
                 price = float(self.prices[n])
-                short = price <= most
-                template = SHORT if short else TOO_DEAR
-                said.append(BoundWarning(template, n, by=by, price=price, doubtful=False, patience=short))
+                kind = "exploration not repaid" if price <= most else "too dear to repay"
+                said.append(Note(kind, n, by=by, price=price))
             dear = np.where(self.prices <= most, self.prices, 0.0)
-            said += [BoundWarning(PAID_DEARLY, n, price=x, doubtful=False) for n, x in _above(dear, DEAR)]
+            said += [Note("repaid dearly", n, price=x) for n, x in _above(dear, DEAR)]
         return (*said, *self._too_little_seen(), *(steps_warning(self.counts.halves) if self.T == 1 else ()))
 
     def _too_little_seen(self) -> list[str]:
@@ -493,7 +472,7 @@ class Episodes(ClosedLoopPRI):
             "episodes of exploration": clock.explored_before + end - clock.explored_from,
             "plans": clock.plans,
             "plans that could not meet the bounds": clock.infeasible,
-            "margin of the policy handed over": [UtilityAmount(x, n) for n, x in enumerate(self.margin.round(6))],
+            "margin of the policy handed over, unit scale": self.margin.round(6).tolist(),
             "stochastic decisions": _drawn(pi, reach),
             "actions in use that were tried least": _least_tried(visits, pi, reach),
         }

@@ -27,8 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.learners import Learner, Params, Returns, Source, Spec
-from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._frame_prices import find_best_everywhere
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.dual_q.updates import DualQConstants, DualQLearned, choose, end_episode, learn, play
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
@@ -154,13 +154,10 @@ class DualQ(Learner):
         """lam [N], the price in reward that is put on each utility now."""
         return self.learned.weight[1:].copy()
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Prices at their limit: bounds that look out of reach."""
         stuck = np.flatnonzero(self.multipliers >= self.params.lam_max)
-        return tuple(
-            BoundWarning(f"the price of {{constraint}} is at its limit lam_max = {self.params.lam_max:g}", int(n))
-            for n in stuck
-        )
+        return tuple(Note("price at its limit", int(n), figure=self.params.lam_max) for n in stuck)
 
     def _greedy(self) -> FloatArray:
         spec = self.spec

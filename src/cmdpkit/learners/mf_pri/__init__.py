@@ -30,8 +30,8 @@ import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.learners import Learner, Params, Returns, Source, Spec, State
-from cmdpkit.learners._bound_warning import BoundWarning
 from cmdpkit.learners._closed_loop import Account, Timetable, owed
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.mf_pri.improve import (
     Measured,
     best,
@@ -50,19 +50,6 @@ from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
 from cmdpkit.tolerances import LP_TOLERANCE, TIE_FEE
 
-MAX_ROWS = 16_384  # of returns that are kept for the certificate
-SHOWN = 40  # cells of a kind that are listed in an account
-HOPE = 0.02  # of the largest total: when the warm-up hoped for so much more than was found, a warning is given
-
-OUT_OF_REACH = "{constraint} is missed by {by} per episode, at a price of {price} per unit"
-UNCOVERED = (
-    "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's own "
-    "error was out of reach or too dear, and more episodes would narrow that margin"
-)
-SHORT = (
-    "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
-    "learning had cost"
-)
 UNSOLVED = (
     "the policy may be far from the best: when the warm-up ended, it had not found out that nothing better exists; "
     "more episodes would lengthen it"
@@ -93,12 +80,15 @@ class ModelFreeParams(Params):
     steep: float = 3.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
     extra: float = 0.1  # plus this
     missed: float = 0.05  # a missed bound counts like this share of the range of values
+    rows: int = 16_384  # returns kept for the certificate, averages of several episodes in longer runs: 128 kB a signal
+    hope: float = 0.02  # a warning is given if the warm-up hoped for more than was found by this share of the range
+    shown: int = 40  # undecided and stochastic decisions that are listed in an account, of each at most
 
     def __post_init__(self) -> None:
         self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-        for name in ("warm_up", "price", "growth", "known", "pseudo", "least"):
+        for name in ("warm_up", "price", "growth", "known", "pseudo", "least", "rows"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in ("explore", "doubt", "enter", "tolerance", "reserve", "steep", "extra", "missed"):
+        for name in ("explore", "doubt", "enter", "tolerance", "reserve", "steep", "extra", "missed", "hope", "shown"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
         for name in ("deviations", "keep"):
             self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
@@ -161,7 +151,7 @@ class ModelFreePRI(Learner):
         hand = max(warm, math.floor(p.hand_over * K))
         self.table = Timetable(0, K, warm, min(hand, max(warm, math.ceil(p.freeze * K))), hand, p.growth)
         self.rules, self.values = warm_up(spec, warm, p.price / 10)
-        self.batch = max(1, math.ceil(self.table.sample_size() / MAX_ROWS))  # episodes whose returns are averaged
+        self.batch = max(1, math.ceil(self.table.sample_size() / p.rows))  # episodes whose returns are averaged
         self.samples = new_samples(spec, self.table.sample_size() // self.batch)
         nothing = np.zeros((H, S, A))
         self.progress = MfPriProgress(
@@ -377,22 +367,22 @@ class ModelFreePRI(Learner):
         named = (("warm-up", 0), ("improvement", t.explore), ("settling", t.freeze), ("certification", t.hand))
         return tuple((name, first) for i, (name, first) in enumerate(named) if i == 0 or first > named[i - 1][1])
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that look out of reach or were missed, and a policy that may not be the best."""
         now, k = self.progress, self.progress.episode
-        said: list[str] = []
+        said: list[str | Note] = []
         if self.warming:
             return ()
         if k >= self.table.freeze:
             for n in np.flatnonzero(now.short > LP_TOLERANCE):
-                said.append(BoundWarning(OUT_OF_REACH, int(n), by=float(now.short[n]), price=float(now.lam[n])))
+                said.append(Note("missed", int(n), by=float(now.short[n]), price=float(now.lam[n])))
         if self.certifying:
             for n in np.flatnonzero(now.uncovered > 0):
-                said.append(BoundWarning(UNCOVERED, int(n), by=float(now.uncovered[n]), doubtful=False))
+                said.append(Note("margin too dear", int(n), by=float(now.uncovered[n])))
         if k >= self.table.K:
             short = self.spec.rho - self.samples.totals[1:] / k
             for n in np.flatnonzero(short > LP_TOLERANCE):
-                said.append(BoundWarning(SHORT, int(n), by=float(short[n]), doubtful=False, patience=True))
+                said.append(Note("learning not repaid", int(n), by=float(short[n])))
             said += [UNSOLVED] if self._hopes() else []
         return tuple(said)
 
@@ -402,7 +392,7 @@ class ModelFreePRI(Learner):
         starts = samples.visits[: self.spec.S]
         hoped = float(starts @ now.hoped) / max(float(starts.sum()), 1.0)
         missing = hoped - float(means(samples.start, len(c)) @ c)
-        return missing > HOPE * self.spec.H * float(c.sum())
+        return missing > self.params.hope * self.spec.H * float(c.sum())
 
     def explain(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
@@ -420,6 +410,8 @@ class ModelFreePRI(Learner):
             said.append(f"{len(told['undecided'])} action(s) in {where} were neither ruled out nor taken into use")
         if (now.lam > LP_TOLERANCE).any() and not len(told["stochastic decisions"]):
             said.append("a bound has a price, but no stochastic decision was found that meets it exactly")
+
+        shown = self.params.shown
 
         def cell(h: int, s: int, a: int) -> dict[str, Any]:
             known = {"advantage": advantage[h, s, a], "standard error": error[h, s, a]} if seen.ok[h, s, a] else {}
@@ -442,8 +434,8 @@ class ModelFreePRI(Learner):
                 "ruled out": len(told["ruled out"]),
                 "undecided": len(told["undecided"]),
             },
-            "stochastic decisions": [cell(*x) for x in told["stochastic decisions"][:SHOWN]],
-            "undecided": [cell(*x) for x in sorted(told["undecided"], key=lambda x: -seen.reach[x[0], x[1]])[:SHOWN]],
+            "stochastic decisions": [cell(*x) for x in told["stochastic decisions"][:shown]],
+            "undecided": [cell(*x) for x in sorted(told["undecided"], key=lambda x: -seen.reach[x[0], x[1]])[:shown]],
             "ambiguous": said,
         }
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
-from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
@@ -150,9 +150,9 @@ class PRI(Learner):
         """Phases begun so far, with their first episodes, counting from 0."""
         return tuple((name, int(k)) for name, k in zip(PHASES, self.begins, strict=True) if k != NOT_YET)
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run."""
-        said: list[str] = []
+        said: list[str | Note] = []
         untested = int(self.pruning.untested.sum()) if self.pruning.done else 0
         if untested:
             said.append(
@@ -160,20 +160,16 @@ class PRI(Learner):
                 "tested: they were kept"
             )
         if self.pruning.slack <= 0:
-            missed = f"{-self.pruning.slack / self.spec.H:.2%} of the width of its range"
-            template = (
-                f"a base run that asked for utility alone missed a bound by {missed}; thresholds are not tightened"
-            )
-            said.append(BoundWarning(template))
+            said.append(Note("no slack", figure=-self.pruning.slack / self.spec.H))
         return (*said, *self._about_policies())
 
-    def _about_policies(self) -> list[str]:
+    def _about_policies(self) -> list[str | Note]:
         """Warnings of refinement: too many policies, a floor too high, weights that meet no threshold."""
         found = self.refinement
         if found is None:
             return []
         M = policies_in(self.pruning.D)
-        said: list[str] = []
+        said: list[str | Note] = []
         if found.M < M:
             said.append(
                 f"pruning left {_large(M)} policies, refinement takes the {found.M} whose actions were visited most; "
@@ -191,8 +187,7 @@ class PRI(Learner):
         missed = self.spec.rho - found.alpha @ found.estimates()[1]
         noise = self.spec.H / np.sqrt(max(found.sums[:, 0].min(), 1.0))
         for n in np.flatnonzero(missed > noise):
-            template = "the policies left by pruning miss {constraint} by {by} per episode"
-            said.append(BoundWarning(template, int(n), by=float(missed[n]), doubtful=False))
+            said.append(Note("pruned too far", int(n), by=float(missed[n])))
         return said
 
     def explain(self) -> dict[str, Any]:

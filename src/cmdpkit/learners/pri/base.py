@@ -23,8 +23,6 @@ from cmdpkit.simulate.random import Stream
 
 COUNT, SUM = 0, 1  # rows of a tally [2, 1+N]: how many returns, and their sum
 
-PUBLIC_FADING = 0.95 ** (1 / 20)  # of the random actions at the beginning, per episode, in the public code of Triple-Q
-
 
 class BaseRun:
     """A base learner at the beginning of its spec.K episodes; the first `burn_in` of them are not averaged."""
@@ -119,7 +117,7 @@ def _habits(p: PRIParams) -> dict[str, Any]:
     """
     asked: dict[str, Any] = {"random_ties": True} if p.base_random_ties else {}
     if p.base_explore > 0:
-        asked |= {"explore": p.base_explore, "explore_start": 1.0, "explore_decay": PUBLIC_FADING}
+        asked |= {"explore": p.base_explore, "explore_start": 1.0, "explore_decay": 0.95 ** (1 / 20)}
     return asked
 
 

@@ -10,9 +10,7 @@ import math
 from dataclasses import dataclass
 
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._bound_warning import BoundWarning
-
-NOTICEABLE = 0.01  # a difference in value, as a share of H, that a comparison should notice
+from cmdpkit.learners._note import Note
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ class PRIParams(Params):
     two_sided: bool  # whether a smaller set that gains more than tol_value is refused as well
     burn_in: float  # share of a base run that averages leave out
     early_stop: bool  # whether a comparison ends once the smaller set's regret or violation is too large to pass
+    checks: int  # how many times early stop checks a comparison; ours, the paper does not say
     prune_max: int  # largest number of episodes that pruning may take
     floor: float  # smallest weight of a policy in refinement
     floor_total: float  # largest sum of all the smallest weights
@@ -55,7 +54,7 @@ class PRIParams(Params):
 
     def __post_init__(self) -> None:
         sizes = ("run_episodes", "compare_episodes", "max_policies", "prune_max")
-        for name in ("K", "runs", "quorum", "votes", "trials", *sizes):
+        for name in ("K", "runs", "quorum", "votes", "trials", "checks", *sizes):
             self._expect(name, getattr(self, name) >= 1, "at least 1")
         for name in ("count_min", "tol_value", "tol_utility", "slack_episodes", "slack_share", "floor"):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
@@ -103,6 +102,7 @@ def paper_preset(spec: Spec) -> PRIParams:
         two_sided=False,
         burn_in=0.5,
         early_stop=True,
+        checks=100,
         prune_max=max(T // 5, 1),
         floor=min(0.01, floor(K)),
         floor_total=0.25,
@@ -144,6 +144,7 @@ def theory_preset(spec: Spec) -> PRIParams:
         two_sided=True,
         burn_in=0.0,
         early_stop=False,
+        checks=100,
         prune_max=max(spec.K - 2 * K, 1),
         floor=floor(K),
         floor_total=1.0,
@@ -186,17 +187,18 @@ def rad(H: int, K: int, e: float, t: int) -> float:
     return H * math.sqrt(max(math.log(t * e * K), 0.0) / (e * t * math.sqrt(K)))
 
 
-def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
+def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str | Note, ...]:
     """What the theory's constants amount to at this K, as (changed) parameters have them."""
     if preset != "theory":
         return ()
-    H, needed = spec.H, math.log10(4 / (NOTICEABLE * spec.H)) / 0.03
-    said = [
+    H, small = spec.H, 0.01  # a difference in value, as a share of H, that a comparison should notice
+    needed = math.log10(4 / (small * H)) / 0.03
+    said: list[str | Note] = [
         f"base runs have K^0.25 = {p.run_episodes} episodes, too few to learn from, and an action used at most "
         f"K^0.2 = {p.count_min:.1f} times is pruned: every action of a state that fewer than "
         f"{p.count_min / p.run_episodes:.0%} of the episodes reach. The most used one is kept",
         f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {_against(p.tol_value, H)}: smaller differences pass, "
-        f"which leaves the decision to its utility test. It would notice {NOTICEABLE:.0%} of H from K = 1e{needed:.0f} "
+        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} "
         "on",
     ]
     said.append(_never_reached(p))
@@ -229,20 +231,19 @@ def _never_reached(p: PRIParams) -> str:
     )
 
 
-def _about_bounds(spec: Spec, p: PRIParams) -> list[str]:
+def _about_bounds(spec: Spec, p: PRIParams) -> list[str | Note]:
     """What the tightening and the band do to the thresholds."""
     eps = p.eps_rho if p.eps_rho is not None else tightening(p.K)
     rounds = math.isqrt(p.K)
     radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
-    said: list[str] = [
+    said: list[str | Note] = [
         f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K, {eps / spec.H:.1%} of the largest total. Where the "
         "slack is smaller the tightened problem is infeasible: then Compare keeps every action it tests, and "
         "refinement maximises the smallest margin"
     ]
     for n in range(spec.N):
         if spec.rho[n] + eps > spec.H:
-            template = "so tightened, {constraint} asks for more than the largest conceivable total"
-            said.append(BoundWarning(template, n, doubtful=False))
+            said.append(Note("tightened too far", n))
     said.append(
         f"Decomposition-Opt may miss these thresholds by rad_t, {sum(radii) / rounds / spec.H:.1%} of the "
         f"largest total on average and {radii[-1] / spec.H:.1%} in its last round, and does"

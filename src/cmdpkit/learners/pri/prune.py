@@ -39,7 +39,6 @@ from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
 SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for
-LOOKS = 100  # how many times early stop checks a base run
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
@@ -240,7 +239,7 @@ class Pruning(Saved):
     @property
     def _look(self) -> int:
         """Episodes between two checks of a base run by early stop."""
-        return max(self._running().spec.K // LOOKS, 1)
+        return max(self._running().spec.K // self.p.checks, 1)
 
     @property
     def _has_time(self) -> bool:

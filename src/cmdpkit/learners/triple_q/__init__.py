@@ -28,15 +28,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.learners import Learner, Returns, Source, Spec
-from cmdpkit.learners._bound_warning import BoundWarning
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
 from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, chosen, learn, play, scan
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
-
-MISSED = 0.005  # times H: a shortfall per episode that is worth a warning after half of the run
 
 
 class TripleQ(Learner):
@@ -148,21 +146,15 @@ class TripleQ(Learner):
         """Z / eta [N], the price in reward that is put on each utility now."""
         return self.learned.weight.copy()
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that are still missed in the second half of the run."""
         spec, episodes = self.spec, self.learned.frames[0] * self.params.frame
         if episodes < spec.K / 2:
             return ()
         return tuple(
-            BoundWarning(
-                f"{{constraint}} is missed by {{by}} per episode on average over {episodes} episodes, at a price of "
-                "{price} per unit",
-                n,
-                by=debt / episodes,
-                price=lam,
-            )
+            Note("missed on average", n, by=debt / episodes, price=lam, figure=episodes)
             for n, (lam, debt) in enumerate(zip(self.multipliers, self.learned.debt, strict=True))
-            if debt > MISSED * spec.H * episodes
+            if debt > self.params.missed * spec.H * episodes
         )
 
     def _greedy(self) -> FloatArray:

@@ -39,11 +39,21 @@ class TripleQParams(Params):
     explore: float  # probability of a random action
     explore_start: float  # further probability of a random action, which fades
     explore_decay: float  # explore_start is multiplied by this after every episode
+    missed: float = 0.005  # a shortfall per episode above this share of H gives a warning after half of the run; ours
 
     def __post_init__(self) -> None:
         for name in ("frame", "eta", "steady", "window", "lift_power"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in ("chi", "reward_bonus", "utility_bonus", "bonus_offset", "reward_lift", "utility_lift", "margin"):
+        for name in (
+            "chi",
+            "reward_bonus",
+            "utility_bonus",
+            "bonus_offset",
+            "reward_lift",
+            "utility_lift",
+            "margin",
+            "missed",
+        ):
             self._expect(name, getattr(self, name) >= 0, "at least 0")
         for name in ("keep", "explore", "explore_start", "explore_decay"):
             self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")

@@ -1,0 +1,107 @@
+"""What learners have to say about bounds, as data, and the sentences for it.
+
+A learner knows neither names nor units. So it returns a `Note` with its figures in unit scale, and `told` puts it into
+the words, names and units of the user (`cmdpkit.running.account`). What has no units is a plain text from the start.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+IMPOSSIBLE = ": the bound may be impossible, or there are too few episodes to learn to meet it"
+POSSIBLE = ": the bound can be met, as the optimum does, but not by what was learned in so many episodes"
+
+
+class Wording(NamedTuple):
+    """The sentence for a kind of note."""
+
+    text: str  # may contain {constraint}, {by}, {price} and {figure}
+    doubtful: bool = False  # whether to add the suspicion that the bound cannot be met, unless it is known that it can
+    patience: bool = False  # whether it puts a miss down to the length of the run; left unsaid if the world has changed
+
+
+WORDING = {
+    "no plan": Wording("in no model that the data allow does a policy meet all bounds", doubtful=True),
+    "no plan for a bound": Wording(
+        "in the model that the counts suggest no policy meets all bounds: the best compromise misses {constraint} by "
+        "{by} per episode",
+        doubtful=True,
+    ),
+    "not cleared": Wording(
+        "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated model clears it by a "
+        "margin for its own error, which more episodes would narrow"
+    ),
+    "margin too dear": Wording(
+        "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
+        "own error was out of reach or too dear, and more episodes would narrow that margin"
+    ),
+    "missed": Wording("{constraint} is missed by {by} per episode, at a price of {price} per unit", doubtful=True),
+    "missed on average": Wording(
+        "{constraint} is missed by {by} per episode on average over {figure} episodes, at a price of {price} per unit",
+        doubtful=True,
+    ),
+    "learning not repaid": Wording(
+        "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
+        "learning had cost",
+        patience=True,
+    ),
+    "exploration not repaid": Wording(
+        "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
+        "exploration had cost; more episodes would repay it",
+        patience=True,
+    ),
+    "too dear to repay": Wording(
+        "{constraint} was missed by {by} per episode in what was realised, and this was not repaid: every unit would "
+        "have cost {price} of reward, which is more than the parameter repay_price allows; raise it to have debts "
+        "repaid"
+    ),
+    "repaid dearly": Wording(
+        "what is owed against {constraint} is repaid at a price of {price} of reward per unit; a lower repay_price "
+        "would leave such debts as they are"
+    ),
+    "price at its limit": Wording("the price of {constraint} is at its limit lam_max = {figure:g}", doubtful=True),
+    "no slack": Wording(
+        "a base run that asked for utility alone missed a bound by {figure:.2%} of the width of its range; thresholds "
+        "are not tightened",
+        doubtful=True,
+    ),
+    "pruned too far": Wording("the policies left by pruning miss {constraint} by {by} per episode"),
+    "tightened too far": Wording("so tightened, {constraint} asks for more than the largest conceivable total"),
+}
+
+
+class Note(NamedTuple):
+    """A finding of a learner about a bound, in unit scale; as a text it counts constraints from 1.
+
+    >>> str(Note("missed", 0, by=0.25, price=2.0))
+    'constraint 1 is missed by 0.25 (unit scale) per episode, at a price of 2 (unit scale) per unit: the bound may ...'
+    >>> Note("missed", 0, by=0.25).told("falls ≤ 3", by=7.5, price=1.2, possible=None)
+    'falls ≤ 3 is missed by 7.5 per episode, at a price of 1.2 per unit'
+    """
+
+    kind: str  # which sentence of WORDING it is
+    constraint: int | None = None  # index of the constraint, or None where the sentence is about all of them
+    by: float = 0.0  # the shortfall per episode
+    price: float = 0.0  # reward per unit of the constraint
+    figure: float = 0.0  # one more number, without a unit
+
+    def __str__(self) -> str:
+        name = "a constraint" if self.constraint is None else f"constraint {self.constraint + 1}"
+        return self._filled(name, f"{self.by:.3g} (unit scale)", f"{self.price:.3g} (unit scale)", possible=False)
+
+    @property
+    def patience(self) -> bool:
+        """Whether the note puts a miss down to the length of the run."""
+        return WORDING[self.kind].patience
+
+    def told(self, constraint: str, by: float = 0.0, price: float = 0.0, *, possible: bool | None) -> str:
+        """The sentence with the name of the constraint and figures in the user's units.
+
+        ``possible`` says whether the bound is known to be possible; None leaves the suspicion unsaid.
+        """
+        return self._filled(constraint, f"{by:.3g}", f"{price:.3g}", possible)
+
+    def _filled(self, constraint: str, by: str, price: str, possible: bool | None) -> str:
+        wording = WORDING[self.kind]
+        said = wording.text.format(constraint=constraint, by=by, price=price, figure=self.figure)
+        return said + ("" if not wording.doubtful or possible is None else POSSIBLE if possible else IMPOSSIBLE)
