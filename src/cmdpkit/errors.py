@@ -5,11 +5,14 @@ message names the thing, its place, its value, the rule and what to do next. Any
 package, and its traceback is shown.
 
 Names and values come from files and from callers, so they may hold anything: line breaks, terminal commands, characters
-that reverse the reading direction, or a hundred thousand letters. `quoted` and `shown` make them safe to read.
+that reverse the reading direction, or a hundred thousand letters. `quoted`, `shown` and `markdown_escaped` make
+them safe to read.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -104,3 +107,22 @@ class RunFailed(CmdpkitError):
     """
 
     __module__ = "cmdpkit"
+
+
+def markdown_escaped(name: object) -> str:
+    r"""A name on one line, with the middle left out if it is long, and with all Markdown characters escaped.
+
+    >>> print(markdown_escaped("a|b\n<i>"))
+    a\|b \<i\>
+    """
+    return markdown_literal(shown(" ".join(str(name).split())))
+
+
+def markdown_literal(text: str) -> str:
+    """A text of any length on one line, with all Markdown characters escaped."""
+    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text).replace("\n", "\\n"))
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+    """One line of a table."""
+    return f"| {' | '.join(cells)} |"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cmdpkit.cli.app import Bounds, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples, once
 from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
+
+if TYPE_CHECKING:
+    from cmdpkit.model.policy import Policy
 
 
 class Noise(StrEnum):
@@ -162,7 +165,6 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import RunWatch
-    from cmdpkit.io.policies import read_policy
     from cmdpkit.results import run as shown
     from cmdpkit.running.learning import learn_many
 
@@ -180,7 +182,7 @@ def learn(
             bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
             renormalise=renormalise,
             noise=noise.value,
-            baseline=None if baseline is None else read_policy(baseline),
+            baseline=_policy(baseline),
             out=out,
             threads=threads,
             progress=watch,
@@ -195,6 +197,15 @@ def learn(
         say(shown.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
+
+
+def _policy(path: Path | None) -> Policy | None:
+    """The policy in a file, if one was named."""
+    if path is None:
+        return None
+    from cmdpkit.io.policies import read_policy
+
+    return read_policy(path)
 
 
 def _length(episodes: str | None, steps: str | None, stop: str | None, more: str | None) -> dict[str, Any]:

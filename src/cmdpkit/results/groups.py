@@ -29,6 +29,23 @@ KINDS = ("weak", "strong", "realised")
 NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
 SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 
+# What the columns of tables about runs mean.
+MEANINGS = {  # by what the length of a run counts
+    "episode": {
+        "weak": "The total over all episodes, signed, expected under the policies that were played.",
+        "strong": "The total of the positive parts, expected under the policies that were played.",
+        "realised": "The total over all episodes, signed, as it was observed.",
+    },
+    "step": {
+        "weak": "The total over all steps, signed, expected of the actions that were taken.",
+        "strong": "The largest total at any time of the run.",
+        "realised": "The total over all steps, signed, as it was observed.",
+    },
+}
+GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
+CERTIFIED = "The final policy is proved to be at most this far below the optimum."
+UNSAFE = "Episodes whose policy misses a bound in expectation."
+
 Kind = Literal["weak", "strong", "realised"]
 
 

@@ -12,8 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
-from cmdpkit.results.groups import Group, curve_name, groups, remarks
-from cmdpkit.results.study_tables import CERTIFIED, GAPS, MEANINGS, UNSAFE
+from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, Group, curve_name, groups, remarks
 from cmdpkit.results.tables import EMPTY_LINE, MISSING, QUIET, Cell, Column, Table, TerminalTable, each, rounded, whole
 from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
 

@@ -11,7 +11,11 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Evaluation, Scalar
 from cmdpkit.results.groups import (
+    CERTIFIED,
+    GAPS,
     KINDS,
+    MEANINGS,
+    UNSAFE,
     Comparison,
     Group,
     check_metric,
@@ -43,22 +47,7 @@ from cmdpkit.results.tables import (
 )
 from cmdpkit.results.wording import label, short
 
-MEANINGS = {  # by what the length of a run counts
-    "episode": {
-        "weak": "The total over all episodes, signed, expected under the policies that were played.",
-        "strong": "The total of the positive parts, expected under the policies that were played.",
-        "realised": "The total over all episodes, signed, as it was observed.",
-    },
-    "step": {
-        "weak": "The total over all steps, signed, expected of the actions that were taken.",
-        "strong": "The largest total at any time of the run.",
-        "realised": "The total over all steps, signed, as it was observed.",
-    },
-}
-GAPS = "What all actions that were taken lose against the optimum, at the prices of its bounds."
 FRESH = "The mean total of fresh episodes of the final policy."
-CERTIFIED = "The final policy is proved to be at most this far below the optimum."
-UNSAFE = "Episodes whose policy misses a bound in expectation."
 
 
 # -- groups of runs ----------------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from cmdpkit.errors import CmdpkitError, printable
-from cmdpkit.io.formats.policy_tables import markdown_escaped, markdown_line, markdown_literal
+from cmdpkit.errors import CmdpkitError, markdown_escaped, markdown_line, markdown_literal, printable
 from cmdpkit.model.showing import Shown
 from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short

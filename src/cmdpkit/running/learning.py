@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -26,11 +26,13 @@ from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import load_records
 from cmdpkit.running.active import Progress, Report, in_threads
-from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.playing import keep, play
 from cmdpkit.running.request import Asked, Request, Stop, check_parameters, length_of, stop_rule
 from cmdpkit.running.worlds import World, world_of
 from cmdpkit.simulate.simulator import Noise
+
+if TYPE_CHECKING:
+    from cmdpkit.running.gym.world import GymRecipe
 
 
 def learn(

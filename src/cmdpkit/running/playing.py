@@ -16,7 +16,6 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.io.atomic import make_folder
-from cmdpkit.io.policies import write_policy
 from cmdpkit.learners import Learner
 from cmdpkit.records.belief import Counted
 from cmdpkit.records.code import checkout_of, versions
@@ -110,6 +109,8 @@ def keep(
         asked = request()
         with closing(asked.world):
             record = play(asked, checkpoint=saved, save_end=run.anytime, progress=progress)
+        from cmdpkit.io.policies import write_policy  # a run without a folder needs none of the formats
+
         write_policy(record.policy, folder / f"{record.run.key}.policy.json", overwrite=True)
         save_record(record, folder)
     if not run.anytime:

@@ -5,16 +5,15 @@ Markdown for people.
 from __future__ import annotations
 
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import printable, shown
+from cmdpkit.errors import markdown_escaped, markdown_line
 from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.model.decisions import Decisions, of_rows, rows_at
@@ -134,25 +133,6 @@ def _ends_with_a_line(path: Path) -> bool:
 
 
 # -- Markdown: escaped names, lines of a table, and a policy as a table for people to read.
-
-
-def markdown_escaped(name: object) -> str:
-    r"""A name on one line, with the middle left out if it is long, and with all Markdown characters escaped.
-
-    >>> print(markdown_escaped("a|b\n<i>"))
-    a\|b \<i\>
-    """
-    return markdown_literal(shown(" ".join(str(name).split())))
-
-
-def markdown_literal(text: str) -> str:
-    """A text of any length on one line, with all Markdown characters escaped."""
-    return re.sub(r"([\\`*_<>\[\]|&~])", r"\\\1", printable(text).replace("\n", "\\n"))
-
-
-def markdown_line(cells: Iterable[str]) -> str:
-    """One line of a table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def policy_table(policy: Policy) -> Iterator[str]:

@@ -139,17 +139,20 @@ class ClosedLoopPRI(Learner):
 
     def __new__(cls, spec: Spec, **settings: Any) -> ClosedLoopPRI:
         """The loop for episodes, or the one for single steps where the spec has no horizon."""
-        from cmdpkit.learners.cl_pri.continuing import Continuing
-        from cmdpkit.learners.cl_pri.episodes import Episodes
-
         if "memory" in settings:
             raise CmdpkitError(
                 f"memory is {settings['memory']!r}, but cl-pri has no such parameter any more: it always counts "
                 'transitions. What was memory="none" is the algorithm mf-pri; leave memory out, or ask for mf-pri'
             )
-        if cls is ClosedLoopPRI:
-            return super().__new__(Episodes if spec.criterion == "horizon" else Continuing)
-        return super().__new__(cls)
+        if cls is not ClosedLoopPRI:
+            return super().__new__(cls)
+        if spec.criterion == "horizon":
+            from cmdpkit.learners.cl_pri.episodes import Episodes
+
+            return super().__new__(Episodes)
+        from cmdpkit.learners.cl_pri.continuing import Continuing
+
+        return super().__new__(Continuing)
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
