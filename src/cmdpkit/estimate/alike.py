@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
+from cmdpkit.model.tolerances import EQUAL_SUMS
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import EQUAL_SUMS
 
 CONTRADICTED = 0.005  # a smaller p-value contradicts
 IN_A_RUN = 1e-4  # the same for steps in a run, which looks more than once

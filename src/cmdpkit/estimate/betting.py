@@ -24,8 +24,8 @@ import math
 import numpy as np
 
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 
 CELLS = 20  # times the square root of the planned number: into so many cells [0, 1] is divided
 HALVINGS = 30  # of the search within a cell

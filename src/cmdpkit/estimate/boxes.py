@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import Means
 from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.tolerances import NOTHING_MISSING
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import NOTHING_MISSING
 
 
 class Box(NamedTuple):

@@ -40,8 +40,8 @@ from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import readonly
+from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF
 
 PRICED_TO = 1e-4  # share of H up to which U is the smallest over all prices
 MARGINS = 8  # plans that are tried for a policy that can be proved to keep its bounds

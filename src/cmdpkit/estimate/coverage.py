@@ -12,8 +12,8 @@ from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import occupancy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import NEGLIGIBLE
 
 FEW = 30  # visits; an average of fewer says little
 MOST_LISTED = 20  # places in each list

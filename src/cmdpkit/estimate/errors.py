@@ -26,8 +26,8 @@ from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.chains import Chain, long_run_shares
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import action_values, flow
+from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import NO_FLOW
 
 
 def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:

@@ -20,8 +20,8 @@ from cmdpkit.estimate.induction import Optimistic, extended_induction, fill_row
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.policy import one_hot
+from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE
 
 NEAR_GUESS = (1.05, 0.95)  # times guessed multipliers, at which the first two columns are priced
 

@@ -40,8 +40,8 @@ from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow
+from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
-from cmdpkit.tolerances import NO_FLOW
 
 PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known

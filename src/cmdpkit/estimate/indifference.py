@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import fdtrc
 
 from cmdpkit.estimate.counts import Counts
+from cmdpkit.model.tolerances import EQUAL_SUMS
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.tolerances import EQUAL_SUMS
 
 ERROR = 1e-4  # probability with which a utility that nothing changes is taken for one that something changes
 NEAR = 3.0  # standard errors within which a total cannot be told from its bound

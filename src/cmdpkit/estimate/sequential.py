@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from cmdpkit.model.compiled import compiled
-from cmdpkit.tolerances import LGAMMA_ERROR
+from cmdpkit.model.tolerances import LGAMMA_ERROR
 
 LN_PI = math.log(math.pi)  # of B(1/2, 1/2)
 ITERATES = 60  # of Newton's method, at most; some five are usual

@@ -14,8 +14,8 @@ import numpy as np
 from cmdpkit.estimate.induction import sort_descending
 from cmdpkit.estimate.sequential import ends_of
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import ROUNDOFF
 
 
 class Sides(NamedTuple):

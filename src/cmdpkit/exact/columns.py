@@ -25,8 +25,8 @@ from cmdpkit.exact.master import Master, Trials, hull, looser_price
 from cmdpkit.exact.units import Units
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.tolerances import FEASIBLE
 
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled values
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more

@@ -28,9 +28,9 @@ from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.mixture import Mixture, markov
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
-from cmdpkit.tolerances import NEGLIGIBLE
 
 NO_COST = 1e-9  # of the value's size: a smaller cost is rounding
 MOST_ROUNDS = 100  # of policy iteration in states that the optimum never meets

@@ -22,9 +22,9 @@ from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE, NO_SEPARATION
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import NEGLIGIBLE, NO_SEPARATION
 
 MOST_SEPARATED = 20  # actions that are dropped one at a time, unless all are asked for
 MOST_WORK = 100_000_000  # such actions times transitions, which is about 20 seconds

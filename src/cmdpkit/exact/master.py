@@ -20,8 +20,8 @@ import numpy as np
 
 from cmdpkit.exact.highs import INFINITY, answer, configured, empty_maximisation, run
 from cmdpkit.exact.rational import best_mixture, farthest_mixture
+from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.tolerances import FEASIBLE
 
 if TYPE_CHECKING:
     from cmdpkit.exact.columns import PolicyColumn  # which itself needs the master from here

@@ -16,9 +16,9 @@ from cmdpkit.model.evaluate import occupancy, reach
 from cmdpkit.model.mixture import Mixture, decompose
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,8 @@ from cmdpkit.exact.stationary.sources import BRIDGE, Stationary
 from cmdpkit.exact.units import Units, survey
 from cmdpkit.exact.vertex import purify
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.tolerances import FEASIBLE
 
 MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
 

@@ -12,8 +12,8 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, njit
 from cmdpkit.model.decisions import of_rows
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import NEGLIGIBLE
 
 
 class SparsePolicy(NamedTuple):

@@ -21,9 +21,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_int
-from cmdpkit.tolerances import FEASIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

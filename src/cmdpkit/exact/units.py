@@ -17,8 +17,8 @@ import numpy as np
 
 from cmdpkit.exact.induction import Choice, Induction, Threads
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.tolerances import FEASIBLE, ROUNDOFF
 
 
 class Units(NamedTuple):

@@ -24,7 +24,7 @@ from cmdpkit.model.decisions import all_rows, index_type, rows_at
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution

@@ -8,7 +8,8 @@ constraint has the form "utility at least rho"; `Constraint` keeps the user's wo
 unit interval and back. All transitions are stored in one form, the sparse rows of `Kernel`.
 
 Other rooms may import the classes and functions of `cmdp`, `constraints`, `transitions`, `policy`, `mixture` and
-`evaluate`, the checks of `validate` (names, whole numbers, shapes), and from `compiled` the decorators that all
-compiled code uses. This room imports `errors` alone. What a model or a policy does through a later room (`to_gym`,
-reading a policy from a file, printing and plotting) is declared in `showing`, where the later room registers itself.
+`evaluate`, the checks of `validate` (names, whole numbers, shapes), the decorators of all compiled code (`compiled`),
+and the tolerances that separate rounding from meaning (`tolerances`). This room imports `errors` alone. What a model or
+a policy does through a later room (`to_gym`, reading a policy from a file, printing and plotting) is declared in
+`showing`, where the later room registers itself.
 """

@@ -35,8 +35,8 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, gmres
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import compiled, embedded, readonly
+from cmdpkit.model.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
 
 FULL = 128  # number of states up to which the order does not matter: the whole matrix is the band
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import frozen
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 BLOCK = 1 << 22  # numbers that are looked at together; so many need little memory beside the policy itself
 

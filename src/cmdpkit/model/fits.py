@@ -17,9 +17,9 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_table, renumbered
 from cmdpkit.model.signatures import called_with_step, step_parameter
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, Positions, nearest, numbers
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     from cmdpkit.model.policy import Policy  # which itself needs `check_fits` from here

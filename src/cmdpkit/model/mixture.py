@@ -17,9 +17,16 @@ from cmdpkit.model.decisions import of_rows, of_steps
 from cmdpkit.model.evaluate import evaluate, occupancy, one_step, reach
 from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import (
+    ROUNDOFF,
+    ROW_SUM_TOLERANCE,
+    SMALLEST_OCCUPANCY,
+    SMALLEST_WEIGHT,
+    TOTALS_AGREE,
+    USED_UP,
+)
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import frozen, numbers
-from cmdpkit.tolerances import ROUNDOFF, ROW_SUM_TOLERANCE, SMALLEST_OCCUPANCY, SMALLEST_WEIGHT, TOTALS_AGREE, USED_UP
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,9 @@ from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, Positions, frozen, is_int, names_of, numbers, written_name
-from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RoundingWarning, quoted
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import Name, is_hashable, is_int, numbers
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP

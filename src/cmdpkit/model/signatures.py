@@ -19,8 +19,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.read_dynamics import tolerance_of
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import is_hashable
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 Role = Literal["step", "next"]
 STEP_NAMES = frozenset({"h", "step", "t", "time"})

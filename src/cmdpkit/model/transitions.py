@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import call, compiled, embedded
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

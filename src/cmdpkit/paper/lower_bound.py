@@ -24,12 +24,12 @@ from cmdpkit.learners.pri import pri_params
 from cmdpkit.learners.pri.refine import Refinement
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import SUPPORT
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import Column, Table, each, with_ends, with_interval
 from cmdpkit.results.wording import short
 from cmdpkit.simulate.random import Stream, stream, uniform
-from cmdpkit.tolerances import SUPPORT
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6)

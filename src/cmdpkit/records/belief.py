@@ -24,9 +24,9 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Scale
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NO_LOSS
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name, is_int
-from cmdpkit.tolerances import NO_LOSS
 
 LEVEL = 0.95  # of every interval, each on its own
 PSEUDO = 5.0  # observations that the average variance of a step counts as, where an action was taken rarely

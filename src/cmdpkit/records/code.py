@@ -27,7 +27,13 @@ from typing import Any, NamedTuple
 import cmdpkit
 
 # The rooms of this package whose code decides the result of a learner.
-COUNTED_ROOMS = ("cmdpkit.learners", "cmdpkit.estimate", "cmdpkit.simulate", "cmdpkit.exact", "cmdpkit.tolerances")
+COUNTED_ROOMS = (
+    "cmdpkit.learners",
+    "cmdpkit.estimate",
+    "cmdpkit.simulate",
+    "cmdpkit.exact",
+    "cmdpkit.model.tolerances",
+)
 INSTALL_FOLDERS = ("site-packages", "dist-packages")  # modules side by side in these do not belong together
 DIGEST_LENGTH = 16  # hexadecimal digits
 

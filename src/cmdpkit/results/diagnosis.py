@@ -16,6 +16,7 @@ from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.policy import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
@@ -33,7 +34,6 @@ from cmdpkit.results.tables import (
     whole,
 )
 from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
-from cmdpkit.tolerances import DRAWN_INSIDE
 
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations

@@ -11,10 +11,10 @@ from cmdpkit.estimate.coverage import FEW, Thin, Untried
 from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line, odds, whole
 from cmdpkit.results.wording import bounded, counted, label, percent
-from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_ROWS = 5  # of each list of places
 

@@ -22,10 +22,10 @@ from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.decisions import table_at
 from cmdpkit.model.evaluate import action_uses
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
-from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_ROWS = 40  # of a table or a board
 MOST_COLUMNS = 12  # of a table of a policy by itself

@@ -18,6 +18,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
 from cmdpkit.results.tables import (
@@ -34,7 +35,6 @@ from cmdpkit.results.tables import (
     right,
 )
 from cmdpkit.results.wording import bounded, duration, label, number, percent, titled
-from cmdpkit.tolerances import NEGLIGIBLE
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is

@@ -22,11 +22,11 @@ from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE, ON_GRID
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
-from cmdpkit.tolerances import NEGLIGIBLE, ON_GRID
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.compiled import ONE, embedded, inlined, internal
+from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.simulator import stacked, stride
-from cmdpkit.tolerances import BOUND_MET
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
 # The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy must be evaluated again;

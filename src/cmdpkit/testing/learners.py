@@ -14,6 +14,7 @@ from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.tolerances import SUM_ORDER
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.running.account import account_of
 from cmdpkit.running.request import Baseline, known_safe
@@ -22,7 +23,6 @@ from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
 from cmdpkit.simulate.random import Stream, stream
 from cmdpkit.simulate.simulator import reset, step
 from cmdpkit.testing.environments import ContractBroken, expect, report
-from cmdpkit.tolerances import SUM_ORDER
 
 # Models to test a learner in.
 PROBLEMS: dict[str, Callable[[], CMDP]] = {

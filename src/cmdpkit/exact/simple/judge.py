@@ -18,8 +18,8 @@ from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.decisions import of_rows
 from cmdpkit.model.evaluate import action_values, evaluate, reach
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.tolerances import NEGLIGIBLE
 
 ELSEWHERE = 1e-3  # weight of places that the policy may miss and a changed one may reach
 NEARLY_ONE = 1 - 1e-6  # a discount in place of an average, where several classes of states are never left

@@ -17,9 +17,9 @@ from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
 from cmdpkit.exact.simple.states import fewest_changes, polish
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
 

@@ -50,8 +50,8 @@ from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
+from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import ROUNDOFF
 
 EPS = float(np.finfo(float).eps)
 DIRECT_STATES = 64  # up to so many states, policies are evaluated by elimination at once

@@ -20,9 +20,9 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.kernels import allowed_rows, part_rows, search
 from cmdpkit.model.compiled import readonly
+from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
-from cmdpkit.tolerances import ROUNDOFF
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,8 @@ from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.tolerances import FEASIBLE, ROUNDOFF
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
 AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place

@@ -18,7 +18,7 @@ from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.model.decisions import Decisions, of_rows, rows_at
 from cmdpkit.model.policy import Policy
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 TOGETHER = 1 << 16  # lines that are written at once
 PROBABILITY = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import Name, is_int, names_of, nearest
-from cmdpkit.tolerances import ROW_SUM_TOLERANCE
 
 # -- Numbers that know with how many decimals they were written, to distinguish rounding from mistakes.
 

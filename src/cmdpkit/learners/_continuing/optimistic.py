@@ -23,8 +23,8 @@ from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.exact.stationary.sources import class_columns
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
 
 
 class ContinuingBoxSource:

@@ -13,9 +13,9 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import UTILITY_EXCESS
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
-from cmdpkit.tolerances import UTILITY_EXCESS
 
 
 def slack_of(spec: Spec, slack: float | None) -> float:

@@ -18,8 +18,8 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._model_based.evaluation import update_truncated_values
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.tolerances import LEAST_PROBABILITY
 
 
 class Iterating(Counting):

@@ -45,10 +45,10 @@ from cmdpkit.learners.mf_pri.improve import (
 from cmdpkit.learners.mf_pri.play import MfPriBlock, act, episodes, finish, new_block, new_episode, new_samples
 from cmdpkit.learners.mf_pri.warm_up import learn_backwards, mean_prices, values_at, warm_up, warm_up_episodes
 from cmdpkit.model.policy import one_hot
+from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
-from cmdpkit.tolerances import LP_TOLERANCE, TIE_FEE
 
 UNSOLVED = (
     "the policy may be far from the best: when the warm-up ended, it had not found out that nothing better exists; "

@@ -16,8 +16,8 @@ from scipy.special import ndtr
 
 from cmdpkit.learners._allocation import allocate
 from cmdpkit.learners.mf_pri.play import Samples
+from cmdpkit.model.tolerances import LP_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.tolerances import LP_TOLERANCE
 
 
 def record_size(M: int) -> int:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.exact.highs import INFINITY, Basis, answer, basis_of, configured, program, run, start_from
+from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 
 COLD = -1  # in place of the status of a variable when there is no basis to start from
 

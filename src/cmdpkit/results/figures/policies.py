@@ -17,12 +17,12 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.evaluate import reach
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, canvas, legend_below, plain_axis, styled
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.wording import label, number, percent
 from cmdpkit.simulate.distribution import Simulation
-from cmdpkit.tolerances import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,10 +22,10 @@ from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import reach
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import label
-from cmdpkit.tolerances import NEGLIGIBLE
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for a page nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed

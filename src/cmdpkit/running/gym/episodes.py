@@ -29,12 +29,12 @@ from cmdpkit.learners import Episodic, Learner
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.tolerances import OUT_OF_RANGE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.running.gym.periods import Periods
 from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
-from cmdpkit.tolerances import OUT_OF_RANGE
 
 # -- Strict conversion of what an environment returns.
 
