@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from cmdpkit.model.evaluate import Values as Values
     from cmdpkit.model.evaluate import evaluate as evaluate
     from cmdpkit.model.evaluate import occupancy as occupancy
+    from cmdpkit.model.evaluate import time_course as time_course
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.mixture import decompose as decompose
     from cmdpkit.model.mixture import markov as markov
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import slope as slope
+    from cmdpkit.results.report.plan import plan_report as plan_report
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
@@ -98,13 +100,14 @@ _HOME = {
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
-    "model.evaluate": ("Values", "evaluate", "occupancy"),
+    "model.evaluate": ("Values", "evaluate", "occupancy", "time_course"),
     "model.mixture": ("Mixture", "decompose", "markov"),
     "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "records.store": ("load_record", "load_records", "save_record"),
     "results.groups": ("compare", "curve", "slope"),
+    "results.report.plan": ("plan_report",),
     "results.study": ("Study",),
     "running.importing": ("import_run",),
     "running.active": ("Progress",),

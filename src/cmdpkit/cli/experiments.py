@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, once, one_form, refuse_existing
-from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
+from cmdpkit.cli.terminal import busy, resumable, say, say_json, say_tables
 
 if TYPE_CHECKING:
     from cmdpkit.results.study import Study
@@ -186,16 +187,23 @@ def show(
         "report runs/quickstart --out quickstart.html",
         "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
         "report runs/quickstart --table latex --out summary.tex",
+        "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
     )
 )
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write here; by default the report replaces report.html in the folder, and tables are printed.",
+            help="Write here. By default the report replaces report.html in the folder, that of a model is NAME.html, "
+            "and tables are printed.",
         ),
+    ] = None,
+    today: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
     ] = None,
     table: Annotated[
         TableForm | None,
@@ -214,13 +222,24 @@ def report(
     label: Labels = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was learned: one HTML file that needs no network."""
+    """Show what was learned, or the best plan of a model: one HTML file that needs no network.
+
+    The report of a model has its bounds and their prices, the policy of today against the optimum and a simple policy,
+    the differences that cost most, and how single episodes spread.
+    """
     from cmdpkit.results.wording import counted
 
+    folder = Path(target)
+    if not folder.is_dir():
+        others = {"--table": table, "--tensorboard": tensorboard, "--algo": algo, "--env": env, "--label": label}
+        _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
+        return
+    if today is not None:
+        raise typer.BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
     if table is not None and tensorboard is not None:
         raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
-    if table is None and out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
+    if table is None:
+        _check_page(out)
     refuse_existing(out, force)
     study = _study(folder, algo, env, label)
     if table is not None:
@@ -304,6 +323,37 @@ def reproduce(
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
+
+
+def _report_plan(
+    model: str, out: Path | None, today: Path | None, force: bool, as_json: bool, others: list[str]
+) -> None:
+    """Write the report of a model; ``others`` are options that only a folder of runs has."""
+    import cmdpkit as ck
+    from cmdpkit.errors import CmdpkitError, quoted
+    from cmdpkit.results.report.plan import EPISODES
+
+    _check_page(out)
+    if others:
+        raise typer.BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
+    try:
+        cmdp = ck.load(model)
+    except (CmdpkitError, OSError) as error:
+        raise CmdpkitError(f"{quoted(model)} is neither a folder of runs nor a model: {error}") from None
+    path = out or Path(re.sub(r"[^\w.-]+", "-", Path(model).stem if Path(model).exists() else model) + ".html")
+    refuse_existing(path, force)
+    with busy("solving"):
+        policy = None if today is None else ck.read_policy(today, cmdp)
+        written = ck.plan_report(cmdp, path, policy, title=f"{model}: the best plan", overwrite=force)
+    if as_json:
+        say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
+    else:
+        typer.echo(f"wrote {written}")
+
+
+def _check_page(out: Path | None) -> None:
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
 
 
 def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:

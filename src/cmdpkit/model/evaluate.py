@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, embedded, njit, readonly
 from cmdpkit.model.decisions import rows_at
 from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import index_of
 
 if TYPE_CHECKING:
     from cmdpkit.model.mixture import Mixture  # which itself needs `occupancy` from here
@@ -55,6 +57,51 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         v, *rest = backward(cmdp, policy).tolist()
         w = np.array(rest, dtype=float)
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
+
+
+def signal_names(cmdp: CMDP) -> list[str]:
+    """What signals are called: "reward", and the names of the constraints, of which one may be called reward too."""
+    return ["reward", *("reward (constraint)" if c.name == "reward" else c.name for c in cmdp.constraints)]
+
+
+class TimeCourse(NamedTuple):
+    """A signal step by step under a policy, in the user's units and sense; all arrays are [H]."""
+
+    step: FloatArray  # from 1
+    mean: FloatArray  # what is expected at the step
+    low: FloatArray  # lower end of the range that holds it in most episodes
+    high: FloatArray  # upper end of that range
+
+
+def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *, share: float = 0.9) -> TimeCourse:
+    """What is expected of a signal at every step, and the range in which a share of the episodes lies, exactly.
+
+    Parameters
+    ----------
+    cmdp, policy : a model with a horizon, and a policy that fits it
+    signal : "reward", or the name of a constraint
+    share : of the episodes that lie between ``low`` and ``high``: 0.9 is the range from 5 % to 95 %
+
+    >>> from cmdpkit import CMDP, Policy, at_most
+    >>> cmdp = CMDP([[[1.0], [1.0]]], [[1, 0]], constraints=[at_most("cost", 1, [[2, 0]])], horizon=3)
+    >>> course = time_course(cmdp, Policy.uniform(cmdp), "cost")
+    >>> course.mean.tolist(), course.low.tolist(), course.high.tolist()
+    ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0])
+    """
+    cmdp.need_horizon("a course over the steps")
+    if not 0 < share < 1:
+        raise CmdpkitError(f"share is {quoted(share)}, expected a number between 0 and 1, such as 0.9")
+    i = index_of("signal", signal_names(cmdp), signal)
+    x, sign = (cmdp.compact.g[i - 1], float(cmdp.signs[i - 1])) if i else (cmdp.compact.r, 1.0)
+    found = np.zeros((3, cmdp.H))
+    for h, q in enumerate(occupancy(cmdp, policy)):
+        taken = q > 0
+        values, odds = sign * x[h % len(x)][taken] + 0.0, q[taken] / q.sum()
+        order = np.argsort(values)
+        below = np.cumsum(odds[order])
+        ends = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2]).clip(max=len(values) - 1)
+        found[:, h] = odds @ values, *values[order][ends]
+    return TimeCourse(np.arange(1.0, cmdp.H + 1), *found)
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -18,7 +18,7 @@ from cmdpkit.model import showing
 from cmdpkit.model.chains import absorbing_states, chain_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, inlined
-from cmdpkit.model.evaluate import evaluate
+from cmdpkit.model.evaluate import evaluate, signal_names
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
@@ -200,12 +200,7 @@ def simulate_policy(
     totals = [cmdp.reward_scale.total_from_unit(played.reward, weights) / per]
     for c, scale, utility in zip(cmdp.constraints, cmdp.utility_scales, played.utilities, strict=True):
         totals.append(c.sign * (scale.total_from_unit(utility, weights) / per) + 0.0)
-    return Simulation(cmdp, policy, dict(zip(_names(cmdp), totals, strict=True)), length, left_out)
-
-
-def _names(cmdp: CMDP) -> list[str]:
-    """What totals are called: "reward", and the names of the constraints, of which one may be called reward too."""
-    return ["reward", *("reward (constraint)" if c.name == "reward" else c.name for c in cmdp.constraints)]
+    return Simulation(cmdp, policy, dict(zip(signal_names(cmdp), totals, strict=True)), length, left_out)
 
 
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
@@ -283,7 +278,7 @@ def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Dist
     """
     check_fits(cmdp, policy)
     cmdp.need_horizon("the distribution of totals")
-    m = index_of("total", _names(cmdp), name)
+    m = index_of("total", signal_names(cmdp), name)
     sign = 1 if m == 0 else cmdp.constraints[m - 1].sign
     signal = sign * (cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1])
     unit, low = _unit(signal[np.broadcast_to(cmdp.compact.allowed.any(axis=0), signal.shape)])

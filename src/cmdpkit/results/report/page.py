@@ -29,7 +29,7 @@ from cmdpkit.results.wording import label
 
 MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for a page nor drawn
 PRICE_POINTS = 25  # bounds at which the price curve is computed
-TEMPLATES = ("page.html", "parts.html", "report.html")
+TEMPLATES = ("page.html", "parts.html", "report.html", "plan.html")
 SHARED_SCRIPTS = ("scale.js", "chart.js", "page.js", "policy.js")
 
 Plain = dict[str, Any]
@@ -46,6 +46,7 @@ def page_of(
         .get_template(template)
         .render(
             title=title,
+            tables=tables,
             version=__version__,
             data={**data, "tables": {name: _files(table) for name, table in tables.items()}},
             style=_asset("page.css"),

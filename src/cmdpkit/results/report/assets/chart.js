@@ -52,7 +52,7 @@ function framed(title, paint, csv, legend) {
  * A chart of lines and dots.
  * spec: { title, x: name of the axis, xScale, yScale ("auto" is linear, or symlog where one line flattens the others), zero,
  *         seeds: whether to draw a line per seed,
- *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, phases?, end?}], dots: [{label, look, at: [[x, y]]}],
+ *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, quiet? (no band), phases?, end?}], dots: [{label, look, at: [[x, y]]}],
  *         across: [{y, name}], upright: [{x, name}] }
  */
 function chart(spec) {
@@ -92,7 +92,7 @@ function chart(spec) {
     for (const { y: at, name } of spec.across ?? []) inside.append(make("text", { class: "marked", x: left + 5, y: py(at) - 5 }, `${name} ${short(at)}`));
     for (const { x: at, name } of spec.upright ?? []) {
       const turned = px(at) > (left + right) / 2;
-      inside.append(make("text", { class: "marked", x: px(at) + (turned ? -5 : 5), y: bottom - 6, "text-anchor": turned ? "end" : "start" }, name));
+      inside.append(make("text", { class: "marked", x: px(at) + (turned ? -5 : 5), y: top + 11, "text-anchor": turned ? "end" : "start" }, name));
     }
     strips.forEach((s, i) => drawStrip(svg, s, frame, MARGIN.top + STRIP * i));
     readOut(svg, width);
@@ -202,7 +202,7 @@ function axes(spec, series, dots, zoom) {
   const lines = (s) => [s.mean, s.low, s.high, ...(spec.seeds ? s.raw ?? [] : [])].filter(Boolean);
   const across = (spec.across ?? []).map((a) => a.y), points = dots.flatMap((d) => d.at);
   const kind = spec.yScale !== "auto" ? spec.yScale : flattens([...series.map((s) => s.mean)]) ? "symlog" : "linear";
-  const xs = zoom ? zoom.x : extent([...series.flatMap((s) => s.x), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
+  const xs = zoom ? zoom.x : extent([...series.flatMap((s) => [...s.x, s.x[0] - (s.width ?? 0) / 2, s.x.at(-1) + (s.width ?? 0) / 2]), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
   const everything = [...series.flatMap((s) => lines(s).flat()), ...points.map((p) => p[1]), ...across];
   let ys = everything;
   if (zoom?.y) ys = zoom.y;
@@ -243,7 +243,13 @@ function drawSeries(svg, s, { px, py, y: scale }, kind, seeds) {
   if (!known.length) return;
   const point = (i, v) => `${px(s.x[i]).toFixed(1)},${py(floor(v)).toFixed(1)}`;
   const label = s.fixed ? undefined : s.label;
-  if (s.low) {
+  if (s.width) { // a histogram
+    const edge = (i, side) => px(s.x[i] + (side * s.width) / 2).toFixed(1), base = py(0).toFixed(1);
+    const d = `M${edge(0, -1)},${base}${known.map((i) => `V${py(s.mean[i]).toFixed(1)}H${edge(i, 1)}`).join("")}V${base}`;
+    svg.append(make("path", { class: `band ${lookOf(s.look)}`, "data-label": label, d }), make("path", { class: `line ${lookOf(s.look)}`, "data-label": label, d }));
+    return;
+  }
+  if (s.low && !s.quiet) {
     const low = known.map((i) => point(i, s.low[i])), high = known.map((i) => point(i, s.high[i])).reverse();
     svg.append(make("path", { class: `band ${lookOf(s.look)}`, "data-label": label, d: `M${low.join("L")}L${high.join("L")}Z` }));
   }
@@ -332,7 +338,7 @@ function csvOf(spec) {
 
 /** The drawing as a document of its own: with its styles, its title above and its legend below. */
 function standalone(svg, title, legend) {
-  const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family", "font-weight"];
+  const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "paint-order", "opacity", "font-size", "font-family", "font-weight"];
   const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
   const style = getComputedStyle(document.body), across = Math.max(1, Math.floor(width / (LETTER * Math.max(1, ...legend.map((e) => e.label.length)) + 40)));
   const below = Math.ceil(legend.length / across) * 18, whole = make("svg", { xmlns: SVG, width, height: height + below + 34, viewBox: `0 0 ${width} ${height + below + 34}` });

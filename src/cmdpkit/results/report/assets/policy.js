@@ -15,6 +15,36 @@ function policyView(problem, run, h) {
   return problem.grid ? board(problem, step, reached) : decisionTable(problem, step, reached);
 }
 
+/** The part of a page that shows a policy step by step; returns what makes it follow the chosen line. */
+function policyPart(root, problem) {
+  const find = (selector) => root.querySelector(selector), shown = problem.groups.filter((g) => g.runs.some((r) => r.policy));
+  find('[data-part="policy"]').hidden = !shown.length;
+  if (!shown.length) return () => {};
+  const [label, seed, step] = ["label", "seed", "step"].map((name) => find(`[data-control="${name}"]`));
+  label.replaceChildren(...shown.map((g) => make("option", { value: g.label }, g.label)));
+  seed.closest("label").hidden = shown.every((g) => g.runs.length === 1 && g.runs[0].seed === "");
+  const group = () => shown.find((g) => g.label === label.value);
+  const seeds = () => seed.replaceChildren(...group().runs.filter((r) => r.policy).map((r) => make("option", { value: r.key }, r.seed)));
+  const draw = () => {
+    const run = group().runs.find((r) => r.key === seed.value), h = step.value - 1;
+    step.max = run.policy.length;
+    find(".slider").hidden = problem.stationary;
+    find(".slider output").textContent = step.value;
+    find('[data-policy="summary"]').textContent = drawsInWords(problem, run);
+    find('[data-policy="board"]').replaceChildren(policyView(problem, run, h));
+  };
+  const follow = () => {
+    if (shown.some((g) => g.label === chosen)) label.value = chosen;
+    seeds();
+    draw();
+  };
+  label.addEventListener("change", () => { seeds(); draw(); });
+  seed.addEventListener("change", draw);
+  step.addEventListener("input", draw);
+  follow();
+  return follow;
+}
+
 function board(problem, step, reached) {
   const { rows, columns, cells, marks, arrows } = problem.grid;
   const element = make("div", { class: "board", role: "img" });

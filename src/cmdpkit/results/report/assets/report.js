@@ -13,7 +13,7 @@ class View {
     this.curves();
     this.dual();
     this.prices();
-    this.policy();
+    this.followPolicy = policyPart(this.root, this.problem);
     this.internals();
     this.downloads();
   }
@@ -76,33 +76,6 @@ class View {
     this.find('[data-charts="price"]').replaceChildren(...drawn);
   }
 
-  policy() {
-    const shown = this.problem.groups.filter((g) => g.runs.some((r) => r.policy));
-    this.find('[data-part="policy"]').hidden = !shown.length;
-    if (!shown.length) return;
-    const [label, seed, step] = ["label", "seed", "step"].map((name) => this.find(`[data-control="${name}"]`));
-    label.replaceChildren(...shown.map((g) => make("option", { value: g.label }, g.label)));
-    const group = () => shown.find((g) => g.label === label.value);
-    const seeds = () => seed.replaceChildren(...group().runs.filter((r) => r.policy).map((r) => make("option", { value: r.key }, r.seed)));
-    this.drawPolicy = () => {
-      const run = group().runs.find((r) => r.key === seed.value), h = step.value - 1;
-      step.max = run.policy.length;
-      this.find(".slider").hidden = this.problem.stationary;
-      this.find(".slider output").textContent = step.value;
-      this.find('[data-policy="summary"]').textContent = drawsInWords(this.problem, run);
-      this.find('[data-policy="board"]').replaceChildren(policyView(this.problem, run, h));
-    };
-    this.followPolicy = () => {
-      if (shown.some((g) => g.label === chosen)) label.value = chosen;
-      seeds();
-      this.drawPolicy();
-    };
-    label.addEventListener("change", () => { seeds(); this.drawPolicy(); });
-    seed.addEventListener("change", this.drawPolicy);
-    step.addEventListener("input", this.drawPolicy);
-    this.followPolicy();
-  }
-
   internals() {
     const group = this.problem.groups.find((g) => g.label === chosen) ?? this.problem.groups[0];
     const parts = [make("p", { class: "quiet" }, `${group.label}, seed ${group.seed}`)];
@@ -113,7 +86,7 @@ class View {
   }
 
   follow() {
-    this.followPolicy?.();
+    this.followPolicy();
     this.internals();
   }
 
