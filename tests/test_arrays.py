@@ -7,6 +7,7 @@ them fails the first test, so that no new function escapes.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -123,7 +124,13 @@ RETURNS = np.array([[1.0, 0.5, 0.25], [0.75, 1.5, 0.5]])
 OTHER = RNG.integers(0, 17, size=(H, S, A)) / 16
 ROWS = np.array([[0, 1], [2, 3], [1, 0], [1, 3]]), np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])
 
+
 # For every parameter: arrays, and what is called with each of them.
+def _plan_of(today):
+    with tempfile.TemporaryDirectory() as folder:
+        return ck.plan_report(MODEL, f"{folder}/plan.html", {"mine": today}, episodes=10).read_text(encoding="utf-8")
+
+
 CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "CMDP(P)": (lambda x: ck.CMDP(x, R, constraints=BOUNDS), [P]),
     "CMDP(P) without steps": (lambda x: ck.CMDP(x, R[0], horizon=2), [P[0]]),
@@ -202,6 +209,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "at_most(range)": (lambda x: ck.at_most("c", 2.0, range=x).range, [np.array([0.0, 2.0])]),
     "compare_policies(policies)": (
         lambda x: ck.compare_policies(MODEL, {"mine": x}).policies[0].value,
+        [PI, PI[1], CHOICE, CHOICE[1]],
+    ),
+    "plan_report(today)": (
+        lambda x: _plan_of(x),
         [PI, PI[1], CHOICE, CHOICE[1]],
     ),
     "from_log(ranges)": (lambda x: _promised(ranges={"reward": x}).evaluate([1, 1]).value, [np.array([0.0, 2.0])]),
