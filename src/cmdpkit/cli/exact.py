@@ -109,6 +109,7 @@ def check(
         "solve queue --bound energy=20 --bound backlog=30",
         "solve model.toml --save-policy best.csv",
         "solve queue --simple 1%",
+        "solve two-rooms --one-class --bridge 0.01",
     )
 )
 def solve(
@@ -129,6 +130,13 @@ def solve(
         str | None,
         typer.Option(metavar="SHARE", help="Show the simplest policy within this share of the optimum (1% or 0.01)."),
     ] = None,
+    one_class: Annotated[
+        bool, typer.Option("--one-class", help="Long-run averages: one recurrent class and few draws, and the cost.")
+    ] = False,
+    bridge: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Long-run averages: share of time for moving between classes (1e-4)."),
+    ] = None,
     force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
@@ -140,6 +148,9 @@ def solve(
 
     With --simple, gives up a little of the value for a policy that is easy to follow: few phases, then few changes
     from state to state. It keeps all bounds, and --save-policy writes it.
+
+    With --one-class, long-run averages do not depend on where a run happens to settle: the policy has one recurrent
+    class. It moves between the classes of the optimum in a share --bridge of its time, and its cost is shown.
 
     After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
@@ -157,7 +168,9 @@ def solve(
         if show_round and sys.stderr.isatty():
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
         try:
-            found = ck.solve(cmdp, method, threads=threads, gap=gap, progress=show_round)
+            found = ck.solve(
+                cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=show_round
+            )
         except ck.Infeasible as error:
             _add_relaxations(error)
             raise

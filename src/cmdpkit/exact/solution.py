@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -84,6 +84,17 @@ class Solution(Shown):
         return self.policy.stochastic_decisions(reach=self.reach)
 
 
+class OneClass(NamedTuple):
+    """The cost of a policy with one recurrent class (long-run averages, ``solve(..., one_class=True)``)."""
+
+    optimum: float  # value of the best of all policies
+    limit: float  # proved: no policy with one recurrent class has a larger value
+    lost: float  # how much the policy is below the optimum
+    share: float  # the same as a share of the optimum
+    draws: int  # states of the class in which the policy draws
+    stay: float | None  # mean number of steps in a class of the optimum before it moves on; None if it does not move
+
+
 @dataclass(frozen=True)
 class StationarySolution(Solution):
     """The optimum of a model without a horizon, in the user's units and sense.
@@ -94,6 +105,7 @@ class StationarySolution(Solution):
     policy: Policy | Mixture  # type: ignore[assignment]  # a mixture only where no single policy attains the optimum
     attained: bool = True  # False if stationary policies only come near the optimum
     notes: tuple[str, ...] = ()  # what a user should know about the answer
+    one_class: OneClass | None = None  # the cost of one recurrent class, if that was asked for
 
     @property
     def start(self) -> dict[Name, float]:

@@ -18,11 +18,13 @@ from cmdpkit.exact.columns import Columns, Found, Optimum, PolicySource
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.occupancy_lp import occupancy_lp
+from cmdpkit.exact.one_class import one_class_of
 from cmdpkit.exact.progress import Report, Watch
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.sources import Horizon, columns_of
 from cmdpkit.exact.sparse_policy import read_off
+from cmdpkit.exact.stationary.sources import BRIDGE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_model
@@ -40,6 +42,7 @@ def solve(
     method: str = "auto",
     *,
     bridge: float | None = None,
+    one_class: bool = False,
     threads: Threads = None,
     gap: float | None = None,
     progress: Report | bool = False,
@@ -53,6 +56,9 @@ def solve(
         or "auto" (column generation, and the LP as well where that leaves a gap)
     bridge : for long-run averages whose optimum no single policy attains, the share of time that a policy near it may
         lose (1e-4 unless given)
+    one_class : for long-run averages, True for a policy with one recurrent class that draws in few states. It can be
+        run for ever, and its averages do not depend on luck. ``one_class`` of the solution is its cost. If the policy
+        has to move between several classes of the optimum, it does so in a share ``bridge`` of its time
     threads : how many threads column generation uses for large models with a horizon; all cores unless given. The
         solution does not depend on it
     gap : stop as soon as the policy is proved to be this close to the optimum, relative to its value (0.001 for 0.1 %)
@@ -75,13 +81,19 @@ def solve(
     _check(cmdp, method)
     watch = Watch(gap, progress)
     need_horizon(cmdp, threads=threads)
-    if bridge is not None and cmdp.criterion.kind != "average":
-        what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
-        raise CmdpkitError(f"bridge is {bridge!r}, but {what}: it is for long-run averages only")
+    for name, given in (("bridge", bridge), ("one_class", one_class or None)):
+        if given is not None and cmdp.criterion.kind != "average":
+            what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
+            raise CmdpkitError(f"{name} is {given!r}, but {what}: it is for long-run averages only")
     if bridge is not None and not 0 < bridge < 1:
         raise CmdpkitError(f"bridge is {bridge}, expected a share of time between 0 and 1")
     try:
-        return solve_fully(cmdp, method, threads=threads, watch=watch, bridge=bridge)
+        found = solve_fully(cmdp, method, threads=threads, watch=watch, bridge=0.0 if one_class else bridge)
+        if not one_class or not found.complete:
+            return found
+        assert isinstance(found, StationarySolution)
+        connected = one_class_of(cmdp, found, BRIDGE if bridge is None else bridge)
+        return replace(connected, seconds=watch.seconds)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("no policy that meets all bounds had been found yet") from None
     finally:

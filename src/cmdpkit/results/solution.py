@@ -153,8 +153,9 @@ def _proof(found: Solution) -> Text:
 def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
+    what = "one recurrent class," if found.one_class is not None else "optimal"
     headline = Text.assemble(
-        (label(name), "bold"), f": optimal {WITHOUT_HORIZON[kind]} ", (number(found.value), "bold green")
+        (label(name), "bold"), f": {what} {WITHOUT_HORIZON[kind]} ", (number(found.value), "bold green")
     )
     if kind == "discounted" and found.value_per_step is not None:
         headline.append(
@@ -252,4 +253,5 @@ def _stationary_data(found: Solution) -> dict[str, Any]:
         "attained": getattr(optimum, "attained", True),
         "notes": list(getattr(optimum, "notes", ())),
         "mixture": found.policy.weights.tolist() if isinstance(found.policy, Mixture) else None,
+        "one_class": one_class._asdict() if (one_class := getattr(optimum, "one_class", None)) else None,
     }

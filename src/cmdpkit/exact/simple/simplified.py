@@ -160,6 +160,11 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
             "the optimum is a draw among several policies, of which none can be simplified for itself; "
             "cmdpkit.evaluate says what each of solution.policy.policies is worth"
         )
+    if getattr(solution, "one_class", None) is not None:
+        raise CmdpkitError(
+            "the solution was asked for one recurrent class, and a simpler policy may have several; "
+            "simplify what solve(model) returns without one_class"
+        )
     if at_least is not None:
         if not isinstance(at_least, (int, float)) or not at_least <= solution.value:
             raise CmdpkitError(

@@ -21,7 +21,7 @@ from cmdpkit.exact.stationary.problem import (
     problem_of,
     walk_to,
 )
-from cmdpkit.exact.stationary.vertex import Flows, by_values, vertex
+from cmdpkit.exact.stationary.vertex import Flows, Vertex, by_values, vertex
 from cmdpkit.exact.units import Units
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.cmdp import CMDP
@@ -31,6 +31,7 @@ from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
+TIGHTENINGS = 5  # times that bounds are tightened where a bridged policy misses them by rounding
 AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place
 APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy
 PRECISE = 1e-12  # rounding beyond this share of a signal's range asks for careful evaluation
@@ -332,9 +333,7 @@ class Stationary:
             p = by_values(self.engine, [(x, c.choice) for x, c in parts], target, proof.weights[1:])
             if p is not None:
                 return self._everywhere(p)
-        flows = self._flows()
-        with_flows = [(x, *flows.column(c.choice)) for x, c in parts]
-        found = vertex(flows, with_flows, self.engine.X[1:], target, proof.weights[1:])
+        found = self.extreme_point(parts, proof, rho)
         if len(found.classes) > 1 or found.kept < 1 - APART:
             return None
         unseen = np.bincount(self.rows.owner, found.q, self.rows.S) <= 0
@@ -342,6 +341,12 @@ class Stationary:
         if self.kind != "average":
             p[proof.choice[unseen]] = 1.0
         return self._everywhere(p)
+
+    def extreme_point(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Vertex:
+        """An extreme point as good as the mixture `parts`, which meets rho (scaled), perhaps with several classes."""
+        flows = self._flows()
+        with_flows = [(x, *flows.column(c.choice)) for x, c in parts]
+        return vertex(flows, with_flows, self.engine.X[1:], rho + self.base[1:], proof.weights[1:])
 
     def _flows(self) -> Flows:
         return Flows(self.rows, self.kind == "average", self.engine.alpha * self.engine.mu)
@@ -357,23 +362,31 @@ class Stationary:
     def _bridged(self, rho: FloatArray) -> Plans | None:
         """A stationary policy that moves between the classes of the optimum just often enough; None without room."""
         bridge, rows = self.bridge, self.rows
+        if bridge == 0:
+            return None
         uniform = 1.0 / np.bincount(rows.owner, minlength=rows.S)[rows.owner]
         d, _ = long_run_shares(rows.chain(uniform), np.full(rows.S, 1.0 / rows.S))
         u = np.maximum(d, 0.0)[rows.owner] * uniform
-        pool = Columns(self)
+        pool, flows = Columns(self), self._flows()
         tightened = (rho - bridge * (self.engine.X[1:] @ u)) / (1 - bridge)
-        if pool.reach(tightened, np.ones(self.N), enough=0.0)[0] < 0:
-            return None
-        q, flows = bridge * u, self._flows()
-        for weight, column in pool.parts(pool.maximise(tightened).weights):
-            taken, shares = flows.column(column.choice)
-            q[taken] += (1 - bridge) * weight * shares
-        p = q / np.bincount(rows.owner, q, rows.S)[rows.owner]
+        for _ in range(TIGHTENINGS):
+            if pool.reach(tightened, np.ones(self.N), enough=0.0)[0] < 0:
+                return None
+            q = bridge * u
+            for weight, column in pool.parts(pool.maximise(tightened).weights):
+                taken, shares = flows.column(column.choice)
+                q[taken] += (1 - bridge) * weight * shares
+            p = self._everywhere(q / np.bincount(rows.owner, q, rows.S)[rows.owner])
+            values, error = valued(self.problem, self.shift, self.unit, p, self.engine)
+            short = rho - (self._own(values - error)[1:] - self.offsets[1:]) / self.units[1:]
+            if (short <= AGREES).all():  # classes are left so seldom that rounding of q moves mass between them
+                break
+            tightened = tightened + np.maximum(short, 0.0)
         note = (
             "No stationary policy attains the optimum: it divides its time between classes of states that it never "
             f"leaves. This policy spends a share of {bridge:g} of its time on moving between them."
         )
-        return Plans([self._everywhere(p)], np.ones(1), False, (note,))
+        return Plans([p], np.ones(1), False, (note,))
 
     def _settled(self, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> Plans:
         """Several end components: one stationary policy if that attains the optimum, else a mixture."""
