@@ -61,6 +61,17 @@ def test_the_interpreter_computes_the_same_bits(name, request):
     } <= calls.keys()
 
 
+def test_the_interpreter_proves_the_same_certificates_in_a_run(request):
+    def certificate():
+        record = ck.learn("paper/synthetic", "cl-pri", episodes=300, seed=2)
+        return repr(record.certificate), np.asarray(record.policy.pi).tobytes()
+
+    expected = certificate()
+    calls = request.getfixturevalue("interpreted")
+    assert certificate() == expected
+    assert {"best_pair", "extreme_total", "add_parts", "_low_end", "_variance_ahead", "owners"} <= calls.keys()
+
+
 def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(request):
     rng = np.random.default_rng(0)
     cmdp = ck.CMDP(rng.dirichlet(np.ones(2), (900, 2, 20)), rng.random((900, 2, 20)))
@@ -71,13 +82,13 @@ def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(r
 
 
 def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatch):
-    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.3)
+    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.1)
     monkeypatch.setattr(compiled, "_spent", {})
     fresh = type(induction._choose)(induction._choose.py_func)
     monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
     assert compiled._is_interpreted(fresh, compiled.MOST_WORK)
     assert not compiled._is_interpreted(fresh, compiled.MOST_WORK + 1), "too much work"
-    compiled._spent[fresh] = 0.31
+    compiled._spent[fresh] = 0.11
     assert not compiled._is_interpreted(fresh, 1), "it has taken long enough by now"
     monkeypatch.setattr(compiled, "_spent", {})
     monkeypatch.setattr(compiled, "_is_kept", lambda function: True)

@@ -24,7 +24,7 @@ def test_a_function_is_unchecked_without_a_file_in_the_cache_or_with_one_that_is
 
 
 def test_names_and_lines_of_compiled_functions_are_those_that_numba_gives_to_its_files():
-    from cmdpkit.simulate.random import next_u64
+    from cmdpkit.simulate.simulator import _fill
 
-    found = dict(functions(SOURCE / "simulate" / "random.py"))
-    assert found["next_u64"] == next_u64.py_func.__code__.co_firstlineno
+    found = dict(functions(SOURCE / "simulate" / "simulator.py"))
+    assert found["_fill"] == _fill.py_func.__code__.co_firstlineno

@@ -4,8 +4,8 @@
 
 Numba keeps every function that it compiles in a file of its cache folder, named after module, function and line. A
 function without such a file, or with one that is older than its source, was not compiled with bounds checking: some
-test that calls it needs the mark `compiled`. Functions decorated with `embedded` have no file, as they are part of
-those that call them.
+test that calls it needs the mark `compiled`. Functions decorated with `embedded`, `internal` or `inlined` need no
+file, as they are parts of those that call them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "cmdpkit"
-KEPT = {"compiled", "inlined", "njit"}  # decorators of functions that have files in the cache
+KEPT = {"compiled", "njit"}  # decorators of functions that have files in the cache
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:

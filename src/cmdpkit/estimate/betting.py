@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import call, compiled, internal
 from cmdpkit.model.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 from cmdpkit.model.transitions import FloatArray
 
@@ -41,8 +41,9 @@ def betting_interval(x: FloatArray, delta: float, planned: int | None = None) ->
     n, wanted = max(len(x) if planned is None else planned, 1), math.log(2 / delta)
     cells, spread = math.ceil(CELLS * math.sqrt(n)), variances_before(x)
     bets = np.zeros(len(x))
-    low = _low_end(np.ascontiguousarray(x), spread, bets, n, wanted, cells)
-    high = 1.0 - _low_end(1.0 - x, spread, bets, n, wanted, cells)
+    work = len(x) * (HALVINGS + int(math.log2(cells)))
+    low = call(_low_end, work, np.ascontiguousarray(x), spread, bets, n, wanted, cells)
+    high = 1.0 - call(_low_end, work, 1.0 - x, spread, bets, n, wanted, cells)
     return float(low), float(high)
 
 
@@ -78,7 +79,7 @@ def _low_end(x, spread, bets, planned, wanted, cells):
     return outside
 
 
-@compiled
+@internal
 def bet_against(x, spread, bets, m, planned, wanted):
     """Fill bets [n] as against candidate m, until it is excluded; returns whether it ever is.
 
@@ -89,21 +90,21 @@ def bet_against(x, spread, bets, m, planned, wanted):
     for t in range(len(x)):
         if t == end:
             end *= 2
-        bets[t] = min(np.sqrt(2.0 * (wanted - log_capital) / ((end - t) * spread[t])), (1.0 - KEPT) / m)
-        log_capital += np.log1p(bets[t] * (x[t] - m))
+        bets[t] = min(math.sqrt(2.0 * (wanted - log_capital) / ((end - t) * spread[t])), (1.0 - KEPT) / m)
+        log_capital += math.log1p(bets[t] * (x[t] - m))
         if log_capital >= wanted:
             return True
     return False
 
 
-@compiled
+@internal
 def _gets_rich(x, bets, m, wanted):
     """Whether these bets ever bring the wanted capital against m.
 
     The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks. The capital
     is multiplied up, which is quicker than adding logarithms. They decide where its rounding errors could matter.
     """
-    capital, most, enough, close = 1.0, 0.0, np.exp(wanted), CAPITAL_ERROR * len(x)
+    capital, most, enough, close = 1.0, 0.0, math.exp(wanted), CAPITAL_ERROR * len(x)
     for t in range(len(x)):
         capital *= 1.0 + bets[t] * (x[t] - m)
         most = max(most, capital)
@@ -114,12 +115,12 @@ def _gets_rich(x, bets, m, wanted):
     return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
 
 
-@compiled
+@internal
 def _gets_rich_by_logarithms(x, bets, m, wanted):
     """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
     log_capital = 0.0
     for t in range(len(x)):
-        log_capital += np.log1p(bets[t] * (x[t] - m))
+        log_capital += math.log1p(bets[t] * (x[t] - m))
         if log_capital >= wanted:
             return True
     return False

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import Means
-from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.compiled import compiled, internal, readonly
 from cmdpkit.model.tolerances import NOTHING_MISSING
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -184,7 +184,7 @@ def update_box(means, log, H, box):
     update_start(means, log, box)
 
 
-@compiled
+@internal
 def update_box_row(means, log, H, box, t, s, a):
     """Fill one row of `box`. If the last step has rows of its own, they get no radius: no transition follows it."""
     last = len(means.p) == H and t == H - 1
@@ -192,13 +192,13 @@ def update_box_row(means, log, H, box, t, s, a):
     list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
 
 
-@compiled
+@internal
 def update_start(means, log, box):
     """Fill both sides of the start distribution."""
     _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
 
 
-@compiled
+@internal
 def _interval(p, n, log, certain, lo, up):
     """Fill lo and up [S] with p -+ its radii, cut to [0, 1]."""
     unseen = 0.0 if certain else bernstein(0.0, n, log)
@@ -218,7 +218,7 @@ def list_needed(lo, needed, states, missing):
                 list_needed_row(lo[t, s, a], needed, states, missing, t, s, a)
 
 
-@compiled
+@internal
 def list_needed_row(lo, needed, states, missing, t, s, a):
     """Fill `needed`, `states` and `missing` of a box for the row lo [S]."""
     found, total = 0, 0.0

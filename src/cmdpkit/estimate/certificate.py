@@ -17,7 +17,7 @@ The inductions are in `estimate.within`. An interval is computed again only if i
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.model.compiled import readonly
+from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -98,7 +98,7 @@ class Certifier:
             self.noiseless, self.contradicted = False, True
             self.sides.moves[...], self.sides.visits[...] = -1, -1
         log = math.log(self.number_of_intervals() / self.delta)
-        update_sides(counts, self.sides, log, self.noiseless)
+        update_sides(counts, self.sides, log, self.noiseless)  # lgamma of Python and of C differ in the last bits
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""
@@ -133,7 +133,7 @@ class Certifier:
 
     def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""
-        best_pair(self._seen(), self.sides, readonly(weights), self.allowed, self.work)
+        self._call(best_pair, readonly(weights), self.allowed, self.work)
         totals = self.work.totals
         return float(totals[0]) + self._rounding(float(weights.sum())), totals[1:].copy()
 
@@ -143,7 +143,7 @@ class Certifier:
         for m in range(len(found)):
             for side, sign in enumerate((-1.0, 1.0)):
                 x = self.sides.most if sign > 0 else self.sides.least
-                total = extreme_total(self._seen(), self.sides, x, m, sign, readonly(pi), self.work)
+                total = self._call(extreme_total, x, m, sign, readonly(pi), self.work)
                 found[m, side] = min(max(total + sign * rounding, 0.0), float(self.H))
         return found
 
@@ -153,7 +153,7 @@ class Certifier:
         With `choice` [H, S] it is filled with the actions that lead to where most is unknown (EXPLORE).
         """
         found = self.work.choice if choice is None else choice
-        return float(most_unknown(self._seen(), self.sides, self.allowed, self.work, found))
+        return float(self._call(most_unknown, self.allowed, self.work, found))
 
     def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
         """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
@@ -209,10 +209,10 @@ class Certifier:
         weights = np.append(1.0, self.bound().prices)
         self._largest(weights)
         chosen = np.eye(A)[work.choice]
-        add_parts(counts, sides, sides.most, readonly(weights), readonly(chosen), 1.0, work, flow, amounts)
-        extreme_total(counts, sides, sides.least, 0, -1.0, readonly(pi), work)
+        self._call(add_parts, sides.most, readonly(weights), readonly(chosen), 1.0, work, flow, amounts)
+        self._call(extreme_total, sides.least, 0, -1.0, readonly(pi), work)
         reward = np.eye(1, len(weights))[0]
-        add_parts(counts, sides, sides.least, readonly(reward), readonly(pi), -1.0, work, flow, amounts)
+        self._call(add_parts, sides.least, readonly(reward), readonly(pi), -1.0, work, flow, amounts)
         found = []
         for cell in np.argsort(-amounts, kind="stable")[:most]:
             h, s, a = int(cell) // (S * A), int(cell) // A % S, int(cell) % A
@@ -227,6 +227,12 @@ class Certifier:
         """
         S, A = self.allowed.shape[1:]
         return float(ROUNDOFF * self.H * (self.H * weight) * (4 * S + 2 * A + 8))
+
+    def _call(self, function: Any, *args: Any) -> Any:
+        """An induction over all cells of all steps; the interpreter runs it as long as it is a matter of moments."""
+        counts = self._seen()
+        work = self.allowed.size * (1 + int(counts.used[0]) // len(counts.head))
+        return call(function, work, counts, self.sides, *args)
 
     def _seen(self) -> Counts:
         if self.counts is None:

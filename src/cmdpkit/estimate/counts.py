@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.alike import mark_of_each, new_records
-from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.compiled import call, compiled, embedded, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
 FIRST_CAPACITY = 256  # transitions there is room for at the beginning
@@ -142,7 +142,7 @@ def compare_halves(counts, cell, h, H, s_next, outcomes, x):
             record[4 + 2 * m] += outcomes[x, m] * outcomes[x, m]
 
 
-@inlined
+@embedded
 def count_episode(counts, episode, A):
     """Add an episode that has ended to the counts; returns how many cells it visited for the first time."""
     H = len(episode.signals)
@@ -185,7 +185,7 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
     cells = len(counts.head)
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    owners(counts.head, counts.link, owner)
+    call(owners, len(counts.head) + used, counts.head, counts.link, owner)
     known = counts.moves > 0
     stay = np.flatnonzero(~known)
     rows = np.concatenate((owner, stay))
@@ -235,7 +235,7 @@ def dense_moves(counts: Counts, A: int) -> IntArray:
     """[T, S, A, S]: how often each transition was seen."""
     S, used = len(counts.starts), int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    owners(counts.head, counts.link, owner)
+    call(owners, len(counts.head) + used, counts.head, counts.link, owner)
     moves = np.zeros((len(counts.head), S), dtype=np.int64)
     moves[owner, counts.state[:used]] = counts.times[:used]
     return moves.reshape(-1, S, A, S)

@@ -24,7 +24,8 @@ from cmdpkit.estimate.counts import signal_variances
 from cmdpkit.estimate.model import Model
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.chains import Chain, long_run_shares
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -37,7 +38,7 @@ def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) ->
     T = cmdp.kernel.T
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     ahead = np.zeros((H, S, A))
-    variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
+    fill_variance_ahead(cmdp, V, ahead)
     ahead = _with_average(ahead, moves, pseudo)
     ahead[-1] = 0.0
     earned = np.broadcast_to(signal_variances(counts, c).reshape(T, S, A), (H, S, A))
@@ -96,7 +97,8 @@ def plan_errors(model: Model, pi: FloatArray, *, pseudo: float = 5.0, unseen: fl
         through = np.zeros(T * S * A)  # flow through a cell that is followed by another step
         spread = np.zeros(T * S * A)  # variance of what a move out of the cell is worth, all steps together
         c, span = cmdp.compact, np.ptp(V, axis=1) * unseen
-        _pooled_variance(c.indptr, c.successors, c.prob, counts.moves, q, V, span, through, spread)
+        args = c.indptr, c.successors, c.prob, counts.moves, q, V, span, through, spread
+        call(_pooled_variance, len(c.prob) * cmdp.H // T, *args)
         unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > NO_FLOW)
         moves = counts.moves * (through > 0)
         moved = row_shares(through, unit * moves, moves, pseudo=pseudo)
@@ -142,9 +144,14 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
     return found
 
 
-@compiled
-def variance_ahead(indptr, successors, prob, V, out):
+def fill_variance_ahead(cmdp: CMDP, V: FloatArray, out: FloatArray) -> None:
     """Fill out [H, S, A] with the variance of V[h+1] at the next state; the last step stays 0."""
+    c = cmdp.compact
+    call(_variance_ahead, len(c.prob) * cmdp.H // cmdp.kernel.T, c.indptr, c.successors, c.prob, V, out)
+
+
+@compiled
+def _variance_ahead(indptr, successors, prob, V, out):
     H, S, A = out.shape
     T = (len(indptr) - 1) // (S * A)
     for h in range(H - 1):

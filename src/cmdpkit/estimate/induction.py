@@ -14,7 +14,7 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.exact.induction import Choice
-from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.compiled import compiled, internal, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
@@ -111,7 +111,7 @@ def _step(box, objective, signals, allowed, found, h):
                     X[s, m] += found.row[s_next] * X_next[s_next, m]
 
 
-@compiled
+@internal
 def row_value(box, t, s, a, V, order):
     """The largest expectation of V over the distributions of a row of the box; `order` lists states by falling V."""
     lo, up, states = box.lo[t, s, a], box.up[t, s, a], box.states[t, s, a]
@@ -130,7 +130,7 @@ def row_value(box, t, s, a, V, order):
     return value
 
 
-@compiled
+@internal
 def fill_row(lo, up, order, row):
     """Fill row [S] with the distribution in [lo, up] that gives as much as possible to the states first in `order`."""
     missing = 1.0
@@ -146,7 +146,7 @@ def fill_row(lo, up, order, row):
         missing -= extra
 
 
-@compiled
+@internal
 def sort_descending(V, order):
     """Reorder the states in `order` by falling V: insertion, which is quick where neighbouring steps agree."""
     for i in range(1, len(order)):

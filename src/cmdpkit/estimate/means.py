@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.counts import Counts, signals_of, steps_of
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -60,7 +60,7 @@ def update_means(counts, means):
                 update_row(counts, means, t, s, a)
 
 
-@compiled
+@internal
 def update_row(counts, means, t, s, a):
     """Fill what `means` (Means) says of one cell."""
     _, S, A = means.visits.shape
@@ -77,7 +77,7 @@ def update_row(counts, means, t, s, a):
         j = counts.link[j]
 
 
-@compiled
+@internal
 def update_start_estimate(counts, means):
     """Fill the start distribution of `means` (Means)."""
     S, total = len(counts.starts), 0

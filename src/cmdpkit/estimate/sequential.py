@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import inlined, internal
 from cmdpkit.model.tolerances import LGAMMA_ERROR
 
 LN_PI = math.log(math.pi)  # of B(1/2, 1/2)
@@ -22,7 +22,7 @@ ITERATES = 60  # of Newton's method, at most; some five are usual
 PRECISION = 1e-6  # relative change at which it ends; the last change is then far smaller
 
 
-@compiled
+@inlined
 def ends_of(k, n, log):
     """Both ends of C_n for a sum k of n numbers, with log = ln(1/d); 0 and 1 without any numbers.
 
@@ -38,7 +38,7 @@ def ends_of(k, n, log):
     return _from_below(k, n, level, b), min(1.0 - _from_below(n - k, n, level, b) + 2.0**-52, 1.0)
 
 
-@compiled
+@internal
 def _from_below(k, n, level, b):
     """The smallest m with k ln m + (n-k) ln(1-m) >= level, or a little less; b bounds n kl(k/n, m) / n."""
     if k <= 0.0:

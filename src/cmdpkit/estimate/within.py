@@ -13,7 +13,7 @@ import numpy as np
 
 from cmdpkit.estimate.induction import sort_descending
 from cmdpkit.estimate.sequential import ends_of
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -109,7 +109,7 @@ def update_sides(counts, sides, log, noiseless):
         sides.start_lo[s], sides.start_up[s] = ends_of(float(counts.starts[s]), episodes, log)
 
 
-@compiled
+@internal
 def _fill(counts, sides, cell, work):
     """Fill work.row [S] with the probabilities of a row that give as much as possible to states early in the order.
 
@@ -131,7 +131,7 @@ def _fill(counts, sides, cell, work):
     return i
 
 
-@compiled
+@internal
 def _clear(counts, cell, work, gone):
     """Undo `_fill`."""
     for i in range(gone):
@@ -143,7 +143,7 @@ def _clear(counts, cell, work, gone):
         j = counts.link[j]
 
 
-@compiled
+@internal
 def _expected(counts, sides, cell, work, V):
     """The largest expectation of V [S] over a row; work.order lists states by falling V."""
     value = 0.0
@@ -167,7 +167,7 @@ def _expected(counts, sides, cell, work, V):
     return value
 
 
-@compiled
+@internal
 def _from_start(sides, work, V):
     """The largest expectation of V [S] over start distributions; fills work.row with the maximiser."""
     sort_descending(V, work.order)
@@ -186,7 +186,7 @@ def _from_start(sides, work, V):
     return total
 
 
-@compiled
+@internal
 def _begin(work):
     """Prepare an induction: nothing follows the last step, and the order is fresh, so that ties break alike."""
     for s in range(len(work.order)):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.model.compiled import ZERO, inlined
+from cmdpkit.model.compiled import ZERO, embedded
 from cmdpkit.simulate.random import uniform
 
 
-@inlined
+@embedded
 def random_action(usable, i, rng):
     """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
     A, left = np.uint64(usable.shape[1]), 0

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.model.compiled import ZERO, compiled, inlined
+from cmdpkit.model.compiled import ZERO, compiled, embedded
 
 
-@inlined
+@embedded
 def move_prices(learned, c, k):
     """Take a step of the prices after k episodes, and fade the exploration."""
     for n in range(len(learned.drive)):
@@ -30,7 +30,7 @@ def find_best_everywhere(learned, c):
         find_best(learned, c, np.uint64(i))
 
 
-@inlined
+@embedded
 def find_best(learned, c, i):
     """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
     best, top = ZERO, -np.inf

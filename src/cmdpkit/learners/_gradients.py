@@ -33,7 +33,7 @@ from cmdpkit.learners._model_based.cadence import expected_visits
 from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, mirror, mix
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.evaluate import evaluate as exact
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -201,7 +201,7 @@ def _iterate(values, state, given, rng):
             mirror(pi, values.Q[1 + missed], eta, allowed)
 
 
-@compiled
+@internal
 def _join(values, state):
     """Add the present policy to the average."""
     expected_visits(values.means.p, values.means.mu, state.pi, state.reach, state.flow)
@@ -215,7 +215,7 @@ def _join(values, state):
         state.prices[n] += state.lam[n]
 
 
-@compiled
+@internal
 def _one_missed(values, rho, tol, rng):
     """A bound that is missed by more than tol, drawn at random; -1 if there is none."""
     chosen, found = -1, 0
@@ -227,14 +227,14 @@ def _one_missed(values, rho, tol, rng):
     return chosen
 
 
-@compiled
+@internal
 def _move_prices(values, lam, moved, eta, cap, rho):
     """moved <- clip(lam + eta d, 0, cap)."""
     for n in range(len(lam)):
         moved[n] = min(max(lam[n] + eta * (rho[n] - values.start[1 + n]), 0.0), cap)
 
 
-@compiled
+@internal
 def _optimistic_step(values, state, t, eta, cap, allowed, rho):
     """Move pi and lam by the gradient of what was played, then look ahead from there along the same gradient."""
     mix(values.Q, state.paid, values.mixed)
@@ -245,7 +245,7 @@ def _optimistic_step(values, state, t, eta, cap, allowed, rho):
     _move_prices(values, state.lam, state.paid, eta, cap, rho)
 
 
-@compiled
+@internal
 def _project(pi, G, eta, allowed, rows, out):
     """out[h, s] <- the nearest distribution to pi[h, s] + eta G[h, s] among those on allowed actions."""
     H, S, A = pi.shape
@@ -271,7 +271,7 @@ def _project(pi, G, eta, allowed, rows, out):
                 out[h, s, a] = max(row[a] - level, 0.0) if allowed[h, s, a] else 0.0
 
 
-@compiled
+@internal
 def regularised_step(values, pi, lam, numbers, allowed, rho):
     """Move pi and lam at once by their values in the model of `values`, with entropy and square.
 
@@ -293,7 +293,7 @@ def regularised_step(values, pi, lam, numbers, allowed, rho):
         lam[n] = min(max(moved, 0.0), cap)
 
 
-@compiled
+@internal
 def _soften(values, pi, tau):
     """Fill Q of the reward, with the entropy of the steps to come."""
     H, S, A = pi.shape

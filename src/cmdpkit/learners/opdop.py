@@ -32,7 +32,7 @@ from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, mirror, mix, remember
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus
 from cmdpkit.learners._model_based.settings import StepSettings
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -124,7 +124,7 @@ def _improve(counts, playing, values, promised, constants):
     mirror(playing.pi, values.mixed, constants.policy_rate, constants.allowed)
 
 
-@compiled
+@internal
 def _fill_bonus(values, beta):
     """Fill `bonus` with 2 Gamma."""
     H, S, A = values.bonus.shape
@@ -136,7 +136,7 @@ def _fill_bonus(values, beta):
                 values.bonus[h, s, a] = 2 * beta / np.sqrt(seen + 1.0)
 
 
-@compiled
+@internal
 def _shrink(values):
     """Let the estimates be sums divided by n + 1 instead of n."""
     T, S, A, _ = values.means.p.shape
@@ -153,7 +153,7 @@ def _shrink(values):
         values.means.mu[s] *= episodes / (episodes + 1)
 
 
-@compiled
+@internal
 def _blend(pi, share, allowed):
     """Mix a share of the uniform policy into pi."""
     H, S, A = pi.shape

@@ -36,7 +36,7 @@ from cmdpkit.learners._model_based.baseline import utilities_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, remember
 from cmdpkit.learners._model_based.settings import PlannerSettings
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -170,7 +170,7 @@ def _tightening(k, constants):
     return min(constants.tighten * (log + 1.0) / np.sqrt(k * log), constants.tighten_max)
 
 
-@compiled
+@internal
 def _fill_bonus(values, log):
     """Fill `bonus` with (1 + S H) b."""
     H, S, A = values.bonus.shape

@@ -56,7 +56,7 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.notes import even_visits, on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.settings import Radii, logs
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import index_of
 from cmdpkit.simulate.random import Stream
@@ -214,7 +214,7 @@ def _at(schedule, k):
     return schedule[0] * float(k) ** -schedule[1]
 
 
-@compiled
+@internal
 def _fill_simple_bonus(values, c, log):
     """Fill `bonus` with that of "uopt", and return that of the start; after the last step there is one next state."""
     means = values.means
@@ -228,7 +228,7 @@ def _fill_simple_bonus(values, c, log):
     return c * _width(means.episodes[0], _roots(means.mu), log)
 
 
-@compiled
+@internal
 def _roots(p):
     total = 0.0
     for s in range(len(p)):

@@ -40,7 +40,7 @@ import numpy as np
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Returns, Spec, check_walk
-from cmdpkit.model.compiled import compiled, inlined, readonly
+from cmdpkit.model.compiled import compiled, embedded, readonly
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
@@ -293,7 +293,7 @@ def learn(learned, c, signals, s_next):
     learned.place[1] = a_next
 
 
-@inlined
+@embedded
 def _end_frame(learned, c):
     """Move the queues, let the visits fade and raise the values."""
     learned.clock[LEFT] = c.frame

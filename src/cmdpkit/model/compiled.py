@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, update_wrapper
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -40,9 +40,9 @@ from typing import Any
 import numpy as np
 from numba import config
 from numba import njit as njit
-from numba.core import event
+from numba.core import event, types
 from numba.core.dispatcher import Dispatcher
-from numba.extending import register_jitable
+from numba.extending import typeof_impl
 from numpy.typing import NDArray
 
 from cmdpkit import __version__
@@ -100,13 +100,46 @@ def _stamp(package: Path) -> str:
 PACKAGE = Path(__file__).parents[1]
 forget_stale_code(PACKAGE, _stamp(PACKAGE))
 _find_cache()
-compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
-inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
-# For functions that only compiled functions call. Numba then compiles no second form of them for calls from Python,
-# which takes as long as the first one. Python can call them too, and runs them uncompiled.
-embedded: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
-# The same for functions that are too large to be inlined where they are called.
-internal: Any = register_jitable(nogil=True, error_model="numpy", _nrt=False)
+compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+class CompiledPart:
+    """A function as compiled functions see it: compiled with them, and without a form that Python could call.
+
+    Compiling that form takes as long as the function itself, because it takes all arrays of all tuples from Python.
+    Python calls `entry` instead.
+    """
+
+    def __init__(self, function: FunctionType, entry: Any, forceinline: bool) -> None:
+        options = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": forceinline}
+        self.within = njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
+        self.py_func, self.entry = function, entry
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any) -> Any:
+        """A call from Python."""
+        return self.entry(*args)
+
+
+@typeof_impl.register(CompiledPart)
+def _type_of_part(part: CompiledPart, context: Any) -> types.Dispatcher:
+    return types.Dispatcher(part.within)
+
+
+def embedded(function: Any) -> Any:
+    """For functions that only compiled functions call, inlined there. Python can call them too, and interprets them."""
+    return CompiledPart(function, function, forceinline=True)
+
+
+def internal(function: Any) -> Any:
+    """As `embedded`, for functions that are too large to be inlined where they are called."""
+    return CompiledPart(function, function, forceinline=False)
+
+
+def inlined(function: Any) -> Any:
+    """As `embedded`, for functions that Python calls too; these calls run a compiled form of their own."""
+    return CompiledPart(function, compiled(function), forceinline=True)
+
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 
@@ -164,7 +197,7 @@ def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
 # -- the interpreter for small work -----------------------------------------------------------------------------------
 
 MOST_WORK = 100_000  # inner loops of a call that the interpreter may run, each of which takes about a microsecond
-INTERPRETED_SECONDS = 0.3  # of one function in one process; after that it is compiled
+INTERPRETED_SECONDS = 0.1  # of CPU time for one function in one process; after that it is compiled
 
 _spent: dict[Any, float] = {}  # seconds that the interpreter has taken for a function
 
@@ -173,9 +206,9 @@ def call(function: Any, work: int, *args: Any) -> Any:
     """Call a compiled function with work that is about so many inner loops."""
     if not _is_interpreted(function, work):
         return function(*args)
-    began = time.perf_counter()
+    began = time.thread_time()
     result = _interpreted(function)(*args)
-    _spent[function] = _spent.get(function, 0.0) + time.perf_counter() - began
+    _spent[function] = _spent.get(function, 0.0) + time.thread_time() - began
     return result
 
 
@@ -198,7 +231,9 @@ def _interpreted(function: Any) -> Any:
     names = {name for name in plain.__code__.co_names if name in plain.__globals__}
     scope: dict[str, Any] = {name: plain.__globals__[name] for name in names}
     for name, x in scope.items():
-        if isinstance(x, Dispatcher) or (isinstance(x, FunctionType) and x.__module__.startswith("cmdpkit.")):
+        if isinstance(x, (Dispatcher, CompiledPart)) or (
+            isinstance(x, FunctionType) and x.__module__.startswith("cmdpkit.")
+        ):
             scope[name] = _interpreted(x)
     scope["__builtins__"] = builtins
     return FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__, plain.__closure__)

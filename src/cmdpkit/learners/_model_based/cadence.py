@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 CADENCES = ("need", "doubling", "episode")
@@ -114,7 +114,7 @@ def _error(n):
     return UNSEEN if n == 0 else 1.0 / math.sqrt(n)
 
 
-@compiled
+@internal
 def expected_visits(p, mu, pi, reach, flow):
     """Fill reach [T, S, A] with the expected visits of an episode of pi [H, S, A] in the model p, mu."""
     H, S, A = pi.shape

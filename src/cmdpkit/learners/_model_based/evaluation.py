@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.model.compiled import compiled, readonly
+from cmdpkit.model.compiled import compiled, internal, readonly
 from cmdpkit.model.transitions import FloatArray
 
 
@@ -27,13 +27,13 @@ def update_values(p, x, pi, Q, V):
     _backward(p, x, pi, -np.inf, np.inf, Q, V)
 
 
-@compiled
+@internal
 def update_truncated_values(p, x, pi, Q, V):
     """Fill Q [H, S, A], cut to [0, H - h], and V [H+1, S]."""
     _backward(p, x, pi, 0.0, 1.0, Q, V)
 
 
-@compiled
+@internal
 def _backward(p, x, pi, least, most_per_step, Q, V):
     """The recursion with every Q[h] cut to [least, most_per_step * (H - h)]."""
     H, S, A = pi.shape

@@ -17,7 +17,7 @@ from cmdpkit.estimate.means import Means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.counting import Counting
 from cmdpkit.learners._model_based.evaluation import update_truncated_values
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
@@ -100,7 +100,7 @@ def evaluate(values, pi, start_bonus):
         values.start[n] = min(values.start[n], float(H))
 
 
-@compiled
+@internal
 def fill_bernstein_bonus(values, kernel_log, mean_log):
     """Fill `bonus` with beta_l + H sum_s' beta_p."""
     H, S, A = values.bonus.shape
@@ -112,13 +112,13 @@ def fill_bernstein_bonus(values, kernel_log, mean_log):
                 values.bonus[h, s, a] = values.radius[h % len(values.radius), s, a] + H * values.bonus[h, s, a]
 
 
-@compiled
+@internal
 def bernstein_start_bonus(values, kernel_log):
     """H sum_s beta_p of the start distribution."""
     return len(values.x) * total_radius(values.means.mu, values.means.episodes[0], kernel_log)
 
 
-@compiled
+@internal
 def mix(Q, lam, mixed):
     """Fill mixed [H, S, A] with Q[0] + sum_n lam_n Q[1 + n]."""
     H, S, A = mixed.shape
@@ -130,7 +130,7 @@ def mix(Q, lam, mixed):
                     mixed[h, s, a] += lam[n] * Q[1 + n, h, s, a]
 
 
-@compiled
+@internal
 def mirror(pi, G, rate, allowed):
     """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below LEAST_PROBABILITY."""
     H, S, A = pi.shape
@@ -149,7 +149,7 @@ def mirror(pi, G, rate, allowed):
                     pi[h, s, a] = max(pi[h, s, a] / total, LEAST_PROBABILITY)
 
 
-@compiled
+@internal
 def _retire(choices):
     """Drop the older half of the choices; the newer half takes its place."""
     for h in range(choices.shape[1]):

@@ -31,7 +31,7 @@ from scipy.special import ndtr
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.counts import signal_variances
-from cmdpkit.estimate.errors import plan_errors, squared_errors, variance_ahead
+from cmdpkit.estimate.errors import fill_variance_ahead, plan_errors, squared_errors
 from cmdpkit.estimate.margins import HandOver
 from cmdpkit.estimate.model import Model, Plan
 from cmdpkit.exact.columns import Columns
@@ -223,7 +223,7 @@ def spread(model: Model, pi: FloatArray) -> FloatArray:
     q, ahead, found = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), np.zeros(pi.shape), np.zeros(N)
     for n, g in enumerate(cmdp.compact.g):
         Q, V = action_values(cmdp, g, pi)
-        variance_ahead(cmdp.compact.indptr, cmdp.compact.successors, cmdp.compact.prob, V, ahead)
+        fill_variance_ahead(cmdp, V, ahead)
         noise = signal_variances(model.counts, np.eye(1, 1 + N, 1 + n)[0]).reshape(-1, *pi.shape[1:])
         start = cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2
         found[n] = math.sqrt(max(float((q * (ahead + noise + (Q - V[:-1, :, None]) ** 2)).sum() + start), 0.0))

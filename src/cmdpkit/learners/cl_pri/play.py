@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.counts import count_episode
-from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.compiled import call, compiled, embedded, inlined, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch, watch_policy
 from cmdpkit.simulate.random import uniform
@@ -86,7 +86,7 @@ def new_block(pi: FloatArray, quota: IntArray, visits: IntArray) -> Block:
         sure=np.where(plan.max(axis=-1) == 1.0, plan.argmax(axis=-1), -1),
         fresh=np.ones(1, dtype=bool),
     )
-    _begin_tries(block, visits)
+    call(_begin_tries, plan.size, block, visits)
     return block
 
 
@@ -135,7 +135,7 @@ def play_episodes(sim, meter, counts, block, ledger, episode, rng, out, done, n,
     return n
 
 
-@inlined
+@embedded
 def _take(sim, episode, h, s, a, rng):
     """Take an action, and note the step; returns the next state."""
     s_next, x = step(sim, h, s, a, rng)
@@ -157,7 +157,7 @@ def draw(block, i, rng):
     return a
 
 
-@inlined
+@embedded
 def _add_up(ledger, episode):
     """Add up what an episode earned."""
     H, M = episode.signals.shape
@@ -196,7 +196,7 @@ def _begin_tries(block, visits):
                 break
 
 
-@compiled
+@internal
 def _next_try(block, visits, i):
     """Choose what is tried at row i from now on: an action that has not had all its tries, or nothing."""
     A = block.plan.shape[1]
@@ -222,7 +222,7 @@ def _next_try(block, visits, i):
     block.sure[i] = best if top == 1.0 else -1
 
 
-@compiled
+@inlined
 def learn_path(counts, optimism, ledger, episode):
     """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
     _add_up(ledger, episode)
@@ -254,7 +254,7 @@ def sweep(counts, optimism):
             _back_up(counts, optimism, h, s)
 
 
-@compiled
+@internal
 def _ahead(counts, optimism, h, cell):
     """The mean priced value one step ahead of a cell, and the variance of that value and of the priced signals."""
     S, M = len(counts.starts), len(optimism.prices)
@@ -281,7 +281,7 @@ def _ahead(counts, optimism, h, cell):
     return mean, variance + max(square - mean * mean, 0.0)
 
 
-@compiled
+@internal
 def _back_up(counts, optimism, h, s):
     """New values of all tried actions at (h, s), the greedy action, and the state's own values."""
     S, M = len(counts.starts), len(optimism.prices)
@@ -315,7 +315,7 @@ def _back_up(counts, optimism, h, s):
         optimism.peak[h] = max(optimism.peak[h], best_value)
 
 
-@inlined
+@internal
 def _action_value(counts, optimism, h, cell, n):
     """The priced value of a tried action; leaves its value per signal in `scratch`."""
     S, M = len(counts.starts), len(optimism.prices)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Spec
-from cmdpkit.model.compiled import ONE, ZERO, compiled, inlined, per_signal
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined, per_signal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch_policy
 from cmdpkit.simulate.random import uniform
@@ -184,7 +184,7 @@ def _act(block, episode, h, s, rng):
     return a
 
 
-@inlined
+@embedded
 def _finish(block, samples, episode):
     """Samples of an episode, from its end to its start; episode.total holds the return-to-go, in the end the return."""
     episode.states[block.H] = ZERO
@@ -216,7 +216,7 @@ def _finish(block, samples, episode):
             samples.visits[h * block.S + episode.states[h]] += 1.0
 
 
-@inlined
+@embedded
 def _look_ahead(block, episode, h):
     """Fill episode.target with step h's signals and what follows, up to the first known state; False at a deviation."""
     for n in range(len(block.zero)):
@@ -233,7 +233,7 @@ def _look_ahead(block, episode, h):
     return True
 
 
-@inlined
+@embedded
 def _add(block, record, x):
     """One more sample x [1+N] in a record of moments."""
     record[0] += 1.0

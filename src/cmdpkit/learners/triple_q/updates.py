@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._exploration import random_action
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, internal
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
@@ -169,7 +169,7 @@ def end_episode(learned, c, rng):
         _end_frame(learned, c, rng)
 
 
-@compiled
+@internal
 def _end_frame(learned, c, rng):
     """Queues first, then lift the tables and let the counts fade, then find the best actions anew."""
     learned.frames[0] += 1
