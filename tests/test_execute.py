@@ -196,7 +196,7 @@ def test_an_optimum_is_found_once_per_process_and_environment(tmp_path, monkeypa
     ],
 )
 def test_an_executor_that_cannot_be_is_refused(options, said, monkeypatch):
-    monkeypatch.setattr("cmdpkit.experiments.backends.dask.CONNECT_TIMEOUT", "1s")
+    monkeypatch.setattr("cmdpkit.experiments.backends.CONNECT_TIMEOUT", "1s")
     with pytest.raises(ValueError, match=said):
         bench(["paper/grid"], ["triple-q"], **SMALL, **options)
 

@@ -7,9 +7,18 @@ from scipy.stats import norm
 
 from cmdpkit import Policy, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._allocation import allocate
 from cmdpkit.learners.mf_pri import ModelFreePRI
-from cmdpkit.learners.mf_pri.improve import Measured, best, covariance, greedy, handed_over, means, record_size, view
+from cmdpkit.learners.mf_pri.improve import (
+    Measured,
+    allocate,
+    best,
+    covariance,
+    greedy,
+    handed_over,
+    means,
+    record_size,
+    view,
+)
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 from oracle import optimum

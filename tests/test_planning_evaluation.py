@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmdpkit.learners._model_based.evaluation import policy_values, update_truncated_values
+from cmdpkit.learners._model_based.iterating import policy_values, update_truncated_values
 from cmdpkit.model.evaluate import action_values
 from instances import tiny
 

@@ -11,9 +11,16 @@ import cmdpkit as ck
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
-from cmdpkit.learners.pri.decompose import DecompositionOpt, whole_plays
 from cmdpkit.learners.pri.presets import rad
-from cmdpkit.learners.pri.refine import IDENTIFY, REFINE, Refinement, most_visited, policies_in
+from cmdpkit.learners.pri.refine import (
+    IDENTIFY,
+    REFINE,
+    DecompositionOpt,
+    Refinement,
+    most_visited,
+    policies_in,
+    whole_plays,
+)
 from cmdpkit.model.policy import one_hot
 from cmdpkit.simulate.random import stream
 from pri_instance import easy, support

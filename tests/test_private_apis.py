@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from cmdpkit.cli.terminal import Verbs
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.experiments.backends.processes import without_main
+from cmdpkit.experiments.backends import without_main
 from cmdpkit.model.compiled import compiled, embedded, inlined, internal
 
 
@@ -147,7 +147,7 @@ def test_new_processes_are_told_nothing_of_the_script_while_main_is_away():
     """`multiprocessing.spawn` reads `sys.modules["__main__"]`: taken away, workers do not run the user's script again.
 
     If this fails, scripts without a main guard start experiments within experiments
-    (`experiments/backends/processes.py`).
+    (`experiments/backends.py`).
     """
     main = sys.modules["__main__"]
     with without_main():

@@ -6,14 +6,12 @@ policies that can be promised. Nothing here touches files.
 
 Of learners, in the order of the imports:
 
-    quantiles       how many standard errors a test needs
     alike           whether data contradict that all steps, or all times, behave alike; of logs and runs too
     counts          the one store: transitions that were seen, as lists, and moments of what each step earned
     indifference    utilities that are the same whatever is done
     model           the model that the counts suggest, and the best policy in it
     errors          standard errors of an action's value and of a policy's totals, by the delta method
-    draws           rows and signals drawn from what the counts leave plausible
-    continuing      models, draws and boxes from the counts of one unbroken run
+    continuing      models, boxes and draws from the counts of one unbroken run
     margins         the policy to hand over, with a margin for the error of its own prediction
     means           dense estimates, as planners over boxes need them
     boxes           radii around the estimates, the box of kernels they leave, bonuses

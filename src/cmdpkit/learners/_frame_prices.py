@@ -1,8 +1,9 @@
-"""Q-learning with prices that move once a frame: what Dual-Q and the warm-up of CL-PRI share.
+"""What model-free learners share: prices that move once a frame, the best action, and random actions.
 
-Both keep action values of reward and utilities (`cells`), the weights of the two in what actions maximise (`weight`,
-whose entries from 1 on are the prices), the action that is best at these weights (`best`), and the sum of what every
-bound missed in the frame (`drive`). The length of their constant `zero` is the number of values, 1 + N.
+Dual-Q and the warm-up of MF-PRI keep action values of reward and utilities (`cells`), the weights of the two in
+what actions maximise (`weight`, whose entries from 1 on are the prices), the action that is best at these weights
+(`best`), and the sum of what every bound missed in the frame (`drive`). The length of their constant `zero` is the
+number of values, 1 + N.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.model.compiled import ZERO, compiled, embedded
+from cmdpkit.simulate.random import uniform
 
 
 @embedded
@@ -43,3 +45,21 @@ def find_best(learned, c, i):
     if learned.best[i] != best:
         learned.best[i] = best
         learned.changed[0] = True
+
+
+# -- How learners that are otherwise greedy draw random actions.
+
+
+@embedded
+def random_action(usable, i, rng):
+    """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
+    A, left = np.uint64(usable.shape[1]), 0
+    for a in range(A):
+        left += usable[i, a]
+    draw = np.int64(uniform(rng) * left)
+    for a in range(A):
+        if usable[i, a]:
+            if draw == 0:
+                return a
+            draw -= 1
+    return ZERO

@@ -30,8 +30,7 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, mirror, mix, remember
-from cmdpkit.learners._model_based.notes import even_visits, on_bonus
-from cmdpkit.learners._model_based.settings import StepSettings
+from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

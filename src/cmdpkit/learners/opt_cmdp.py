@@ -30,10 +30,9 @@ from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import hoeffding, mean_radius
 from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.notes import even_visits, on_radius
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
+from cmdpkit.learners._model_based.settings import MarginWithRadii, even_visits, logs, on_radius
 
 
 class OptCMDP(OptimisticPlanner):

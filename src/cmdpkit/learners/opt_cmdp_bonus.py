@@ -25,10 +25,9 @@ from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import mean_radius, start_bonus
 from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.settings import MarginWithRadii, logs
+from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bonus, transition_and_signal
 
 
 class OptCMDPBonus(OptimisticPlanner):

@@ -27,8 +27,7 @@ from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.baseline import slack_of
 from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import Iterating, remember
-from cmdpkit.learners._model_based.notes import even_visits, on_radius
-from cmdpkit.learners._model_based.settings import Radii, logs
+from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_radius
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

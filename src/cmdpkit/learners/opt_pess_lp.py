@@ -29,7 +29,7 @@ from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import hoeffding, mean_radius
 from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.evaluation import policy_values
+from cmdpkit.learners._model_based.iterating import policy_values
 from cmdpkit.learners._model_based.planner import Decided
 from cmdpkit.learners._model_based.safe_planner import SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning

@@ -39,8 +39,7 @@ from cmdpkit.learners._model_based.iterating import (
     mix,
     remember,
 )
-from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs
+from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bonus, transition_and_signal
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream

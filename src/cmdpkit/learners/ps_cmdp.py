@@ -35,8 +35,8 @@ import numpy as np
 
 from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import point
+from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.counts import dense_moves
-from cmdpkit.estimate.draws import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.extended import plan
 from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
 from cmdpkit.learners._model_based.planner import Decided

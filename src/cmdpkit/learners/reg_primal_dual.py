@@ -54,8 +54,7 @@ from cmdpkit.learners._model_based.iterating import (
     fill_bernstein_bonus,
     remember,
 )
-from cmdpkit.learners._model_based.notes import even_visits, on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Radii, logs
+from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bonus, transition_and_signal
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import index_of

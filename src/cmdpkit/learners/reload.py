@@ -48,8 +48,7 @@ from cmdpkit.learners._model_based.iterating import (
     mix,
     remember,
 )
-from cmdpkit.learners._model_based.notes import on_bonus, transition_and_signal
-from cmdpkit.learners._model_based.settings import Radii, logs
+from cmdpkit.learners._model_based.settings import Radii, logs, on_bonus, transition_and_signal
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.evaluate import evaluate as exact

@@ -4,12 +4,10 @@
     planner         the learners that plan in the estimated model now and then
     optimistic_planner  planners that hand over a policy with a margin for their own error
     safe_planner    planners that play a known safe policy until they can prove another one safe
-    iterating       the learners that move policy and prices a little after every episode
+    iterating       the learners that move policy and prices a little after every episode; values of a policy
     cadence         when a new plan is due
-    evaluation      values of a policy in an estimated model, truncated or not
-    settings        parameters that several of these learners have
+    settings        parameters that several of these learners have, and notes where a theory's constants are too large
     baseline        what some of them must be told about the problem
-    notes           what a user is told where the constants of a theory are too large to be of use
 
 Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estimate`.
 """

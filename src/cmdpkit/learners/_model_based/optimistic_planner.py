@@ -8,18 +8,30 @@ is shared with CL-PRI (`cmdpkit.estimate.margins`).
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from cmdpkit.estimate.margins import HandOver, covering_plan
 from cmdpkit.estimate.model import model_of
-from cmdpkit.estimate.quantiles import error_quantile
 from cmdpkit.learners import State
 from cmdpkit.learners._model_based.planner import Planner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners._note import Note
 from cmdpkit.model.transitions import BoolArray, FloatArray
+
+
+def error_quantile(delta: float, tests: int) -> float:
+    """Standard errors beyond which one of several normal tests errs with probability at most delta, one-sided.
+
+    >>> round(error_quantile(0.05, 27 * 40), 2)
+    3.91
+    """
+    error = delta / max(tests, 1)
+    if error < 1e-9:  # 1 - error would lose too many digits
+        return -NormalDist().inv_cdf(error)
+    return NormalDist().inv_cdf(1 - error)
 
 
 class OptimisticPlanner(Planner):

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners._exploration import random_action
+from cmdpkit.learners._frame_prices import random_action
 from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, internal
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch

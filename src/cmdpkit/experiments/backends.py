@@ -1,0 +1,291 @@
+"""Where runs are carried out: in this process, in processes of this machine, or on a cluster. The records are the same.
+
+A backend has one method, ``run(jobs, report)``, which yields each job when it ends, with the reason if it failed.
+To add one, write its class here and name it in `backend_of`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any, Literal, Protocol
+
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
+from cmdpkit.records.record import Run
+from cmdpkit.running.active import GRACE_SECONDS, Report, in_threads, stoppable
+
+Executor = Literal["serial", "processes", "dask"]
+EXECUTORS: tuple[Executor, ...] = ("serial", "processes", "dask")
+
+
+class Backend(Protocol):
+    """Carries out jobs."""
+
+    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
+        """Yield every job when it ends, with the reason if it failed; ``report`` is called with their progress."""
+
+
+class Serial:
+    """Carries out jobs in this process, one after the other."""
+
+    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
+        """Yield every job when it ends."""
+        return in_threads(work, jobs, 1, report)
+
+
+def backend_of(executor: str, workers: int | None = None, address: str | None = None) -> Backend:
+    """The backend with the name of an executor; options that it does not use are refused."""
+    if executor not in EXECUTORS:
+        raise CmdpkitError(f"executor is {executor!r}, expected one of {', '.join(EXECUTORS)}")
+    if workers is not None and workers < 1:
+        raise CmdpkitError(f"workers is {workers}, expected at least 1")
+    for name, given, of in (("workers", workers, ("processes", "dask")), ("address", address, ("dask",))):
+        if given is not None and executor not in of:
+            raise CmdpkitError(f"{name} is for the executor {' or '.join(of)}, not for {executor}")
+    many = workers or os.cpu_count() or 1
+    if executor == "processes":
+        return Processes(many)
+    if executor == "dask":
+        return Dask(many, address)
+    return Serial()
+
+
+# -- The backend `processes`: runs side by side in processes of this machine, any of which may die.
+
+LOOPBACK = "127.0.0.1"
+DIED = "the process that did this run died, and again when it was the only one (out of memory?)"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Carries out jobs in a number of processes of this machine."""
+
+    workers: int  # how many processes
+
+    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
+        """Yield every job when it ends.
+
+        If a process dies, all runs that were under way are done again, one at a time. A run whose process then dies a
+        second time has failed.
+        """
+        waiting = deque(jobs)
+        workers = min(self.workers, len(jobs))
+        with _listening({job.run.key: job.run for job in jobs}, report) as port:
+            while waiting:
+                suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # each has a next job ready
+                while suspects:
+                    for job in (yield from _pooled(suspects, 1, 1, port)):
+                        yield job, DIED
+
+
+def _pooled(waiting: deque[Job], workers: int, ahead: int, port: int) -> Generator[Done, None, list[Job]]:
+    """Yield jobs from the queue as they end, with at most ``ahead`` submitted at once.
+
+    Returns the jobs that were under way when a process died, or an empty list if the queue is empty. The workers hold
+    the reading end of a pipe. They end when its other end is closed, which also happens if this process is killed.
+    """
+    context = get_context("spawn")
+    lifeline, our_end = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(min(workers, len(waiting)), context, initializer=_begin, initargs=(lifeline, port))
+    pending: dict[Future[str | None], Job] = {}
+    try:
+        while waiting or pending:
+            with without_main():
+                while waiting and len(pending) < ahead:
+                    future = pool.submit(_work, waiting[0])
+                    pending[future] = waiting.popleft()
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                reason = future.result()
+                yield pending.pop(future), reason
+        return []
+    except BrokenProcessPool:
+        return list(pending.values())
+    finally:
+        if pending:
+            our_end.close()
+        pool.shutdown(wait=True, cancel_futures=True)
+        our_end.close()
+        lifeline.close()
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Hide the user's script from new processes, which do not need it and would run it a second time."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+# -- in the worker -----------------------------------------------------------------------------------------------------
+
+_stop = threading.Event()  # set when the process that started this one wants it to stop, or has ended
+_report: Report = stoppable(_stop, None)
+
+
+def _begin(lifeline: Connection, port: int) -> None:
+    """Set up a worker. It ignores Ctrl-C, which is for the process that started it, and ends when that one ends."""
+    global _report
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit.register(os._exit, 0)  # nothing needs to be cleaned up, and DuckDB would print errors
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    if not port:
+        return
+    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def send(figures: Figures) -> None:
+        with suppress(OSError):  # a lost progress report does no harm
+            channel.sendto(json.dumps(figures).encode(), (LOOPBACK, port))
+
+    _report = stoppable(_stop, throttled(send))
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Wait until the other end of the pipe is closed, give the run time to save itself, and end this process."""
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    _stop.set()
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)
+
+
+def _work(job: Job) -> str | None:
+    return work(job, _report)
+
+
+# -- progress reports --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _listening(runs: Mapping[str, Run], report: Report | None) -> Iterator[int]:
+    """Receive the workers' progress reports at a port of this machine, which is returned; 0 without a callback.
+
+    They are sent as datagrams. A worker that is killed while sending one does not block the others, as a lock would.
+    """
+    if report is None:
+        yield 0
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        channel.bind((LOOPBACK, 0))
+
+        def listen() -> None:
+            while message := channel.recv(65_536):
+                with suppress(ValueError, KeyError, TypeError):  # not sent by one of the workers
+                    report(unpacked(json.loads(message), runs))
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        port = channel.getsockname()[1]
+        try:
+            yield port
+        finally:
+            channel.sendto(b"", (LOOPBACK, port))
+            thread.join()
+
+
+# -- The backend `dask`: runs on a cluster whose machines can write to the same folder, or on one that is started here.
+
+TOPIC = "cmdpkit"  # under which workers publish progress reports
+CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for
+
+
+@dataclass(frozen=True)
+class Dask:
+    """Carries out jobs on the cluster at an address, or on a new one with a number of workers on this machine."""
+
+    workers: int  # number of workers of a new cluster
+    address: str | None  # address of a running scheduler; None for a new cluster
+
+    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
+        """Yield every job when it ends.
+
+        A worker that dies is replaced. If the scheduler is lost, CmdpkitError is raised; finished runs are kept.
+        """
+        distributed = _distributed()
+        runs = {job.run.key: job.run for job in jobs}
+        call = uuid.uuid4().hex[:8]  # makes task names unique, as two commands may ask for the same run at once
+        with _quiet_log(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
+            if report is not None:
+                client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
+            task = work if report is None else _work_there
+            pending = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
+            try:
+                for future in distributed.as_completed(list(pending), loop=client.loop):
+                    try:
+                        reason = future.result()
+                    except distributed.KilledWorker as error:
+                        reason = f"the workers that did this run died: {error}"
+                    except (CancelledError, OSError):  # the connection is lost
+                        at = f" at {self.address}" if self.address else ""
+                        raise CmdpkitError(f"lost the dask scheduler{at}") from None
+                    yield pending.pop(future), reason
+            finally:
+                with suppress(Exception):  # the scheduler may be gone
+                    client.cancel(list(pending))
+
+
+def _distributed() -> Any:
+    try:
+        return importlib.import_module("distributed")
+    except ImportError:
+        raise CmdpkitError("the executor 'dask' needs distributed: pip install 'cmdpkit[dask]'") from None
+
+
+@contextmanager
+def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any]:
+    if address is not None:
+        try:
+            client = distributed.Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise CmdpkitError(f"no dask scheduler answers at {address}: {error}") from None
+        with client:
+            yield client
+        return
+    with without_main():
+        cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Silence the log of dask's client, so that a lost connection is reported once, as an error without tracebacks."""
+    log = logging.getLogger("distributed.client")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _work_there(job: Job) -> str | None:
+    """Do a run in a worker, and publish its progress."""
+    worker = _distributed().get_worker()
+    return work(job, throttled(lambda figures: worker.log_event(TOPIC, figures)))
+
+
+def _pass_on(figures: Figures, runs: Mapping[str, Run], report: Report) -> None:
+    with suppress(ValueError, KeyError, TypeError):  # a report of another experiment on the same cluster
+        report(unpacked(figures, runs))
