@@ -49,7 +49,7 @@ def measured() -> dict[str, object]:
 
 
 def draw(data: dict, file: Path) -> None:
-    """One picture of four panels, 12 inches wide."""
+    """One picture of four panels."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -61,10 +61,10 @@ def draw(data: dict, file: Path) -> None:
     }
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, 4, figsize=(12, 3.3), width_ratios=(1.15, 1.15, 0.8, 1.05), layout="constrained")
+    fig, axes = plt.subplots(1, 4, figsize=(10.6, 3.4), width_ratios=(1.15, 1.15, 0.85, 1.05), layout="constrained")
     for ax, what, title in (
-        (axes[0], "regret", "Reward lost while learning"),
-        (axes[1], "violation", "Missed of the bound"),
+        (axes[0], "regret", "Reward lost"),
+        (axes[1], "violation", "Bound missed"),
     ):
         for name, (label, colour, _) in ALGORITHMS.items():
             ax.plot(data["episodes"], data["runs"][name][what], color=colour, label=label, lw=2)
@@ -75,7 +75,7 @@ def draw(data: dict, file: Path) -> None:
         ax.set_title(title, fontsize=10.5, loc="left", weight="bold")
         ax.spines[["top", "right"]].set_visible(False)
     axes[1].annotate("below 0: the bound is kept", (0.03, 0.05), xycoords="axes fraction", color="0.35", fontsize=8.5)
-    axes[0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=9)
     fig.get_layout_engine().set(w_pad=0.1)
     _policy(axes[2])
     _price(axes[3])
@@ -107,7 +107,7 @@ def _policy(ax) -> None:
     ax.set_yticks([s + 0.45 for s in range(cmdp.S)], [str(s + 1) for s in range(cmdp.S)])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title("The best policy draws once", fontsize=10.5, loc="left", weight="bold")
+    ax.set_title("Best policy", fontsize=10.5, loc="left", weight="bold")
 
 
 def _rectangle(corner, width, height, colour, edge="white"):
@@ -135,7 +135,7 @@ def _price(ax) -> None:
     )
     ax.set(xlabel="bound on the utility")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.set_title("Best value for every bound", fontsize=10.5, loc="left", weight="bold")
+    ax.set_title("Price of the bound", fontsize=10.5, loc="left", weight="bold")
 
 
 def main() -> None:

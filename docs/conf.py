@@ -15,7 +15,7 @@ project = "cmdpkit"
 author = "the cmdpkit authors"
 version = release = cmdpkit.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings", "mathml", "statements", "checked"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings", "mathml", "statements", "gallery", "checked"]
 exclude_patterns = ["_build", "_ext"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
@@ -27,6 +27,7 @@ default_role = "py:obj"  # `solve` in a docstring is a link where there is somet
 autodoc_member_order = "bysource"
 autodoc_type_aliases = {name: name for name in ("FloatArray", "BoolArray", "IntArray", "Name", "Sense")}
 python_maximum_signature_line_length = 100
+autodoc_typehints = "description"  # every parameter and result is listed with its type, described or not
 
 html_theme = "furo"
 html_title = f"cmdpkit {release}"
@@ -40,7 +41,17 @@ html_show_copyright = False
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("doctree-read", trim)
+    app.connect("doctree-read", plain_names)
     app.add_lexer("csv", TextLexer)  # Pygments has none
+
+
+def plain_names(_app: Sphinx, page: nodes.document) -> None:
+    """Show an alias such as ``FloatArray`` by its name, where autodoc has ``TypeAliasForwardRef('FloatArray')``."""
+    texts = list(page.findall(nodes.Text))
+    for k, text in enumerate(texts):
+        if text == "TypeAliasForwardRef":
+            for part in texts[k : k + 4]:
+                part.parent.replace(part, nodes.Text(part.strip("()'").replace("TypeAliasForwardRef", "")))
 
 
 def trim(_app: Sphinx, page: nodes.document) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -66,6 +67,13 @@ def test_every_public_name_has_a_docstring_of_its_own_and_a_place_in_the_referen
     assert not (named.__doc__ or "").startswith(f"{name}("), "a dataclass's signature is no docstring"
     reference = (DOCS / "reference.md").read_text(encoding="utf-8")
     assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}$", reference, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example(name):
+    reference = (DOCS / "reference.md").read_text(encoding="utf-8")
+    examples = "".join(re.findall(r"^```pycon\n(.*?)^```", reference, flags=re.MULTILINE | re.DOTALL))
+    assert ">>>" in (inspect.getdoc(getattr(cmdpkit, name)) or "") or re.search(rf"\b{name}\b", examples)
 
 
 @pytest.mark.parametrize("name", cmdpkit._MODULES)
@@ -263,3 +271,29 @@ def finished(folder, body):
 def test_finished_pages_have_working_links_and_typeset_formulas(tmp_path, body, fault):
     found = finished(tmp_path, body)
     assert found[:1] == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize("name", ["inventory", "gym/frozen-lake", "machine"], ids=["steps", "board", "no horizon"])
+def test_a_thumbnail_shows_the_optimum(name):
+    picture = extension("gallery").thumbnail(name, "")
+    cmdp = cmdpkit.load(name)
+    cells = (
+        cmdp.grid.rows * cmdp.grid.columns if cmdp.grid else cmdp.S * (cmdp.H if cmdp.criterion.kind == "finite" else 1)
+    )
+    assert picture.count("<rect") == cells
+    assert picture.count('class="draws"') == len({d.state for d in cmdpkit.solve(cmdp).stochastic_decisions()}) == 1
+
+
+def test_the_front_page_and_the_readme_say_what_was_measured():
+    runs = json.loads((DOCS / "figures" / "front.json").read_text(encoding="utf-8"))["runs"]
+    rows = []
+    for label, run in zip(
+        ("PRI, as published", "Triple-Q, authors' constants", "CL-PRI, this package"), runs.values(), strict=True
+    ):
+        regret, violation = (sum(run[f"final {what}"]) / 5 for what in ("regret", "violation"))
+        kept = sum(utility >= 2 for utility in run["policy utility"])
+        row = f"| {label} | {regret:,.0f} | −{-violation:,.0f} | {max(run['policy lacks']):.4f} | {kept} of 5 |"
+        rows.append(row)
+    for page in (DOCS / "index.md", ROOT / "README.md"):
+        text = page.read_text(encoding="utf-8")
+        assert all(row in text for row in rows), (page, rows)

@@ -1,7 +1,7 @@
 """The package's docstrings as Sphinx wants them.
 
 A line ``name : what it is`` under a heading "Parameters" becomes a parameter. A field with its comment beside it in the
-source, ``gap: float  # proved: ...``, becomes an attribute with that comment.
+source, ``gap: float  # proved: ...``, becomes a parameter with that comment. autodoc adds the types.
 """
 
 from __future__ import annotations
@@ -15,28 +15,46 @@ from sphinx.application import Sphinx
 
 
 def parameters(lines: list[str]) -> list[str]:
-    """The docstring with its section "Parameters" as a field list, ``:param name: what it is``."""
-    head = next((i for i in range(len(lines) - 1) if lines[i] == "Parameters" and lines[i + 1].startswith("---")), None)
-    if head is None:
-        return lines
-    end = next((i for i in range(head, len(lines)) if not lines[i].strip()), len(lines))
-    fields = []
-    for line in lines[head + 2 : end]:
-        name, colon, text = line.partition(" : ")
-        fields.append(f":param {name.replace(', ', ',')}: {text}" if colon and not line.startswith(" ") else line)
-    return [*lines[:head], *fields, *lines[end:]]
+    """The docstring with its sections "Parameters" and "Returns" as fields, ``:param name: what it is``.
+
+    >>> lines = ["Parameters", "---", "a, b : two numbers", "", "Returns", "---", "Their sum,", "exactly."]
+    >>> parameters(lines)
+    [':param a: two numbers', ':param b: see ``a``', '', ':returns: Their sum,', '    exactly.']
+    """
+    shown: list[str] = []
+    waiting: list[str] = []  # the other names of the parameter at hand, which follow its text
+    section = ""
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        starts = bool(section) and " : " in line and not line.startswith(" ")
+        if starts or not line.strip():
+            shown += waiting
+            waiting = []
+        if line in ("Parameters", "Returns") and after.startswith("---"):
+            section = line
+        elif not line.strip():
+            section = ""
+            shown.append(line)
+        elif section == "Returns" and not line.startswith("---"):
+            shown.append(f"    {line}" if shown[-1].startswith((":returns:", "    ")) else f":returns: {line}")
+        elif starts:
+            names, _, text = line.partition(" : ")
+            first, *others = names.split(", ")
+            shown.append(f":param {first}: {text}")
+            waiting = [f":param {name}: see ``{first}``" for name in others]
+        elif not section or not line.startswith("---"):
+            shown.append(line)
+    return shown + waiting
 
 
 def fields(cls: type) -> list[str]:
-    """``:ivar`` lines for the annotated fields of a class body, with the comments that stand beside them."""
+    """``:param`` lines for the annotated fields of a class body, with the comments that stand beside them."""
     source = textwrap.dedent(inspect.getsource(cls))
     comments = [line.partition("  # ")[2] for line in source.splitlines()]
     found = []
     for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             comment = comments[(node.end_lineno or 1) - 1].replace("*", r"\*")
-            name, kind = node.target.id, ast.unparse(node.annotation)
-            found += [f":ivar {name}: {comment}", f":vartype {name}: {kind}"]
+            found.append(f":param {node.target.id}: {comment}")
     return found
 
 
