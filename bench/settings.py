@@ -58,7 +58,7 @@ SETTINGS: dict[str, list[Setting]] = {
     "ps-cmdp": grid(prior=(0.1, 0.3, 1.0), weight=(1.0, 10.0, 100.0, 1000.0)),
     "triple-q": grid(eta=(0.3, 1.0, 3.0, 10.0), chi=(1.0, 2.0, 4.0)),
     "dual-q": grid(explore=(0.01, 0.03, 0.1, 0.3), lam_start=(0.3, 1.0, 3.0)),
-    "cl-pri": grid(bonus=(0.18, 0.35, 0.7, 1.4), exploration=(5.0, 10.0, 20.0)),
+    "cl-pri": grid(bonus=(0.18, 0.35, 0.7, 1.4), new_cells=(0.01, 0.03, 0.1)),
 }
 # What all settings of an algorithm have in common, where it is not what the preset has: the bonus that "muller" and
 # "flexdome" share with opt-primal-dual has the c of that algorithm.

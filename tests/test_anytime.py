@@ -9,8 +9,8 @@ import cmdpkit as ck
 from cmdpkit import envs, learners
 from cmdpkit.estimate.betting import bet_against, betting_interval, variances_before
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri import ClosedLoopParams, ClosedLoopPRI
-from cmdpkit.learners.cl_pri.episodes import timetable
+from cmdpkit.learners.cl_pri import ClosedLoopPRI
+from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, timetable
 from cmdpkit.records.manifest import difference
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.learning import learn_many

@@ -9,20 +9,13 @@ from scipy.stats import t as student
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
-from cmdpkit.estimate.errors import plan_errors
+from cmdpkit.estimate.errors import plan_errors, spread
+from cmdpkit.estimate.margins import handed_over
 from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners.cl_pri import (
-    Account,
-    Beside,
-    ClosedLoopParams,
-    ClosedLoopPRI,
-    handed_over,
-    owed,
-    repaying_plan,
-    spread,
-    tries,
-)
+from cmdpkit.learners._closed_loop import Account, owed
+from cmdpkit.learners.cl_pri import ClosedLoopPRI
+from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, repaying_plan, tries
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -58,10 +51,10 @@ def one_decision(actions, bound, times=5, noise=0.0, unknown=0):
 )
 def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(debt, price, settled, utility):
     model, p = one_decision(CHEAP_THEN_DEAR, 0.5), replace(PARAMS, repay_price=price, reserve=0.0)
-    found = repaying_plan(model, np.array([0.5]), Account(np.array([100 * debt]), 100, None), p, settled=settled)
-    assert found.plan.utilities[0] == pytest.approx(utility, abs=1e-6)
+    plan, spare = repaying_plan(model, np.array([0.5]), Account(np.array([100 * debt]), 100, None), p, settled=settled)
+    assert plan.utilities[0] == pytest.approx(utility, abs=1e-6)
     if settled and price == 100:  # tries may cost half of the 0.11 that can be had per episode, less the debt
-        assert found.spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-4)
+        assert spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-4)
 
 
 def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far_as_possible():
@@ -74,8 +67,8 @@ def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far
     rho = np.array([0.3, 0.3])
     model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
     account = Account(np.array([50.0, 50.0]), 100, None)
-    found = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
-    np.testing.assert_allclose(found.plan.utilities, 0.5, atol=0.005)
+    plan, _ = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
+    np.testing.assert_allclose(plan.utilities, 0.5, atol=0.005)
 
 
 @pytest.mark.parametrize("times", [36, 3600])
@@ -83,11 +76,11 @@ def test_the_reserve_counts_on_what_can_be_bought_less_three_standard_errors(tim
     """Utilities of 0.5 and 0.7 with signals that vary by 0.1: the mean of n tries has the error 0.1 / sqrt(n)."""
     model = one_decision([(1.0, 0.5), (0.5, 0.7)], 0.5, times=times, noise=0.1)
     account = Account(np.array([20.0]), 1000, None)
-    found = repaying_plan(model, np.array([0.5]), account, PARAMS, settled=True)
+    plan, spare = repaying_plan(model, np.array([0.5]), account, PARAMS, settled=True)
     sure = 0.2 - 3 * 0.1 / times**0.5
     wanted = owed(account, np.array([0.1]), np.array([sure]), 3.0)[0]
-    assert found.spare[0] == pytest.approx(1000 * (0.5 * sure - wanted), rel=1e-6)
-    assert found.plan.utilities[0] == pytest.approx(0.5 + wanted, rel=1e-6)
+    assert spare[0] == pytest.approx(1000 * (0.5 * sure - wanted), rel=1e-6)
+    assert plan.utilities[0] == pytest.approx(0.5 + wanted, rel=1e-6)
 
 
 def test_the_reserve_counts_on_what_all_bounds_allow_together():
@@ -100,8 +93,8 @@ def test_the_reserve_counts_on_what_all_bounds_allow_together():
     rho = np.array([0.3, 0.3])
     model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
     account = Account(np.zeros(2), 100, None)
-    found = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
-    np.testing.assert_allclose(found.spare, 100 * 0.5 * 0.2 * 0.99, rtol=1e-4)
+    _, spare = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
+    np.testing.assert_allclose(spare, 100 * 0.5 * 0.2 * 0.99, rtol=1e-4)
 
 
 @pytest.mark.parametrize("z", [2.0, 3.0])
@@ -131,8 +124,6 @@ def test_the_spread_of_an_episode_is_that_of_played_episodes():
     other = ClosedLoopPRI(Spec.of(cmdp, 10**6))
     other.clock.explored, other.clock.block_end = 0, 10**6
     other.block.pi[...] = other.block.plan[...] = pi.reshape(-1, 3)
-    other.block.cdf[...] = np.cumsum(pi.reshape(-1, 3), axis=-1)
-    other.block.sure[...] = -1
     played = other.run(Source.of(cmdp, noise="bernoulli"), stream(2), 20_000)
     np.testing.assert_allclose(spread(model, pi), played.utilities.std(axis=1), rtol=0.04)
 
@@ -158,8 +149,8 @@ def test_an_action_is_tried_until_its_index_falls_below_the_plan(ahead):
     Their mean is -0.15 with a variance of 0.01, which is that of one try, so that this mean counts as one try.
     """
     model = one_decision([(0.5, 0.5), (0.45, 0.5), (0.25, 0.5)], 0.0, times=40, noise=0.1)
-    beside = Beside(np.array([[[1.0, 0.0, 0.0]]]), np.zeros(1), np.full(1, np.inf), 120, ahead)
-    found = tries(model, np.ones((1, 1, 3), dtype=bool), beside, PARAMS)[0, 0]
+    beside = (np.array([[[1.0, 0.0, 0.0]]]), np.zeros(1), np.full(1, np.inf)), ahead
+    found = tries(model, np.ones((1, 1, 3), dtype=bool), *beside, PARAMS)[0, 0]
     assert found[0] == 0
     for quota, worse in zip(found[1:], (0.05, 0.25), strict=True):
         n = np.arange(1, 10**5)
@@ -181,28 +172,28 @@ def test_the_index_follows_that_of_gittins():
 def test_an_action_that_was_never_tried_is_tried_and_tries_that_cannot_be_repaid_are_not_made():
     model = one_decision([(0.5, 0.5), (0.5, 0.3), (0.49, 0.6)], 0.0, times=40, noise=0.1, unknown=1)
     pi, allowed = np.array([[[1.0, 0.0, 0.0, 0.0]]]), np.ones((1, 1, 4), dtype=bool)
-    freely = tries(model, allowed, Beside(pi, np.zeros(1), np.full(1, np.inf), 120, 10**5), PARAMS)[0, 0]
+    freely = tries(model, allowed, (pi, np.zeros(1), np.full(1, np.inf)), 10**5, PARAMS)[0, 0]
     assert freely.tolist() == [0, 81, 81, 1]
-    tightly = tries(model, allowed, Beside(pi, np.zeros(1), np.array([2.05]), 120, 10**5), PARAMS)[0, 0]
+    tightly = tries(model, allowed, (pi, np.zeros(1), np.array([2.05])), 10**5, PARAMS)[0, 0]
     assert tightly.tolist() == [0, 50, 81, 1]  # each try of the second action costs 0.2 of the utility
-    in_debt = tries(model, allowed, Beside(pi, np.zeros(1), np.array([-9.0]), 120, 10**5), PARAMS)[0, 0]
+    in_debt = tries(model, allowed, (pi, np.zeros(1), np.array([-9.0])), 10**5, PARAMS)[0, 0]
     assert in_debt.tolist() == [0, 0, 81, 1]
-    forbidden = tries(model, allowed & (np.arange(4) < 3), Beside(pi, np.zeros(1), np.zeros(1), 120, 10**5), PARAMS)
+    forbidden = tries(model, allowed & (np.arange(4) < 3), (pi, np.zeros(1), np.zeros(1)), 10**5, PARAMS)
     assert forbidden[0, 0, 3] == 0
 
 
 def test_a_tie_without_noise_is_not_searched_for_ever():
     model = one_decision([(0.5, 0.5), (0.4, 0.6), (0.3, 0.2)], 0.0, times=3)
-    beside = Beside(np.array([[[1.0, 0.0, 0.0]]]), np.ones(1), np.full(1, np.inf), 9, 10**6)
-    assert not tries(model, np.ones((1, 1, 3), dtype=bool), beside, PARAMS).any()
+    beside = (np.array([[[1.0, 0.0, 0.0]]]), np.ones(1), np.full(1, np.inf)), 10**6
+    assert not tries(model, np.ones((1, 1, 3), dtype=bool), *beside, PARAMS).any()
 
 
 def test_the_margin_of_the_policy_is_the_one_that_is_worth_most():
-    """Margins of 0 to 4 standard errors, each worth its value less the misses that are to be expected."""
-    for price, seen in ((0.5, 40), (0.5, 4000), (8.0, 400)):
+    """Margins of 1.5 to 5.5 standard errors, each worth its value less the misses that are to be expected."""
+    for price, seen in ((0.5, 400), (0.5, 4000), (8.0, 400)):
         model = one_decision([(1.0, 0.2), (1.0 - 0.6 * price / 8, 0.8)], 0.5, times=seen, noise=0.15)
         rho, nothing = np.array([0.5]), np.zeros(1)
-        found = handed_over(model, rho, nothing, 0.2, 1.645)
+        found = handed_over(model, rho, nothing, z=1.5, missed=0.2)
         unit = plan_errors(model, best_plan(model, rho).pi)
         loss = 0.2 * 0.6 * price / 8
 
@@ -211,16 +202,26 @@ def test_the_margin_of_the_policy_is_the_one_that_is_worth_most():
             z = (plan.utilities[0] - rho[0]) / plan_errors(model, plan.pi)[0]
             return plan.value - loss * norm.sf(z)
 
-        assert worth(found.margin) >= max(worth(i / 2 * unit) for i in range(9)) - 1e-12
+        assert worth(found.margin) >= max(worth((1.5 + i / 2) * unit) for i in range(9)) - 1e-12
         assert found.plan.utilities[0] == pytest.approx(0.5 + found.margin[0], abs=1e-9)
-        short = 0.5 + 1.645 * plan_errors(model, found.plan.pi)[0] - found.plan.utilities[0]
+        short = 0.5 + 1.5 * plan_errors(model, found.plan.pi)[0] - found.plan.utilities[0]
         assert found.uncovered[0] == pytest.approx(max(short, 0.0), abs=1e-9)
 
 
 def test_a_further_margin_is_kept_in_full_or_as_far_as_it_can_be():
     model, rho = one_decision([(1.0, 0.2), (0.4, 0.8)], 0.5, times=4000), np.array([0.5])
-    assert handed_over(model, rho, np.array([0.2]), 0.2, 1.645).plan.utilities[0] == pytest.approx(0.7, abs=1e-6)
-    assert handed_over(model, rho, np.array([0.5]), 0.2, 1.645).plan.utilities[0] == pytest.approx(0.75, abs=1e-6)
+    kept = [handed_over(model, rho, np.array([x]), z=1.645, missed=0.2).plan.utilities[0] for x in (0.2, 0.5)]
+    np.testing.assert_allclose(kept, [0.7, 0.5 + 0.99 * 0.3], atol=1e-6)
+
+
+@pytest.mark.parametrize("missed", [0.0, 0.1])
+def test_where_no_policy_has_the_whole_margin_the_largest_part_of_it_is_kept(missed):
+    """At most 0.52 can be had of the utility, and the standard error is 0.15 / sqrt(16): two of them are too many."""
+    model, rho = one_decision([(1.0, 0.2), (0.4, 0.52)], 0.5, times=16, noise=0.15), np.array([0.5])
+    found = handed_over(model, rho, np.zeros(1), z=2.0, missed=missed)
+    assert found.plan.utilities[0] == pytest.approx(0.5 + 0.99 * 0.02, abs=1e-6)
+    error = plan_errors(model, found.plan.pi)[0]
+    assert found.uncovered[0] == pytest.approx(0.5 + 2 * error - found.plan.utilities[0], abs=1e-9)
 
 
 def test_exploration_does_not_end_while_every_reward_is_the_same():

@@ -149,7 +149,7 @@ def test_intervals_of_blocks_are_those_of_student_shared_between_all_signals():
     for x, (low, high) in zip(means.T, found.intervals, strict=True):
         expected = stats.t.interval(0.98, 24, x.mean(), x.std(ddof=1) / 5)
         assert (low, high) == pytest.approx(expected, abs=1e-9)
-    assert batch_intervals(means[:9], 5000, 0.06) is None
+    assert batch_intervals(means[:4], 5000, 0.06) is None
 
 
 @pytest.mark.parametrize("discount", [None, 0.9])
@@ -158,8 +158,8 @@ def test_the_certificate_of_a_run_is_about_the_policy_handed_over_in_the_users_u
     cmdp = machine if discount is None else machine.with_criterion(discount=discount)
     run = ck.learn(cmdp, "cl-pri", steps=20_000, seed=1)
     found = run.certificate
-    # The last tenth has 40 blocks of 50 steps, of which every other one tests the policy.
-    assert found.approximate and found.episodes == 20 * 50 and found.level == 0.95
+    # The last tenth has 14 blocks of isqrt(20,000) = 141 steps, of which every other one tests the policy.
+    assert found.approximate and found.episodes == 7 * 141 and found.level == 0.95
     values = (run.policy_value, *run.policy_utilities)
     for (low, high), exact in zip((found.value, *found.utilities), values, strict=True):
         assert low < high

@@ -14,6 +14,7 @@ next states apart, and add up the two variances.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -141,6 +142,19 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
         episodes = int(seen.starts.sum())
         errors += [(1 - model.discount) ** 2 * _start_share(model.mu, V, episodes) for V in h.T]
     found: FloatArray = np.sqrt(errors)
+    return found
+
+
+def spread(model: Model, pi: FloatArray) -> FloatArray:
+    """[N]: standard deviation of an episode's utilities in the estimated model, by the law of total variance."""
+    cmdp, N = model.cmdp, model.cmdp.N
+    q, ahead, found = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), np.zeros(pi.shape), np.zeros(N)
+    for n, g in enumerate(cmdp.compact.g):
+        Q, V = action_values(cmdp, g, pi)
+        fill_variance_ahead(cmdp, V, ahead)
+        noise = signal_variances(model.counts, np.eye(1, 1 + N, 1 + n)[0]).reshape(-1, *pi.shape[1:])
+        start = cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2
+        found[n] = math.sqrt(max(float((q * (ahead + noise + (Q - V[:-1, :, None]) ** 2)).sum() + start), 0.0))
     return found
 
 

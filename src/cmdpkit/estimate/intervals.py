@@ -23,7 +23,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import written_name
 
-LEAST_BATCHES = 10  # with fewer, the spread of batches is a guess
+LEAST_BATCHES = 5  # with fewer, the spread of batches is a guess
 
 
 class Part(NamedTuple):

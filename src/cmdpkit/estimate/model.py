@@ -8,8 +8,11 @@ import numpy as np
 
 from cmdpkit.estimate.counts import Counts, signal_means, steps_of, transitions
 from cmdpkit.estimate.indifference import indifferent
+from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
+from cmdpkit.exact.progress import Watch
+from cmdpkit.exact.solver import solve_fully, solve_in
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -64,12 +67,15 @@ def model_of(counts: Counts, rho: FloatArray, allowed: BoolArray, least: int | I
     return Model(cmdp, counts, tried, known, indifferent(counts, T, H, rho))
 
 
-def best_plan(model: Model, target: FloatArray) -> Plan:
-    """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise."""
+def best_plan(model: Model, target: FloatArray, pool: Columns[Horizon] | None = None) -> Plan:
+    """The best policy of the estimated model that reaches the target [N]; if none does, the best compromise.
+
+    A pool of policies of this model makes further plans in it faster.
+    """
     asked = np.where(model.moot, 0.0, target)  # no total is below 0, so that a target of 0 asks for nothing
     cmdp = model.cmdp.with_bounds(**{c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)})
     try:
-        found = solve_fully(cmdp)
+        found = solve_fully(cmdp) if pool is None else solve_in(pool, cmdp, "auto", Watch())
     except Infeasible as error:
         return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
     return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)

@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.model.tolerances import NO_SPREAD, REPAID
 from cmdpkit.model.transitions import FloatArray
-
-TINY = 1e-12  # variances and gains below this are rounding
-TIE = 1e-5  # an action that can gain less than this per visit, in unit scale, is as good as those of the plan
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatA
     make up for by exceeding the bounds by `gain` [N]; m is the number for which that is most.
     """
     left, final = float(account.left), account.final
-    lasting = np.maximum(gain if final is None else gain + final, TINY) / 2  # at the end, every other block repays
+    lasting = np.maximum(gain if final is None else gain + final, NO_SPREAD) / 2  # at the end, every other block repays
     m = np.minimum((z * sd / (2 * lasting)) ** 2, left)
-    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0) + TIE
+    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0) + REPAID
     if final is not None:  # only every other block repays
         left = left / 2
         debt = debt - left * final

@@ -73,7 +73,7 @@ class Learner(Saved, ABC):
     source: ClassVar[str] = ""  # what its constants were taken from, one of `SOURCES`
     needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
     criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn; also "average", "discounted"
-    certifies: ClassVar[bool] = False  # whether its certificate says how far its policy is from the optimum
+    certifies: bool = False  # whether its certificate says how far its policy is from the optimum
     anytime: ClassVar[bool] = False  # whether it can learn without knowing the number of episodes, see `Spec.anytime`
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cmdpkit.estimate.continuing import Seen, chain_of, mean_model, proven_model, seen_in
 from cmdpkit.estimate.counts import count_move, count_start, count_step, new_counts, with_room
 from cmdpkit.learners._continuing.planning import Planned, planned
+from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
@@ -184,7 +185,7 @@ class Player(Learner):
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, by name; of the lists of next states only what is in use."""
         used = int(self.counts.used[0])
-        return {name: x[:used] if name in self.growing else x for name, x in super().state().items()}
+        return {name: x[:used] if name in Player.growing else x for name, x in super().state().items()}
 
     def wait(self, steps: int) -> None:
         """Begin the plan, and decide again after so many steps, or when the visits of a pair have doubled."""
@@ -270,7 +271,7 @@ class Player(Learner):
         """How many plans were made, and how many of them could not meet the bounds."""
         return {"plans": self.plans, "plans that could not meet the bounds": self.impossible}
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str | Note, ...]:
         """That the policy handed over may end in one of several parts of the world, by the transitions seen so far."""
         model = mean_model(self.seen())
         if model is None or model.kind != "average":

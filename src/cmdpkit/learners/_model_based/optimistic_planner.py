@@ -8,30 +8,17 @@ is shared with CL-PRI (`cmdpkit.estimate.margins`).
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.margins import HandOver, covering_plan
+from cmdpkit.estimate.margins import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import State
 from cmdpkit.learners._model_based.planner import Planner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners._note import Note
 from cmdpkit.model.transitions import BoolArray, FloatArray
-
-
-def error_quantile(delta: float, tests: int) -> float:
-    """Standard errors beyond which one of several normal tests errs with probability at most delta, one-sided.
-
-    >>> round(error_quantile(0.05, 27 * 40), 2)
-    3.91
-    """
-    error = delta / max(tests, 1)
-    if error < 1e-9:  # 1 - error would lose too many digits
-        return -NormalDist().inv_cdf(error)
-    return NormalDist().inv_cdf(1 - error)
 
 
 class OptimisticPlanner(Planner):
@@ -93,7 +80,7 @@ class OptimisticPlanner(Planner):
         z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
         for least in (self.params.tried, 1):
             model = model_of(self.counts, spec.rho, spec.allowed, least)
-            found = covering_plan(model, spec.rho, z, np.zeros(spec.N))
+            found = handed_over(model, spec.rho, np.zeros(spec.N), z=z)
             if found.plan.feasible:
                 break
         return model.known, found

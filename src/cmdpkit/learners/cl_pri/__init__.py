@@ -3,8 +3,8 @@
 Few episodes in, one policy out that keeps its bounds and has at most N stochastic decisions, with a certificate from
 its own data. The whole of it, for K episodes with the bounds rho, of which k were played:
 
-    EXPLORE   play what looks best when everything badly known is taken to be good (`play`), until hardly any new action
-              is found; at most `exploration` episodes per (state, action), and `exploration_share` of the run
+    EXPLORE   play what looks best when everything badly known is taken to be good (`play`), until no more than
+              `new_cells` new actions are found per episode; at most for `exploration_share` of the run
     LOOP      in blocks of `growth` min(k, K - k) episodes
                 model <- what the counts suggest
                 pi, prices, spare <- repaying_plan(model, rho, debt so far)
@@ -13,112 +13,47 @@ its own data. The whole of it, for K episodes with the bounds rho, of which k we
     HAND OVER at hand_over K: final <- handed_over(model, rho)
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
-The functions of that name are in this module. `episodes` is the loop, and `continuing` the same idea in worlds without
-episodes (long-run averages and discounted totals). A run whose length nobody knows (*anytime*) goes through all this in
-stages, each of which doubles the length of the run. Where the world is declared stationary, all steps share their
-counts. What is proved and what is not is in docs/theory/cl-pri.md.
+The functions of that name are in `rules`, the compiled part is `play`. In worlds without episodes (long-run averages
+and discounted totals) the class does the same with steps: plan, steer to the bounds, hand over at the same share of the
+run, test; `continuing` has what differs. A run whose length nobody knows (*anytime*) goes through all this in stages,
+each of which doubles the length of the run. Where the world is declared stationary, all steps share their counts. What
+is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtr
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import signal_variances
-from cmdpkit.estimate.errors import fill_variance_ahead, plan_errors, squared_errors
-from cmdpkit.estimate.margins import HandOver
-from cmdpkit.estimate.model import Model, Plan
-from cmdpkit.exact.columns import Columns
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import solve_in
+from cmdpkit.estimate.alike import steps_warning
+from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
+from cmdpkit.estimate.errors import spread
+from cmdpkit.estimate.intervals import Intervals, batch_intervals, margin_for_certificate, simultaneous
+from cmdpkit.estimate.margins import error_quantile, handed_over
+from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.learners import Learner, Params, Spec
-from cmdpkit.learners._closed_loop import TIE, TINY, Account, owed
-from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.model.validate import MIN_DELTA
-
-HALVINGS = 16  # of the logarithm of a number of tries, which is then known to 0.1 %
-
-
-@dataclass(frozen=True)
-class ClosedLoopParams(Params):
-    """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale.
-
-    Where nothing else is said, a number was taken over from the form before, or chosen on the development problems of
-    `bench/_suite.py` at 1,000 to 10,000 episodes; finer differences than a factor of two could not be seen.
-    """
-
-    delta: float = 0.05  # error probability of the certificate; a convention
-    certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
-    freeze: float = 0.8  # share of the run after which nothing new is tried
-    hand_over: float = 0.9  # share of the run after which the policy is fixed and certified; a choice, not measured
-    # Exploration with episodes.
-    exploration: float = 10.0  # episodes of exploration per cell, at most
-    exploration_share: float = 0.3  # of the run that exploration may take
-    new_cells: float = 0.03  # exploration ends when it finds no more new cells per episode than this
-    look: int = 10  # episodes between two sweeps over all values
-    widen: float = 0.3  # exploration is looked at whenever it has grown by this share, with an exact plan
-    rate: float = 2.0  # of its prices, over H sqrt(its episodes); from the theory of gradient ascent, up to a factor
-    price: float = 10.0  # the highest price in exploration, and while no feasible plan is known
-    optimism: float = 0.5  # standard errors, and share of what the best known next state would be worth more
-    curiosity: float = 0.005  # of the steps left, divided by visits: a bonus where nothing seems to vary
-    # The loop with episodes.
-    growth: float = 0.1  # a block has this share of the episodes played or left, whichever are fewer
-    bonus: float = 0.35  # of the index of tries: from the index of Gittins for normal arms (Brezzi and Lai 2002)
-    pseudo: float = 2.0  # visits that the average variance of a step counts as, where an action was tried rarely
-    revisit: float = 0.2  # states count as visited at least this share as often as so far, in what is worth a try
-    spend: float = 0.5  # of what plans can repay at allowed prices: what tries may cost, together with the debt
-    reserve: float = 3.0  # standard deviations of bad luck that are kept in reserve
-    steep: float = 2.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
-    extra: float = 0.05  # plus this
-    repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
-    least: int = 3  # observations without which no plan after `freeze` uses an action
-    missed: float = 0.1  # a missed bound counts like this share of the range of values; chosen on the unseen problems
-    # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
-    prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
-    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
-    seldom: int = 100  # tries up to which an action may lead where others of its state have led, in the cautious model
-    blocks: int = 1000  # of the whole run; after each of them it is decided how to steer
-    margin: float = 4.0  # standard deviations of a block by which the realised utilities shall exceed the bounds
-    steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), or by more if needed
-    caution: float = 1.0  # standard errors by which the policy handed over shall exceed its bounds
-    room: float = 0.8  # share of the room above the bounds that tighter bounds may take
-    winning: float = 10.0  # blocks in which a margin can be won
-    haste: float = 3.0  # what is missing can be repaid in the rest of the run divided by this
-    forgetting: float = 0.05  # weight of a new block in the estimated spread of blocks
-    patience: float = 100.0  # steps for which plans wait for what may come, at least; the square root of a long run
-
-    def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-        for name in ("exploration", "widen", "growth", "pseudo", "prior", "steering", "winning", "haste"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in (
-            *("new_cells", "rate", "price", "optimism", "curiosity", "bonus", "revisit", "spend", "reserve", "steep"),
-            *("extra", "repay_price", "missed", "unsure", "seldom", "margin", "caution", "patience"),
-        ):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("look", "least", "blocks"):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("room", "forgetting"):
-            self._expect(name, 0 < getattr(self, name) <= 1, "above 0, at most 1")
-        self._expect("exploration_share", 0 < self.exploration_share <= self.freeze, "above 0, at most freeze")
-        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
-        self._expect("hand_over", self.hand_over < 1, "less than 1")
+from cmdpkit.learners import Returns, Source, Spec, State
+from cmdpkit.learners._certifying import certifier_of, proved
+from cmdpkit.learners._closed_loop import Account, Timetable
+from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._note import Note
+from cmdpkit.learners.cl_pri import continuing, play, rules
+from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
+from cmdpkit.learners.contract import Learner
+from cmdpkit.model.tolerances import SAME_REWARD
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.simulate.random import Stream
 
 
-class ClosedLoopPRI(Learner):
-    """CL-PRI at work; keyword arguments other than preset change single parameters.
+class ClosedLoopPRI(Player):
+    """CL-PRI at work, with episodes or without; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = ClosedLoopPRI(Spec.of(cmdp, K=3000))
@@ -135,199 +70,430 @@ class ClosedLoopPRI(Learner):
     anytime = True
     certifies = True
     criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
+    growing: ClassVar[tuple[str, ...]] = (*Player.growing, "ledger/sample", "steering/batches")
+    fixed = (
+        *(*Player.fixed, "with_steps", "certifies", "T", "cells", "table"),
+        *("episode", "_step", "_proved", "certifier", "_safe"),
+    )
     params: ClosedLoopParams
 
-    def __new__(cls, spec: Spec, **settings: Any) -> ClosedLoopPRI:
-        """The loop for episodes, or the one for single steps where the spec has no horizon."""
-        if "memory" in settings:
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        if "memory" in params:
             raise CmdpkitError(
-                f"memory is {settings['memory']!r}, but cl-pri has no such parameter any more: it always counts "
+                f"memory is {params['memory']!r}, but cl-pri has no such parameter any more: it always counts "
                 'transitions. What was memory="none" is the algorithm mf-pri; leave memory out, or ask for mf-pri'
             )
-        if cls is not ClosedLoopPRI:
-            return super().__new__(cls)
-        if spec.criterion == "horizon":
-            from cmdpkit.learners.cl_pri.episodes import Episodes
+        self.with_steps = spec.criterion != "horizon"  # whether it learns in one unbroken run, without episodes
+        if self.with_steps:
+            super().__init__(spec, preset=preset, **params)
+            self.steering = continuing.Steering.of(spec)
+            self.certifies = False  # its certificate is approximate, and says nothing about the optimum
+            return
+        Learner.__init__(self, spec, preset=preset, **params)
+        H, S, A, M, p = spec.H, spec.S, spec.A, 1 + spec.N, self.params
+        self.T = 1 if spec.stationary else H
+        self.cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
+        self.clock, self.table = play.Clock(), rules.timetable(spec, p)
+        self.counts, self.episode = new_counts(self.T, S, A, M), new_episode(H, M)
+        self.optimism = play.new_optimism(np.asarray(spec.allowed), M, (p.optimism, p.curiosity, p.pseudo))
+        self.ledger = play.Ledger(np.zeros(M), np.zeros((0, M)), np.zeros(1, dtype=np.int64))
+        pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
+        self.now = play.Policies(pi, pi.copy(), *(np.zeros(n) for n in (*[spec.N] * 5, M)))
+        self.block = play.new_block(pi, np.zeros((H, S, A), dtype=np.int64), self.counts.visits)
+        self.plans = self.impossible = 0
+        self._step = 0
+        self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its intervals
+        self.certifier = certifier_of(spec, p.counted * p.delta)
+        self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
+        if not spec.anytime and self.table.explore < p.least * self.cells:
+            self.notes = (rules.few_episodes(spec.K, self.cells, p, pooled=self.T == 1),)
+        self._continue_exploration()
 
-            return super().__new__(Episodes)
-        from cmdpkit.learners.cl_pri.continuing import Continuing
+    # -- playing -------------------------------------------------------------------------------------------------------
 
-        return super().__new__(Continuing)
+    @property
+    def exploring(self) -> bool:
+        """Whether the run still explores."""
+        return self.clock.explored < 0
 
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in compiled loops, block by block."""
+        source.check(self.spec)
+        out, done = np.empty((1 + self.spec.N, n)), 0
+        while done < n:
+            m = min(n - done, self.clock.block_end - self.clock.episode)
+            self._make_room()
+            parts = self.counts, self.optimism, self.block, self.ledger, self.episode
+            to, clock = (rng, out, done, m, len(self.counts.link)), self.clock
+            found = play.play_episodes(source.simulator, source.meter, *parts, *to, self.exploring, clock.certifying)
+            played, clock.new_cells = int(found[0]), clock.new_cells + int(found[1])
+            done += played
+            self._count(played)
+        return Returns(out[0], out[1:])
 
-# -- plans -------------------------------------------------------------------------------------------------------------
+    def _make_room(self) -> None:
+        """Room for the transitions of at least one more episode, and for the rest of the block in the certificate."""
+        self.counts, clock, sample = with_room(self.counts, self.spec.H), self.clock, self.ledger.sample
+        missing = int(self.ledger.size[0]) + clock.block_end - clock.episode - len(sample)
+        if clock.certifying and missing > 0:
+            more = np.zeros((missing, 1 + self.spec.N))
+            self.ledger = self.ledger._replace(sample=np.concatenate((sample, more)))
 
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode, or a run without episodes, in state s: the action to take."""
+        if self.with_steps:
+            return super().first(s, rng)
+        self._step = 0
+        return self._act(s, rng)
 
-class Repaying(NamedTuple):
-    """A plan that repays the debt, as far as that is not dear."""
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        if self.with_steps:
+            return super().next(signals, s, rng)
+        self.episode.signals[self._step] = signals
+        self._step += 1
+        return self._act(s, rng)
 
-    plan: Plan
-    spare: FloatArray  # [N]: what tries may cost of each utility, all in all
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and learn from the episode."""
+        if self.with_steps:
+            return super().last(signals)
+        self.episode.signals[self._step] = signals
+        self._make_room()
+        if self.exploring:
+            self.clock.new_cells += int(play.learn_path(self.counts, self.optimism, self.ledger, self.episode))
+        else:
+            play.finish(self.counts, self.block, self.ledger, self.episode, self.clock.certifying)
+        return self._count(1)
 
+    def _act(self, s: int, rng: Stream) -> int:
+        i = self._step * self.spec.S + s
+        a = int(self.optimism.best[i]) if self.exploring else int(play.draw(self.block, i, rng))
+        self.episode.states[self._step], self.episode.actions[self._step] = s, a
+        return a
 
-def solved(pool: Columns[Horizon], model: Model, target: FloatArray) -> Plan:
-    """The best policy of the model that reaches the target [N]; if none does, the best compromise."""
-    asked = np.where(model.moot, 0.0, target)  # no total is below 0, so a target of 0 asks for nothing
-    bounds = {c.name: float(x) for c, x in zip(model.cmdp.constraints, asked, strict=True)}
-    try:
-        found = solve_in(pool, model.cmdp.with_bounds(**bounds), "auto", Watch())
-    except Infeasible as error:
-        return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
-    return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
+    def _count(self, played: int) -> None:
+        """So many episodes were played; at the end of a block, see what comes next."""
+        clock = self.clock
+        clock.episode += played
+        if clock.episode < clock.block_end:
+            return
+        if self.exploring:
+            self._sweep()
+        if self.spec.anytime and clock.episode == self.table.K:
+            self._begin_stage()
+        if not self.exploring and clock.episode < self.table.K:
+            self._begin_block()
 
+    # -- exploration ---------------------------------------------------------------------------------------------------
 
-def repaying_plan(model: Model, rho: FloatArray, account: Account, p: ClosedLoopParams, *, settled: bool) -> Repaying:
-    """The best plan that exceeds the bounds by what is owed per episode left, as far as that is not dear.
+    def _continue_exploration(self) -> None:
+        """Explore until the next sweep, or until exploration is looked at."""
+        clock, p, k = self.clock, self.params, self.clock.episode
+        if k == clock.checked:
+            clock.check = min(self.table.explore, k + max(p.look, math.ceil(p.widen * k)))
+        clock.block_end = min(clock.check, k + p.look)
 
-    `gain` is by how much each bound can be exceeded if its utility is bought at the highest price that is allowed. A
-    plan close to what is possible has prices that multiply all noise, so that price is low until the run is settled.
-    The policies that are bought at a high price owe much of their utility to luck in few visits, and bounds may exclude
-    each other. So the reserve, and what tries may cost, count only on `sure`: by how much all bounds can be exceeded at
-    once, less `reserve` standard errors.
-    """
-    pool = Columns(Horizon(model.cmdp))
-    plan = solved(pool, model, rho)
-    if not plan.feasible or not len(rho):
-        return Repaying(plan, np.full(len(rho), np.inf))
-    allowed = (
-        np.full(len(rho), p.repay_price) if settled else np.minimum(p.steep * plan.prices + p.extra, p.repay_price)
-    )
-    gain, sure = plan.utilities - rho, plan.utilities - rho
-    for n, price in enumerate(allowed):
-        weights = np.append(1.0, plan.prices)
-        weights[1 + n] = max(price, plan.prices[n])
-        _, choice, totals = pool.source.greedy(weights)
-        error = plan_errors(model, np.eye(model.cmdp.A)[choice.astype(int)])[n]
-        gain[n] = max(gain[n], totals[1 + n] - rho[n])
-        sure[n] = max(sure[n], totals[1 + n] - rho[n] - p.reserve * error)
-    if len(rho) > 1:
-        sure = sure * possible(pool, model, rho, gain)
-    wanted = owed(account, spread(model, plan.pi), sure, p.reserve)
-    asked = np.minimum(wanted, gain)
-    other = solved(pool, model, rho + asked)
-    if not other.feasible:  # each bound can be exceeded by so much, but not all of them at once
-        other = solved(pool, model, rho + possible(pool, model, rho, asked) * asked)
-    return Repaying(other if other.feasible else plan, account.left * (p.spend * sure - wanted))
+    def _sweep(self) -> None:
+        """Correct the prices and all values after a block of exploration, and see whether it has found enough."""
+        clock, p, k, prices = self.clock, self.params, self.clock.episode, self.optimism.prices
+        debt = (k - clock.swept) * self.spec.rho - (self.ledger.totals - self.now.swept)[1:]
+        rate = p.rate / (self.spec.H * math.sqrt(self.table.explore - self.table.start))
+        prices[1:] = np.clip(prices[1:] + rate * debt, 0.0, p.price)
+        clock.swept, self.now.swept[...] = k, self.ledger.totals
+        if k == clock.check and self._has_found_enough():
+            clock.explored = k
+            self.now.prices[...] = prices[1:]
+        play.sweep(self.counts, self.optimism)
+        if self.exploring:
+            self._continue_exploration()
 
+    def _has_found_enough(self) -> bool:
+        """Take the prices of the estimated model, if it can meet the bounds; returns whether exploration has ended."""
+        clock, p, k = self.clock, self.params, self.clock.episode
+        plan = best_plan(self._model(1), self.spec.rho)
+        if plan.feasible:
+            self.optimism.prices[1:] = np.minimum(plan.prices, p.price)
+        clock.all_found = clock.new_cells <= p.new_cells * (k - clock.checked) and not self._is_blind()
+        clock.checked, clock.new_cells = k, 0
+        return k >= self.table.explore or clock.all_found
 
-def possible(pool: Columns[Horizon], model: Model, rho: FloatArray, more: FloatArray) -> float:
-    """The share, at most 1, of `more` [N] by which all bounds rho can be exceeded at once, less 1 % for rounding."""
-    per = np.maximum(more, max(float(more.max(initial=0.0)) / 1000, TINY)) / pool.units[1:]
-    reached = pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]
-    return min(1.0, max(0.0, 0.99 * reached))
+    def _is_blind(self) -> bool:
+        """Whether every step so far earned the same reward: what earns another one may be deeper in the world."""
+        earned = signal_means(self.counts, 1 + self.spec.N)[self.counts.visits > 0, 0]
+        return len(earned) > 0 and bool(np.ptp(earned) < SAME_REWARD)
 
+    def _begin_stage(self) -> None:
+        """An anytime run goes on: the next stage doubles its length, and explores again if there is more to find."""
+        clock, k = self.clock, self.clock.episode
+        clock.stage += 1
+        clock.explored_before += clock.explored - clock.explored_from
+        clock.explored_from = k
+        self.table = self._timetable()
+        if clock.all_found or self.table.explore == k:
+            clock.explored = k
+            return
+        clock.explored, clock.checked, clock.new_cells, clock.swept = -1, k, 0, k
+        self.optimism.prices[1:] = np.minimum(self.now.prices, self.params.price)
+        self.now.swept[...] = self.ledger.totals
+        play.sweep(self.counts, self.optimism)
+        self._continue_exploration()
 
-def spread(model: Model, pi: FloatArray) -> FloatArray:
-    """[N]: standard deviation of an episode's utilities in the estimated model, by the law of total variance."""
-    cmdp, N = model.cmdp, model.cmdp.N
-    q, ahead, found = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), np.zeros(pi.shape), np.zeros(N)
-    for n, g in enumerate(cmdp.compact.g):
-        Q, V = action_values(cmdp, g, pi)
-        fill_variance_ahead(cmdp, V, ahead)
-        noise = signal_variances(model.counts, np.eye(1, 1 + N, 1 + n)[0]).reshape(-1, *pi.shape[1:])
-        start = cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2
-        found[n] = math.sqrt(max(float((q * (ahead + noise + (Q - V[:-1, :, None]) ** 2)).sum() + start), 0.0))
-    return found
+    def _timetable(self) -> Timetable:
+        """The timetable of the stage that the clock shows."""
+        return rules.timetable(self.spec, self.params, self.clock.stage, self.clock.explored_before)
 
+    # -- blocks --------------------------------------------------------------------------------------------------------
 
-# -- exploration beside a plan -----------------------------------------------------------------------------------------
+    def _begin_block(self) -> None:
+        """Make the next plan, or let the policy to hand over play a block for its certificate."""
+        clock, k = self.clock, self.clock.episode
+        if k >= self.table.hand and clock.handed < clock.stage:
+            self._hand_over()
+        clock.block_end = self.table.block_end(k)
+        clock.certifying = k >= self.table.hand and not clock.certifying
+        quota = np.zeros(self.now.pi.shape, dtype=np.int64) if clock.certifying else self._plan()
+        self.block = play.new_block(self.now.final if clock.certifying else self.now.pi, quota, self.counts.visits)
 
+    def _model(self, least: int) -> Model:
+        """The model that the counts suggest, of actions with at least so many observations."""
+        return model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), least)
 
-class Beside(NamedTuple):
-    """The plan that actions are tried beside, and the episodes before and after it."""
+    def _models(self) -> Iterator[Model]:
+        """Models to plan in, one after the other as long as none meets the bounds."""
+        if self.clock.episode >= self.table.freeze:
+            yield self._model(self.params.least)
+        yield self._model(1)
 
-    pi: FloatArray  # [H, S, A]
-    prices: FloatArray  # [N]
-    spare: FloatArray  # [N]: what tries may cost of each utility, all in all
-    played: int  # episodes so far
-    ahead: int  # episodes in which what is learned will be of use
+    def _plan(self) -> NDArray[np.int64]:
+        """A new plan from everything seen so far; returns up to how many visits actions are tried beside it."""
+        now, clock, p, spec, k = self.now, self.clock, self.params, self.spec, self.clock.episode
+        settled = k >= self.table.freeze
+        final = now.promised - spec.rho if k >= self.table.hand else None
+        account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k, final)
+        for model in self._models():
+            plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
+            if plan.feasible:
+                break
+        self.plans += 1
+        clock.infeasible_last = not plan.feasible
+        self.impossible += clock.infeasible_last
+        pi = plan.pi
+        if plan.feasible:
+            now.prices[...] = plan.prices
+        elif not settled:  # no policy seems to meet the bounds: look for one, at rising prices
+            now.prices[...] = np.clip(2 * now.prices, 2 * p.extra, p.price)
+            pi = np.eye(spec.A)[Horizon(model.cmdp).greedy(np.append(1.0, now.prices))[1].astype(int)]
+        now.pi[...], now.predicted[...] = self._completed(model, pi), plan.utilities
+        if settled:
+            return np.zeros(pi.shape, dtype=np.int64)
+        return rules.tries(model, np.asarray(spec.allowed), (now.pi, now.prices, spare), self.table.K, p)
 
+    def _completed(self, model: Model, pi: FloatArray) -> FloatArray:
+        """The plan, with an optimistic choice in states that the estimated model does not know."""
+        completed: FloatArray = np.where(model.known[..., None], pi, self._optimistic())
+        return completed
 
-def tries(model: Model, allowed: BoolArray, beside: Beside, p: ClosedLoopParams) -> IntArray:
-    """[H, S, A]: visits up to which an action is worth trying beside a plan; 0 where it is not.
+    def _optimistic(self) -> FloatArray:
+        """[H, S, A]: the policy of exploration."""
+        greedy: FloatArray = np.eye(self.spec.A)[self.optimism.best.reshape(self.spec.H, self.spec.S).astype(np.int64)]
+        return greedy
 
-    Every state at a step is a bandit. Its arms are the actions, an arm's mean is its advantage over the plan at the
-    prices, and it is pulled as often as the state is visited in the episodes ahead: N times. After n tries an action is
-    worth another one while  mean + z sd / sqrt(n) > 0,  with  z = bonus log(1 + N / n).  With a bonus of 0.35 this is
-    the index of Gittins for normal arms, within a third. Few tries say little about sd, so the quantile of Student's
-    distribution with f = n + pseudo degrees of freedom takes the place of z, about  sqrt(f (exp(z^2 / f) - 1)).  The
-    mean is shrunk to what actions beside the plan are worth on average, so an action that was never tried has one as
-    well: sd^2 / (variance of these worths) tries are added to n for that.
+    def _hand_over(self) -> None:
+        """Fix the policy to hand over, and begin its sample."""
+        now, p, rho = self.now, self.params, self.spec.rho
+        z = error_quantile(p.delta / 2, self.spec.N)
+        for model in self._models():
+            extra = np.zeros(self.spec.N)
+            if p.certified:  # a further margin lets the certificate say that the policy is safe
+                delta, planned = self._stage_delta(self.clock.stage), self.table.sample_size()
+                extra = margin_for_certificate(spread(model, now.pi), self.spec.H, delta, planned)
+            found = handed_over(model, rho, extra, z=z, missed=p.missed)
+            if found.plan.feasible:
+                break
+        now.final[...], now.promised[...] = self._completed(model, found.plan.pi), found.plan.utilities
+        now.margin[...], now.uncovered[...] = found.margin, found.uncovered
+        self.clock.handed, self.ledger.size[0] = self.clock.stage, 0
 
-    One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`, but the first
-    few tries of an action are not held back: what they cost is not known.
-    """
-    cmdp, pi = model.cmdp, beside.pi
-    T, shape = cmdp.kernel.T, pi.shape
-    n = np.broadcast_to(model.counts.visits.reshape(T, *shape[1:]), shape)
-    c = np.append(1.0, beside.prices)
-    found = [action_values(cmdp, x, pi) for x in (cmdp.compact.r, *cmdp.compact.g)]
-    effects = [Q - V[:-1, :, None] for Q, V in found]
-    advantage = np.tensordot(c, effects, 1)
-    variance = squared_errors(model, np.tensordot(c, [V for _, V in found], 1), c, p.pseudo) * np.maximum(n, 1)
-    reach = flow(cmdp, pi, np.zeros(shape[:2]), cmdp.mu).sum(axis=-1)
-    came = n.sum(axis=-1) / max(beside.played, 1) / (shape[0] if T == 1 else 1)
-    visits = beside.ahead * np.maximum(reach, p.revisit * came)[..., None]
-    if T == 1:  # what is learned at one step serves all of them
-        visits = np.broadcast_to(visits.sum(axis=0, keepdims=True), visits.shape)
-    other = model.tried & (pi == 0)
-    mean, apart = (float(advantage[other].mean()), float(advantage[other].var())) if other.any() else (0.0, 1.0)
-    weight = model.tried * n
-    variance = np.where(model.tried, variance, (variance * weight).sum() / max(weight.sum(), 1)) + TINY
-    pulls = variance / (apart + TINY)  # what the average is worth, in tries
-    shrunk = np.where(model.tried, (n * advantage + pulls * mean) / (n + pulls), mean)
-    most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p) - pulls), 2 * n + 1)
-    more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(most - n, 0.0), 0.0)
-    for effect, spare in zip(effects[1:], np.maximum(beside.spare, 0.0), strict=True):
-        cost = np.where(n < p.least, 0.0, np.maximum(-effect, 0.0))
-        total = float((more * cost).sum())
-        if total > spare:
-            more = np.where(cost > 0, np.floor(more * spare / total), more)
-    quota: IntArray = np.where(more > 0, n + more, 0).astype(np.int64)
-    return quota
+    # -- worlds without episodes ---------------------------------------------------------------------------------------
 
+    @property
+    def _stretch(self) -> continuing.Stretch:
+        """Where a run without episodes stands."""
+        return continuing.stretch_of(self.spec, self.params, self.steps, self.totals)
 
-def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoopParams) -> FloatArray:
-    """The largest n whose index  mean + t sd / sqrt(n)  is positive, by halving; t is explained at `tries`."""
-    low, high = np.full(mean.shape, -5.0), np.log(np.maximum(visits, 1.0)) + 3.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        n = np.exp(middle)
-        freedom = n + p.pseudo
-        t = np.sqrt(freedom * np.expm1((p.bonus * np.log1p(visits / n)) ** 2 / freedom))
-        worth = mean + t * sd / np.sqrt(n) > TIE
-        low, high = np.where(worth, middle, low), np.where(worth, high, middle)
-    found: FloatArray = np.exp(low)
-    return found
+    def _cautious(self) -> FloatArray:
+        """The policy [S, A] that would be handed over now; as long as nothing was seen, what is played."""
+        found = continuing.cautious_policy(self.seen(), self.spec.rho, self.params)
+        return found if found is not None else self.pi[0].copy()
 
+    def decide(self, rng: Stream) -> None:
+        """Make a plan if it is time to, and choose that one of its policies that steers to the bounds."""
+        at, now, p, rho = self._stretch, self.steering, self.params, self.spec.rho
+        now.end_block(at)
+        if at.t >= now.next_plan or self.doubled:
+            self.begin_epoch()
+            self.plans += 1
+            self.impossible += not now.plan(at, self.seen(), rng, rho, p)
+        if at.tests:
+            if now.handed_for != at.T:
+                now.handed[...], now.handed_for, now.batches = self._cautious(), at.T, now.batches[:0]
+            now.test(at)
+        self.pi[...], steps = now.choice(at, rho, p)
+        self.wait(steps)
 
-# -- the policy to hand over -------------------------------------------------------------------------------------------
+    # -- what it has to say --------------------------------------------------------------------------------------------
 
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays, tries included; without episodes pi [1, S, A] that is played."""
+        if self.with_steps:
+            return super().behaviour()
+        return self._optimistic() if self.exploring else self.block.pi.reshape(self.now.pi.shape).copy()
 
-def handed_over(model: Model, rho: FloatArray, extra: FloatArray, missed: float, z: float) -> HandOver:
-    """Among the best plans for the bounds plus 0, 1/2, 1, ... standard errors, the one that is worth most.
+    def counted(self) -> Counts | None:
+        """What was counted so far in episodes."""
+        return None if self.with_steps else self.counts
 
-    A plan is worth its value, less `missed` of the range of values times the probability that it misses a bound, for
-    every bound. The margin comes on top of `extra` [N], or of as much of that as is possible. `uncovered` is what is
-    missing to z standard errors.
-    """
-    pool, nothing = Columns(Horizon(model.cmdp)), np.zeros(len(rho))
-    found = HandOver(solved(pool, model, rho), nothing, nothing)
-    if not len(rho):
-        return found
-    if not found.plan.feasible:
-        short = rho + z * plan_errors(model, found.plan.pi) - found.plan.utilities
-        return found._replace(uncovered=np.maximum(short, 0.0))
-    lowest = model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
-    loss = missed * (solved(pool, model, nothing).value + solved(Columns(Horizon(lowest.cmdp)), lowest, nothing).value)
-    extra = extra * next(x for x in (1.0, 0.5, 0.25, 0.0) if solved(pool, model, rho + x * extra).feasible)
-    unit, best, short = plan_errors(model, found.plan.pi), -np.inf, nothing
-    for margin in (extra + i / 2 * unit for i in count()):
-        plan = solved(pool, model, rho + margin)
-        errors = np.maximum(plan_errors(model, plan.pi), TINY)
-        worth = plan.value - loss * float(ndtr((rho + extra - plan.utilities) / errors).sum())
-        if worth <= best or not plan.feasible:
-            break
-        best, short = worth, np.maximum(rho + z * errors - plan.utilities, 0.0)
-        found = HandOver(plan, margin, nothing)
-    return found._replace(uncovered=short)
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest.
+
+        With `certified`, it is the policy that the counts prove to be safe, if that has the larger proved value.
+        Without episodes it is pi [1, S, A].
+        """
+        if self.with_steps:
+            fixed = self.steering.handed_for == self._stretch.T
+            return (self.steering.handed.copy() if fixed else self._cautious())[None]
+        safe = self._safe_policy() if self.params.certified else None
+        return self._policy() if safe is None else safe
+
+    def _policy(self) -> FloatArray:
+        """The policy that was fixed last, or before that what the counts suggest."""
+        if self.exploring and self.clock.handed < 0:
+            model = self._model(1)
+            return self._completed(model, best_plan(model, self.spec.rho).pi)
+        pi: FloatArray = self.now.final if self.clock.handed >= 0 else self.now.pi
+        return pi.copy()
+
+    @property
+    def multipliers(self) -> FloatArray | None:
+        """lam [N], the price in reward that is put on each utility now; None without episodes."""
+        if self.with_steps:
+            return None
+        return self.optimism.prices[1:].copy() if self.exploring else self.now.prices.copy()
+
+    def certificate(self) -> Intervals | None:
+        """What is proved about `recommend()`, in unit scale, at all times at once with probability 1 - delta.
+
+        The counts have a part of delta, and the sample of the policy that was fixed last has the rest. Without episodes
+        the intervals are approximate.
+        """
+        if self.with_steps:
+            at, batches = self._stretch, self.steering.batches
+            fixed = self.steering.handed_for == at.T
+            return batch_intervals(batches, len(batches) * at.block, self.params.delta) if fixed else None
+        pi = self.recommend()
+        sample = self._sample() if np.array_equal(pi, self.now.final) else None
+        found = proved(self.certifier, self.counts, pi, sample)
+        return None if found is None else found._replace(level=1 - self.params.delta)
+
+    def _sample(self) -> Intervals | None:
+        """Intervals from episodes of the policy that was fixed last; None before there are any.
+
+        The policy is fixed before them, their numbers alone decide which they are, and bets are made for a number that
+        is known in advance: so the intervals hold whenever the run is stopped, and for all stages together.
+        """
+        n, stage = int(self.ledger.size[0]), self.clock.handed
+        if n < 2:
+            return None
+        if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
+            planned = rules.timetable(self.spec, self.params, stage).sample_size()
+            found = simultaneous(self.ledger.sample[:n], self.spec.H, self._stage_delta(stage), planned=planned)
+            self._proved = (stage, n), found
+        return self._proved[1]
+
+    def _safe_policy(self) -> FloatArray | None:
+        """A policy that the counts prove to be safe, unless what would be handed over has a better certificate."""
+        if self._safe[0] == self.clock.episode:
+            return self._safe[1]
+        pi, sample = self._policy(), self._sample() if self.clock.handed >= 0 else None
+        own, safe = proved(self.certifier, self.counts, pi, sample), None
+        if own is not None and np.isfinite(own.best):
+            ends = np.array(own.intervals)[:, 0]
+            found = self.certifier.safe_policy()
+            if found is not None and (np.any(ends[1:] < self.spec.rho) or found[1] > ends[0]):
+                safe = found[0]
+        self._safe = self.clock.episode, safe
+        return safe
+
+    def _stage_delta(self, stage: int) -> float:
+        """The error probability of the sample of a stage (from 0); all stages have the part of delta for samples."""
+        delta = (1 - self.params.counted) * self.params.delta
+        return delta / ((stage + 1) * (stage + 2)) if self.spec.anytime else delta
+
+    def phases(self) -> tuple[tuple[str, int], ...]:
+        """Names of the phases and their first episodes or steps; an anytime run with episodes also names its stages."""
+        if self.with_steps:
+            at = self._stretch
+            frozen = math.ceil(self.params.freeze * at.T)
+            return ("exploring and steering", 0), ("steering", frozen), ("testing and steering", at.hand)
+        clock, table = self.clock, self.table
+        found = [("exploration", clock.explored_from)] if clock.explored != clock.explored_from else []
+        found += [("improvement", clock.explored)] if clock.explored >= 0 else []
+        found += [("settling", table.freeze), ("certification", table.hand)]
+        if not self.spec.anytime:
+            return tuple(found)
+        past = [(f"stage {j + 1}", self.spec.K << (j - 1) if j else 0) for j in range(clock.stage)]
+        begun = [(f"stage {clock.stage + 1}: {name}", first) for name, first in found if first <= clock.episode]
+        return (*past, *begun)
+
+    def warnings(self) -> tuple[str | Note, ...]:
+        """Bounds that were missed or cannot be promised, too few episodes, and a world that depends on the step."""
+        if self.with_steps:
+            said = continuing.untested(self.params.hand_over) if self.certificate() is None else continuing.APPROXIMATE
+            return (*super().warnings(), said)
+        clock, table, now, k, anytime = self.clock, self.table, self.now, self.clock.episode, self.spec.anytime
+        rho, nothing, over = self.spec.rho, np.zeros(0), k >= table.K or (anytime and k > 0)
+        of_bounds = rules.said_of(
+            rho - now.predicted if clock.infeasible_last and (k >= table.freeze or anytime) else nothing,
+            now.uncovered if clock.handed >= 0 else nothing,
+            rho - self.ledger.totals[1:] / k if over else nothing,
+            now.prices if over else nothing,
+            self.params,
+        )
+        return (*of_bounds, *self._too_little_seen(), *(steps_warning(self.counts.halves) if self.T == 1 else ()))
+
+    def _too_little_seen(self) -> list[str]:
+        """Whether the episodes were too few to see what the problem has to offer."""
+        clock, p, said = self.clock, self.params, []
+        if self._is_blind():
+            said.append(rules.BLIND.format(episodes=clock.episode))
+        if self.spec.anytime and clock.episode * p.exploration_share < p.least * self.cells:
+            said.append(rules.few_episodes(clock.episode, self.cells, p, pooled=self.T == 1))
+        elif not self.notes and not self.exploring and not clock.all_found:
+            missing = self.cells - int((self.counts.visits > 0).sum())
+            said.append(rules.UNFINISHED.format(episodes=clock.explored, missing=missing, cells=self.cells))
+        return said
+
+    def explain(self) -> dict[str, Any]:
+        """The run as plain values. States and actions are given by index, totals in unit scale."""
+        if self.with_steps:
+            return super().explain()
+        clock = self.clock
+        visits = self.counts.visits.reshape(self.T, self.spec.S, self.spec.A)
+        end = clock.episode if self.exploring else clock.explored
+        return {
+            "counts": "shared by all steps" if self.T == 1 else "kept per step",
+            "cells seen": f"{int((visits > 0).sum())} of {self.cells}",
+            "states reached": f"{int(visits.any(axis=(0, 2)).sum())} of {self.spec.S}",
+            "transitions seen": int(self.counts.used[0]),
+            "episodes of exploration": clock.explored_before + end - clock.explored_from,
+            **super().explain(),
+            "margin of the policy handed over, unit scale": self.now.margin.round(6).tolist(),
+            **rules.decisions(self._model(1).cmdp, self.recommend(), visits),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same spec and parameters."""
+        super().restore(state)
+        if not self.with_steps:
+            self.table, self._proved, self._safe = self._timetable(), None, (-1, None)

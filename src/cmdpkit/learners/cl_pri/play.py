@@ -1,15 +1,13 @@
-"""The compiled part of CL-PRI: exploration with optimistic values, and blocks of a plan with tries.
+"""Where a run with episodes stands, and the compiled part of CL-PRI: exploration, and blocks of a plan with tries.
 
-Exploration plays what looks best when everything that is badly known is taken to be good. Every (step, state) keeps a
-value per signal, and every action a value at the present prices. After each episode its own path is backed up from the
-last step to the first, so that news travels to the start at once.
-
-A block plays a plan. Where an action of a state is still worth some tries, it is played there instead of the plan until
-it has had them. What an episode plays is decided before it begins.
+Exploration keeps a value per signal for every (step, state), and after each episode its own path is backed up from the
+last step to the first, so that news travels to the start at once. A block plays a plan; where an action of a state is
+still worth some tries, it is played there instead until it has had them, from the next episode on.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +41,6 @@ class Block(NamedTuple):
     quota: IntArray  # [H*S, A]: visits up to which an action is tried instead; 0 where it is not tried
     trying: IntArray  # [H*S]: the action that is tried now, -1 where the plan is played
     pi: FloatArray  # [H*S, A]: what is played: the plan, and the tries
-    cdf: FloatArray  # [H*S, A]: its cumulative probabilities
-    sure: IntArray  # [H*S]: its action where it has only one, else -1
     fresh: BoolArray  # [1]: whether the meter has not been told of it yet
 
 
@@ -54,6 +50,40 @@ class Ledger(NamedTuple):
     totals: FloatArray  # [M]: of all episodes, exploration included
     sample: FloatArray  # [capacity, M]: totals of the policy handed over, for its certificate
     size: IntArray  # [1]: episodes in that sample
+
+
+@dataclass
+class Clock:
+    """Where a run stands."""
+
+    episode: int = 0  # episodes played
+    block_end: int = 0  # the episode at which the running block ends
+    swept: int = 0  # exploration: the episode of the last sweep
+    check: int = 0  # exploration: the episode at which it is looked at next
+    checked: int = 0  # exploration: the episode at which it was looked at last
+    new_cells: int = 0  # exploration: cells found since then
+    all_found: bool = False  # whether exploration ended because it found hardly anything new
+    explored: int = -1  # the episode at which the exploration of this stage ended, -1 while it goes on
+    explored_from: int = 0  # the episode at which it began
+    explored_before: int = 0  # episodes of exploration in earlier stages
+    stage: int = 0  # of an anytime run
+    infeasible_last: bool = False  # whether the last plan could not meet the bounds in the estimated model
+    certifying: bool = False  # whether the running block is a sample for the certificate
+    handed: int = -1  # the stage in which a policy to hand over was fixed last, -1 if there is none yet
+
+
+@dataclass
+class Policies:
+    """What a run with episodes plays and hands over; arrays are changed in place."""
+
+    pi: FloatArray  # [H, S, A]: the plan
+    final: FloatArray  # [H, S, A]: the policy to hand over, once it is fixed
+    prices: FloatArray  # [N]: of the bounds, by the last plan
+    predicted: FloatArray  # [N]: utilities of the last plan in the estimated model
+    promised: FloatArray  # [N]: utilities of the policy to hand over in the estimated model
+    margin: FloatArray  # [N]: by how much it was asked to clear the bounds
+    uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
+    swept: FloatArray  # [1+N]: what exploration had earned at its last sweep
 
 
 def new_optimism(allowed: BoolArray, M: int, bonus: tuple[float, float, float]) -> Optimism:
@@ -77,62 +107,41 @@ def new_block(pi: FloatArray, quota: IntArray, visits: IntArray) -> Block:
     """A block of pi [H, S, A] with tries up to quota [H, S, A]; visits [T*S*A] are those so far."""
     A = pi.shape[-1]
     plan = pi.reshape(-1, A).copy()
-    block = Block(
-        plan=plan,
-        quota=quota.reshape(-1, A).copy(),
-        trying=np.full(len(plan), -1),
-        pi=plan.copy(),
-        cdf=np.cumsum(plan, axis=-1) / plan.sum(axis=-1, keepdims=True),
-        sure=np.where(plan.max(axis=-1) == 1.0, plan.argmax(axis=-1), -1),
-        fresh=np.ones(1, dtype=bool),
-    )
+    trying, fresh = np.full(len(plan), -1), np.ones(1, dtype=bool)
+    block = Block(plan, quota.reshape(-1, A).copy(), trying, plan.copy(), fresh)
     call(_begin_tries, plan.size, block, visits)
     return block
 
 
 @compiled
-def explore_episodes(sim, meter, counts, optimism, ledger, episode, rng, out, done, n, room):
+def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out, done, n, room, exploring, certify):
     """Play up to n episodes into the columns of out from `done` on, while the counts have room for one more.
 
-    Returns how many were played and how many cells were new.
+    While `exploring` an episode takes the actions that look best, else it plays the block; `certify` says that it is in
+    the sample of the certificate. Returns how many were played and how many cells exploration found.
     """
-    H = len(episode.states)
-    new = 0
+    H, M = episode.signals.shape
+    S, new = len(counts.starts), 0
     for k in range(n):
         if room - counts.used[0] < H:
             return k, new
-        watch(meter, True, optimism.best, 0.0, optimism.usable)
+        if exploring:
+            watch(meter, True, optimism.best, 0.0, optimism.usable)
+        else:
+            watch_policy(meter, block.fresh[0], block.pi)
         s = reset(sim, rng)
         for h in range(H):
-            a = np.int64(optimism.best[h * len(counts.starts) + np.int64(s)])
+            i = h * S + np.int64(s)
+            a = np.int64(optimism.best[i]) if exploring else np.int64(draw(block, i, rng))
             s = _take(sim, episode, h, s, a, rng)
-        new += learn_path(counts, optimism, ledger, episode)
-        for m in range(len(episode.totals)):
-            out[m, done + k] = episode.totals[m]
-        collect(meter, episode.totals)
-    return n, new
-
-
-@compiled
-def play_episodes(sim, meter, counts, block, ledger, episode, rng, out, done, n, room, certify):
-    """Play up to n episodes of a block, while the counts have room for one more; returns how many were played.
-
-    `certify` says that its episodes are the sample of the certificate.
-    """
-    H, M = episode.signals.shape
-    for k in range(n):
-        if room - counts.used[0] < H:
-            return k
-        watch_policy(meter, block.fresh[0], block.pi)
-        s = reset(sim, rng)
-        for h in range(H):
-            a = draw(block, h * len(counts.starts) + np.int64(s), rng)
-            s = _take(sim, episode, h, s, a, rng)
-        finish(counts, block, ledger, episode, certify)
+        if exploring:
+            new += learn_path(counts, optimism, ledger, episode)
+        else:
+            finish(counts, block, ledger, episode, certify)
         for m in range(M):
             out[m, done + k] = episode.totals[m]
         collect(meter, episode.totals)
-    return n
+    return n, new
 
 
 @embedded
@@ -148,13 +157,19 @@ def _take(sim, episode, h, s, a, rng):
 @inlined
 def draw(block, i, rng):
     """The action to take at row i = h*S + s; where there is only one, no random number is used."""
-    if block.sure[i] >= 0:
-        return block.sure[i]
-    u = uniform(rng)
-    a = 0
-    while u >= block.cdf[i, a]:
-        a += 1
-    return a
+    if block.trying[i] >= 0:
+        return block.trying[i]
+    left, last = -1.0, 0
+    for a in range(block.plan.shape[1]):
+        p = block.plan[i, a]
+        if p >= 1.0:
+            return a
+        if p > 0.0:
+            left = (uniform(rng) if left < 0.0 else left) - p
+            last = a
+            if left < 0.0:
+                return a
+    return last
 
 
 @embedded
@@ -190,10 +205,7 @@ def finish(counts, block, ledger, episode, certify):
 def _begin_tries(block, visits):
     """Choose what is tried first everywhere."""
     for i in range(len(block.plan)):
-        for a in range(block.plan.shape[1]):
-            if block.quota[i, a] > 0:
-                _next_try(block, visits, i)
-                break
+        _next_try(block, visits, i)
 
 
 @internal
@@ -210,16 +222,8 @@ def _next_try(block, visits, i):
         return
     block.trying[i] = now
     block.fresh[0] = True
-    total, top, best = 0.0, 0.0, 0
     for a in range(A):
         block.pi[i, a] = block.plan[i, a] if now < 0 else np.float64(a == now)
-        total += block.pi[i, a]
-        block.cdf[i, a] = total
-        if block.pi[i, a] > top:
-            top, best = block.pi[i, a], a
-    for a in range(A):
-        block.cdf[i, a] /= total
-    block.sure[i] = best if top == 1.0 else -1
 
 
 @inlined

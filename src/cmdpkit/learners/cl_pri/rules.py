@@ -1,0 +1,269 @@
+"""The parameters of CL-PRI and its rules: what a plan repays, what is worth a try, which policy is handed over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.estimate.errors import plan_errors, spread, squared_errors
+from cmdpkit.estimate.margins import possible
+from cmdpkit.estimate.model import Model, Plan, best_plan
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.sources import Horizon
+from cmdpkit.learners._closed_loop import Account, Timetable, owed
+from cmdpkit.learners._note import Note
+from cmdpkit.learners.params import Params
+from cmdpkit.learners.spec import Spec
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import action_values, flow
+from cmdpkit.model.tolerances import LP_TOLERANCE, NO_SHORTFALL, NO_SPREAD
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import MIN_DELTA
+
+HALVINGS = 16  # of the logarithm of a number of tries, which is then known to 0.1 %
+
+
+@dataclass(frozen=True)
+class ClosedLoopParams(Params):
+    """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale.
+
+    Where nothing else is said, a number was chosen on the development problems of `bench/_suite.py` at 1,000 to 10,000
+    episodes, or taken over from the form before, which was; differences below a factor of two could not be seen.
+    """
+
+    delta: float = 0.05  # error probability of the certificate; a convention
+    counted: float = 0.25  # share of delta for what counts prove, the rest is for samples; a choice, not measured
+    certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
+    freeze: float = 0.8  # share of the run after which nothing new is tried
+    hand_over: float = 0.9  # share of the run after which the policy is fixed and certified; a choice, not measured
+    # Exploration with episodes.
+    exploration_share: float = 0.3  # of the run that exploration may take, at most
+    new_cells: float = 0.03  # exploration ends when it finds no more new cells per episode than this
+    look: int = 10  # episodes between two sweeps over all values
+    widen: float = 0.3  # exploration is looked at whenever it has grown by this share, with an exact plan
+    rate: float = 2.0  # of its prices, over H sqrt(its episodes); from the theory of gradient ascent, up to a factor
+    price: float = 10.0  # the highest price in exploration, and while no feasible plan is known
+    optimism: float = 0.5  # standard errors, and share of what the best known next state would be worth more
+    curiosity: float = 0.005  # of the steps left, divided by visits: a bonus where nothing seems to vary
+    # The loop with episodes.
+    growth: float = 0.1  # a block has this share of the episodes played or left, whichever are fewer
+    bonus: float = 0.35  # of the index of tries: from the index of Gittins for normal arms (Brezzi and Lai 2002)
+    tie: float = 1e-5  # an action that can gain less than this per visit is as good as those of the plan
+    pseudo: float = 2.0  # visits that the average variance of a step counts as, where an action was tried rarely
+    revisit: float = 0.2  # states count as visited at least this share as often as so far, in what is worth a try
+    spend: float = 0.5  # of what plans can repay at allowed prices: what tries may cost, together with the debt
+    reserve: float = 3.0  # standard deviations of bad luck that are kept in reserve
+    steep: float = 2.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
+    extra: float = 0.05  # plus this
+    repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
+    least: int = 3  # observations without which no plan after `freeze` uses an action
+    missed: float = 0.1  # a missed bound counts like this share of the range of values; chosen on the unseen problems
+    # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
+    prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
+    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
+    seldom: int = 100  # tries up to which an action may lead where others of its state have led, in the cautious model
+    steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), or by more if needed
+    room: float = 0.8  # share of the room above the bounds that tighter bounds may take
+    haste: float = 3.0  # what is missing can be repaid in the rest of the run divided by this
+
+    def __post_init__(self) -> None:
+        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
+        self._expect("counted", 0 < self.counted < 1, "between 0 and 1")
+        for name in ("widen", "growth", "pseudo", "prior", "steering", "haste"):
+            self._expect(name, getattr(self, name) > 0, "more than 0")
+        for name in (
+            *("new_cells", "rate", "price", "optimism", "curiosity", "bonus", "tie", "revisit", "spend", "reserve"),
+            *("steep", "extra", "repay_price", "missed", "unsure", "seldom"),
+        ):
+            self._expect(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("look", "least"):
+            self._expect(name, getattr(self, name) >= 1, "at least 1")
+        self._expect("room", 0 < self.room <= 1, "above 0, at most 1")
+        self._expect("exploration_share", 0 < self.exploration_share <= self.freeze, "above 0, at most freeze")
+        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
+        self._expect("hand_over", self.hand_over < 1, "less than 1")
+
+
+def timetable(spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0) -> Timetable:
+    """The timetable of a stage (from 0), before which `explored` episodes of exploration were played."""
+    start, K = spec.K << (stage - 1) if stage else 0, spec.K << stage
+    explore = start + max(max(1, int(p.exploration_share * K)) - explored, 0)
+    if stage:
+        explore = max(start, min(explore, math.floor(p.freeze * K)))
+    hand = max(explore, math.floor(p.hand_over * K))
+    return Timetable(start, K, explore, min(hand, max(explore, math.ceil(p.freeze * K))), hand, p.growth)
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def repaying_plan(
+    model: Model, rho: FloatArray, account: Account, p: ClosedLoopParams, *, settled: bool
+) -> tuple[Plan, FloatArray]:
+    """The best plan that repays what is owed, as far as that is not dear; and what tries may cost of utilities [N].
+
+    `gain` is by how much each bound can be exceeded if its utility is bought at the highest price that is allowed. A
+    plan close to what is possible has prices that multiply all noise, so that price is low until the run is settled.
+    The policies that are bought at a high price owe much of their utility to luck in few visits, and bounds may exclude
+    each other. So the reserve, and what tries may cost, count only on `sure`: by how much all bounds can be exceeded at
+    once, less `reserve` standard errors.
+    """
+    pool = Columns(Horizon(model.cmdp))
+    plan = best_plan(model, rho, pool)
+    if not plan.feasible or not len(rho):
+        return plan, np.full(len(rho), np.inf)
+    allowed = np.minimum(np.inf if settled else p.steep * plan.prices + p.extra, np.full(len(rho), p.repay_price))
+    gain, sure = plan.utilities - rho, plan.utilities - rho
+    for n, price in enumerate(allowed):
+        weights = np.append(1.0, plan.prices)
+        weights[1 + n] = max(price, plan.prices[n])
+        _, choice, totals = pool.source.greedy(weights)
+        error = plan_errors(model, np.eye(model.cmdp.A)[choice.astype(int)])[n]
+        gain[n] = max(gain[n], totals[1 + n] - rho[n])
+        sure[n] = max(sure[n], totals[1 + n] - rho[n] - p.reserve * error)
+    if len(rho) > 1:
+        sure = sure * possible(pool, model, rho, gain)
+    wanted = owed(account, spread(model, plan.pi), sure, p.reserve)
+    asked = np.minimum(wanted, gain)
+    other = best_plan(model, rho + asked, pool)
+    if not other.feasible:  # each bound can be exceeded by so much, but not all of them at once
+        other = best_plan(model, rho + possible(pool, model, rho, asked) * asked, pool)
+    return other if other.feasible else plan, account.left * (p.spend * sure - wanted)
+
+
+# -- exploration beside a plan -----------------------------------------------------------------------------------------
+
+
+def tries(
+    model: Model, allowed: BoolArray, plan: tuple[FloatArray, FloatArray, FloatArray], ahead: int, p: ClosedLoopParams
+) -> IntArray:
+    """[H, S, A]: visits up to which an action is worth trying beside a plan; 0 where it is not.
+
+    The plan is a policy pi [H, S, A], prices [N], and what tries may cost of each utility [N], all in all. What is
+    learned is of use in `ahead` episodes.
+
+    Every state at a step is a bandit. Its arms are the actions, an arm's mean is its advantage over the plan at the
+    prices, and it is pulled as often as the state is visited in the episodes ahead: N times. After n tries an action is
+    worth another one while  mean + z sd / sqrt(n) > 0,  with  z = bonus log(1 + N / n).  With a bonus of 0.35 this is
+    the index of Gittins for normal arms, within a third. Few tries say little about sd, so the quantile of Student's
+    distribution with f = n + pseudo degrees of freedom takes the place of z, about  sqrt(f (exp(z^2 / f) - 1)).  The
+    mean is shrunk to what actions beside the plan are worth on average, so an action that was never tried has one as
+    well: sd^2 / (variance of these worths) tries are added to n for that.
+
+    One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`, but the first
+    few tries of an action are not held back: what they cost is not known.
+    """
+    cmdp, (pi, prices, spared) = model.cmdp, plan
+    T, shape = cmdp.kernel.T, pi.shape
+    n = np.broadcast_to(model.counts.visits.reshape(T, *shape[1:]), shape)
+    c = np.append(1.0, prices)
+    found = [action_values(cmdp, x, pi) for x in (cmdp.compact.r, *cmdp.compact.g)]
+    effects = [Q - V[:-1, :, None] for Q, V in found]
+    advantage = np.tensordot(c, effects, 1)
+    variance = squared_errors(model, np.tensordot(c, [V for _, V in found], 1), c, p.pseudo) * np.maximum(n, 1)
+    reach = flow(cmdp, pi, np.zeros(shape[:2]), cmdp.mu).sum(axis=-1)
+    came = n.sum(axis=-1) / max(int(model.counts.starts.sum()), 1) / (shape[0] if T == 1 else 1)
+    visits = ahead * np.maximum(reach, p.revisit * came)[..., None]
+    if T == 1:  # what is learned at one step serves all of them
+        visits = np.broadcast_to(visits.sum(axis=0, keepdims=True), visits.shape)
+    other = model.tried & (pi == 0)
+    mean, apart = (float(advantage[other].mean()), float(advantage[other].var())) if other.any() else (0.0, 1.0)
+    weight = model.tried * n
+    variance = np.where(model.tried, variance, (variance * weight).sum() / max(weight.sum(), 1)) + NO_SPREAD
+    pulls = variance / (apart + NO_SPREAD)  # what the average is worth, in tries
+    shrunk = np.where(model.tried, (n * advantage + pulls * mean) / (n + pulls), mean)
+    most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p) - pulls), 2 * n + 1)
+    more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(most - n, 0.0), 0.0)
+    for effect, spare in zip(effects[1:], np.maximum(spared, 0.0), strict=True):
+        cost = np.where(n < p.least, 0.0, np.maximum(-effect, 0.0))
+        total = float((more * cost).sum())
+        if total > spare:
+            more = np.where(cost > 0, np.floor(more * spare / total), more)
+    quota: IntArray = np.where(more > 0, n + more, 0).astype(np.int64)
+    return quota
+
+
+def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoopParams) -> FloatArray:
+    """The largest n whose index  mean + t sd / sqrt(n)  exceeds `tie`, by halving; t is explained at `tries`."""
+    low, high = np.full(mean.shape, -5.0), np.log(np.maximum(visits, 1.0)) + 3.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        n = np.exp(middle)
+        freedom = n + p.pseudo
+        t = np.sqrt(freedom * np.expm1((p.bonus * np.log1p(visits / n)) ** 2 / freedom))
+        worth = mean + t * sd / np.sqrt(n) > p.tie
+        low, high = np.where(worth, middle, low), np.where(worth, high, middle)
+    found: FloatArray = np.exp(low)
+    return found
+
+
+# -- what a run says ---------------------------------------------------------------------------------------------------
+
+SHOWN = 5  # decisions that are listed in an account
+REACHED = 1e-3  # of the episodes: decisions in states that are reached less often are not listed
+BLIND = (
+    "every step of {episodes:,} episodes earned the same reward: unless no action ever earns another one, what does "
+    "was never reached, and the problem is unsolved; more episodes may reach it"
+)
+UNFINISHED = (
+    "exploration had to end after {episodes:,} episodes while it still found new actions, and {missing:,} of {cells:,} "
+    "were never tried: more episodes, or a larger exploration_share, would help"
+)
+FEW = (
+    "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
+    "best; at least {enough:,} episodes would help"
+)
+
+
+def said_of(
+    planned: FloatArray, promised: FloatArray, realised: FloatArray, prices: FloatArray, p: ClosedLoopParams
+) -> list[Note]:
+    """What is said about bounds [N] that are missed, and about debts that are repaid at more than exploration pays.
+
+    They are missed in the estimated model by the last plan, at worst by the policy handed over, and per episode in what
+    was realised. Where there is nothing to say yet an array, or the prices, are empty.
+    """
+    said = [Note("no plan for a bound", n, by=by) for n, by in _above(planned, LP_TOLERANCE)]
+    said += [Note("not cleared", n, by=by) for n, by in _above(promised, LP_TOLERANCE)]
+    for n, by in _above(realised, NO_SHORTFALL):
+        kind = "too dear to repay" if prices[n] > p.repay_price else "exploration not repaid"
+        said.append(Note(kind, n, by=by, price=float(prices[n])))
+    dear = np.where(prices <= p.repay_price, prices, 0.0)
+    return said + [Note("repaid dearly", n, price=x) for n, x in _above(dear, p.price)]
+
+
+def _above(x: FloatArray, least: float) -> list[tuple[int, float]]:
+    """Index and value of every entry above a limit."""
+    return [(int(n), float(x[n])) for n in np.flatnonzero(x > least)]
+
+
+def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:
+    """The sentence that a run is short for its problem, and how long it should be to try all `least` times."""
+    kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
+    enough = math.ceil(p.least * cells / p.exploration_share)
+    return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
+
+
+def decisions(cmdp: CMDP, pi: FloatArray, visits: IntArray) -> dict[str, list[dict[str, Any]]]:
+    """The decisions that draw, and the actions in use that were taken most rarely, in states that are reached.
+
+    Where all steps share their counts visits [T, S, A], a pair is named once.
+    """
+    reached = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1) > REACHED
+    drawn = [
+        {"step": int(h) + 1, "state index": int(s), "action index": int(a), "probability": float(pi[h, s, a])}
+        for h, s in np.argwhere(((pi > 0).sum(axis=-1) > 1) & reached)
+        for a in np.flatnonzero(pi[h, s])
+    ]
+    used, T = (pi > 0) & reached[..., None], len(visits)
+    rarest: dict[tuple[int, ...], dict[str, int]] = {}
+    times = np.broadcast_to(visits, pi.shape)
+    for h, s, a in np.argwhere(used)[np.argsort(times[used], kind="stable")]:
+        place = {"state index": int(s), "action index": int(a), "times tried": int(times[h, s, a])}
+        rarest.setdefault((h % T, s, a), place if T == 1 else {"step": int(h) + 1, **place})
+        if len(rarest) == SHOWN:
+            break
+    return {"stochastic decisions": drawn, "actions in use that were tried least": list(rarest.values())}
