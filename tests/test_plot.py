@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
+import shutil
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 import cmdpkit as ck
 from cmdpkit.results.figures import curves as plot
 from cmdpkit.results.figures import policies as plot_boards
+from cmdpkit.results.figures.style import CHANCE, save
 from cmdpkit.results.groups import curve, groups
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
@@ -45,7 +50,7 @@ def test_the_overview_has_a_row_a_problem_and_draws_means_bands_and_phases(grid,
             np.testing.assert_array_equal(line.get_xydata(), np.array([expected.episode, expected.mean]).T)
             edges = np.concatenate([band.get_paths()[0].vertices[:, 1] for band in axis.collections])
             assert expected.low.min() >= edges.min() and np.isin(expected.high, edges).all()
-    assert [text.get_text() for text in axes[0, 0].texts] == ["identification", "refinement"]
+    assert [text.get_text() for text in axes[0, 0].texts] == ["pruning", "identification", "refinement"]
     assert axes[1, 2].get_ylabel() == "violation of rest ≥ 1"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["pri", "triple-q", "opt-cmdp"]
@@ -127,6 +132,14 @@ def test_the_price_curve_is_the_tradeoff(two):
     expected = ck.tradeoff(two_bounds(), "rest", 5)
     np.testing.assert_allclose(value.get_lines()[0].get_xydata(), np.array([expected.bounds, expected.values]).T)
     np.testing.assert_allclose(price.get_lines()[0].get_ydata(), expected.prices)
+    best = ck.solve(two_bounds())
+    bound = two_bounds().constraints[1].bound
+    (now,), (dear,) = lines(value, "optimum"), lines(price, "optimum")
+    np.testing.assert_allclose([*now.get_xydata()[0], dear.get_ydata()[0]], [bound, best.value, best.shadow_prices[1]])
+    for group in groups(two.records):
+        (dot,) = lines(value, group.label)
+        worth = ck.evaluate(two_bounds(), group.records[0].policy)
+        np.testing.assert_allclose(dot.get_xydata()[0], [worth.w[1], worth.v])
 
 
 def test_policy_boards_show_reached_decisions_and_tint_those_left_to_chance():
@@ -189,7 +202,195 @@ def test_what_cannot_be_drawn_is_explained(grid, two, monkeypatch):
         study_.plot("regret")
 
 
+# -- sizes, order, labels ----------------------------------------------------------------------------------------------
+
+
+def texts_of(figure):
+    """Every visible text with its box in pixels; of the marks of an axis only those within it."""
+    figure.draw_without_rendering()
+    for axis in (axis for axis in figure.axes if axis.axison):
+        for ticks, side in ((axis.get_xticklabels(), 0), (axis.get_yticklabels(), 1)):
+            low, high = axis.get_window_extent().get_points()[:, side]
+            boxes = [(t.get_text(), t.get_window_extent()) for t in ticks if t.get_text()]
+            yield from ((text, b) for text, b in boxes if low - 1 <= sum(b.get_points()[:, side]) / 2 <= high + 1)
+        titles = (axis.title, axis._left_title, axis.xaxis.label, axis.yaxis.label, *axis.texts)
+        yield from ((t.get_text(), t.get_window_extent()) for t in titles if t.get_text())
+    yield from ((t.get_text(), t.get_window_extent()) for x in figure.legends for t in x.get_texts())
+
+
+def crowded(figure):
+    """Pairs of texts that overlap, texts that leave the figure, and labels or legends inside a panel."""
+    found = list(texts_of(figure))
+    assert len(found) > 10
+    pairs = [(a, b) for i, (a, x) in enumerate(found) for b, y in found[:i] if x.padded(-0.5).overlaps(y.padded(-0.5))]
+    out = [t for t, x in found if x.x0 < -1 or x.y0 < -1 or x.x1 > figure.bbox.x1 + 1 or x.y1 > figure.bbox.y1 + 1]
+    outside = [(t, x) for t, x in found if t not in {text.get_text() for axis in figure.axes for text in axis.texts}]
+    inside = [
+        t for axis in figure.axes if axis.axison for t, x in outside if x.padded(-1).overlaps(axis.get_window_extent())
+    ]
+    return pairs + out + inside
+
+
+def four(env, cmdp=None, episodes=1_000_000):
+    """Four algorithms with three seeds each, three of them with phases."""
+    return [make_record(env, algo, seed, cmdp, episodes=episodes) for algo in ("cl-pri", "mf-pri", "pri", "triple-q")
+            for seed in range(3)]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [3.3, 7])
+@pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
+def test_nothing_overlaps_in_an_overview_of_four_algorithms(size, scale):
+    named = Study((*four("paper/grid"), *four("two", two_bounds())), {"two": two_bounds()})
+    kind = "strong" if scale == "log" else "weak"
+    figure = named.plot("overview", size=size, scale=scale, kind=kind, labels={"pri": "PRI (as published)"})
+    assert figure.get_figwidth() == size and crowded(figure) == []
+    panels_side_by_side = len({round(axis.get_position().x0, 2) for axis in figure.axes})
+    assert panels_side_by_side == (1 if size == 3.3 else 3)
+
+
+@pytest.mark.parametrize("size", [3.3, 7])
+def test_nothing_overlaps_in_the_other_figures(size, two):
+    queue = ck.load("queue")
+    played = ck.simulate_policy(queue, ck.Policy.uniform(queue), 500)
+    compared = ck.compare_policies(queue, {"as today": ck.Policy.uniform(queue)})
+    drawn = [two.plot("multiplier", size=size), two.plot("price", size=size), played.plot(size=size)]
+    drawn += [compared.plot(size=size), ck.solve(queue).plot("course", signal="energy", size=size)]
+    assert [crowded(figure) for figure in drawn] == [[]] * 5
+    assert {figure.get_figwidth() for figure in drawn} == {size}
+
+
+def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
+    order = ["opt-cmdp", "pri"]
+    figure = Study(tuple(grid)).plot("regret", algos=order, labels=["Optimism", "PRI"])
+    drawn = [line.get_label() for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    assert drawn == ["Optimism", "PRI"] == [text.get_text() for text in figure.legends[0].get_texts()]
+    (line,) = lines(figure.axes[0], "Optimism")
+    group = next(g for g in groups(grid) if g.label == "opt-cmdp")
+    np.testing.assert_array_equal(line.get_ydata(), curve(group, "regret").mean)
+    assert line.get_color() == plot.COLOURS[0]  # the first colour belongs to the first algorithm
+    whole = Study(tuple(grid))
+    with pytest.raises(ValueError, match="no run is of algorithm 'pr'"):
+        whole.plot("regret", algos=["pr"])
+    with pytest.raises(ValueError, match="expected one for each of algos"):
+        whole.plot("regret", algos=["pri"], labels=["a", "b"])
+    with pytest.raises(ValueError, match="the figure 'policy' has no option 'ax'; it has steps, size, env, algo"):
+        whole.plot("policy", ax=1)
+    for size in (0, -3, "wide", (3, 4, 5)):
+        with pytest.raises(ValueError, match=r"expected a width in inches such as 3\.3"):
+            whole.plot("regret", size=size)
+
+
+def test_phases_are_strips_in_the_colour_of_their_algorithm_above_the_panel(grid):
+    whole = Study(tuple(grid))
+
+    def strips(figure):
+        return [x for x in figure.axes[0].artists or figure.axes[0].get_children() if x.get_clip_on() is False and
+                x in figure.axes[0].get_lines()]  # fmt: skip
+
+    figure = whole.plot("regret", phases="pri")
+    axis = figure.axes[0]
+    phases = next(r for r in grid if r.run.algo == "pri").phases
+    drawn = strips(figure)
+    assert [x.get_xdata()[0] for x in drawn] == [max(float(start), axis.get_xlim()[0]) for _, start in phases]
+    assert {x.get_color() for x in drawn} == {lines(axis, "pri")[0].get_color()}
+    figure.draw_without_rendering()
+    assert all(x.get_window_extent().y0 >= axis.get_window_extent().y1 for x in drawn)
+    assert strips(whole.plot("regret", phases=False)) == []
+    with pytest.raises(ValueError, match="phases is 'prx', expected True, False or an algorithm"):
+        whole.plot("regret", phases="prx")
+
+
+def test_figures_are_drawn_into_axes_of_the_caller(two):
+    mine = Figure()
+    axes = mine.subplots(3)
+    assert two.plot("overview", ax=axes) is mine and all(axis.get_lines() for axis in axes)
+    with pytest.raises(ValueError, match="ax has 1 axes, but this figure has 3 panels"):
+        two.plot("overview", ax=axes[0])
+
+
+def test_bands_stay_positive_where_the_quantity_is_and_equal_seeds_are_one_line(grid):
+    """Three seeds of 1, 2 and 30 have an interval that reaches below 0, which a strong regret cannot."""
+    records = [make_record("paper/grid", "pri", seed) for seed in range(3)]
+    for record, factor in zip(records, (1.0, 2.0, 30.0), strict=True):
+        record.curves["strong_regret"] = factor * record.curves["episode"].astype(float)
+    for scale in ("linear", "log"):
+        axis = plot.regret(groups(records), kind="strong", scale=scale).axes[0]
+        edges = np.concatenate([band.get_paths()[0].vertices[:, 1] for band in axis.collections])
+        assert edges.min() >= 0 and edges.max() > 30 * records[0].run.episodes
+    assert axis.get_ylim()[0] > 0.1 * np.nanmin(lines(axis, "pri")[0].get_ydata())  # the band does not stretch it
+    for record in records:
+        record.curves["strong_regret"] = record.curves["episode"].astype(float)
+    axis = plot.regret(groups(records), kind="strong", raw=True, phases=False).axes[0]
+    drawn = [line for line in axis.get_lines() if len(line.get_xdata()) > 2]
+    assert len(drawn) == 1 and len(axis.collections) == 0
+
+
+# -- plans and logs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_single_large_price_does_not_flatten_the_others():
+    cmdp = ck.load("queue")
+    found = ck.tradeoff(cmdp, "energy", 8)
+    assert found.plot().axes[1].get_yscale() == "linear"
+    dear = replace(found, prices=np.where(np.arange(len(found.prices)) == 0, 1e3, found.prices))
+    value, price = dear.plot(policies={"uniform": ck.Policy.uniform(cmdp)}).axes
+    assert (value.get_yscale(), price.get_yscale()) == ("linear", "symlog")
+    uniform = ck.evaluate(cmdp, ck.Policy.uniform(cmdp))
+    np.testing.assert_allclose(lines(value, "uniform")[0].get_xydata(), [[uniform.w[0], uniform.v]])
+
+
+def test_bars_of_a_comparison_are_the_totals_and_those_that_break_a_bound_are_orange():
+    cmdp = ck.load("queue")
+    found = ck.compare_policies(cmdp, {"uniform": ck.Policy.uniform(cmdp)})
+    axes = found.plot().axes
+    worth, best = found.policies[0], found.optimum
+    expected = [[worth.value, best.value], *np.array([worth.utilities, best.utilities]).T.tolist()]
+    for axis, lengths in zip(axes, expected, strict=True):
+        np.testing.assert_allclose([bar.get_width() for bar in axis.patches], lengths)
+    bounds = [axis.get_lines()[0].get_xdata()[0] for axis in axes[1:]]
+    assert bounds == [c.total for c in cmdp.constraints]
+    broken = [[bar.get_facecolor() == to_rgba(CHANCE) for bar in axis.patches] for axis in axes]
+    assert broken == [[False, False], [False, False], [True, False]] and worth.met == (True, False)
+
+
+def test_a_course_is_drawn_with_its_range_and_several_fit_into_one_panel():
+    cmdp = ck.load("queue")
+    course = ck.time_course(cmdp, ck.Policy.uniform(cmdp), "backlog")
+    mine = Figure()
+    axis = mine.subplots()
+    course.plot(ax=axis, name="uniform")
+    ck.time_course(cmdp, ck.solve(cmdp).policy, "backlog").plot(ax=axis, name="optimum")
+    (first,), (second,) = lines(axis, "uniform"), lines(axis, "optimum")
+    np.testing.assert_array_equal(first.get_ydata(), course.mean)
+    assert first.get_color() != second.get_color() and axis.get_ylabel() == "backlog"
+    edges = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert edges.max() == course.high.max() and edges.min() == course.low.min()
+
+
+def test_the_map_of_a_log_has_the_counts_of_its_pairs():
+    log = {"episode": [1, 1, 2, 2], "step": [1, 2, 1, 2], "state": ["a", "b", "a", "a"], "action": ["x", "y", "x", "y"],
+           "reward": [1.0, 0.0, 1.0, 0.0]}  # fmt: skip
+    estimate = ck.from_log(log, horizon=2)
+    figure = estimate.plot()
+    counts = np.ma.filled(figure.axes[0].images[0].get_array(), 0)
+    np.testing.assert_array_equal(counts, [[2, 1], [0, 1]])
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "b"]
+    assert [t.get_text() for t in figure.axes[0].texts] == ["2", "1", "0", "1"]
+
+
 # -- fonts -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_overview_has_truetype_fonts_only(tmp_path):
+    """As `pdffonts` reads it: every font of the file is of the type CIDFontType2 or TrueType."""
+    path = save(plot.overview(groups(four("paper/grid")), size=3.3), tmp_path / "overview.pdf")
+    kinds = set(
+        re.findall(rb"/Type /Font\s.*?/Subtype /(\w+)|/Subtype /(\w+)[^>]*?/Type /Font\b", path.read_bytes(), re.S)
+    )
+    assert {kind for pair in kinds for kind in pair if kind} <= {b"Type0", b"CIDFontType2", b"TrueType"} and kinds
+    if shutil.which(matplotlib.rcParams["pgf.texsystem"]) is None:
+        with pytest.raises(ValueError, match="a PGF file needs xelatex to measure its texts"):
+            save(plot.regret(groups(four("paper/grid"))), tmp_path / "a.pgf")
 
 
 def saved_in_every_way(figure, folder):

@@ -311,7 +311,7 @@ def test_a_tradeoff_without_any_point_or_any_slope_is_still_shown() -> None:
     none = np.array([])
     text = printed(
         tradeoff_text.tradeoff(
-            "g", Tradeoff(cmdp.constraints[0], none, none, none, none.reshape(0, 1), np.array([-1.0, -2.0]))
+            "g", Tradeoff(cmdp.constraints[0], none, none, none, none.reshape(0, 1), np.array([-1.0, -2.0]), cmdp)
         )
     )
     assert text.endswith("No policy meets ≤ -1, ≤ -2.")

@@ -136,7 +136,7 @@ def test_what_verbs_and_logs_find_prints_as_on_the_command_line(tmp_path, monkey
 @pytest.mark.parametrize("command", [["simulate", "queue"], ["tradeoff", "queue", "energy"]], ids=" ".join)
 def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_done(command):
     told = CliRunner().invoke(app, [*command, "--plot", "x.txt"])
-    assert told.exit_code == 2 and "must end in .png, .pdf or .svg" in told.stderr
+    assert told.exit_code == 2 and "must end in .png, .pdf, .svg or .pgf" in told.stderr
 
 
 def test_totals_that_are_counted_have_a_bar_each():

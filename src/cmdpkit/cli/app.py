@@ -166,8 +166,8 @@ def policy_file(path: Path | None) -> Path | None:
 
 def figure_file(path: Path | None) -> Path | None:
     """Refuse a suffix that is no format of figures, before any work is done."""
-    if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise typer.BadParameter(f"{str(path)!r} must end in .png, .pdf or .svg")
+    if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg", ".pgf"):
+        raise typer.BadParameter(f"{str(path)!r} must end in .png, .pdf, .svg or .pgf")
     return path
 
 

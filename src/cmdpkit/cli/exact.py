@@ -215,7 +215,7 @@ def tradeoff(
     average: Average = False,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=figure_file, help="Draw value and price too (.png, .pdf or .svg)."),
+        typer.Option(metavar="FILE", callback=figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."),
     ] = None,
     force: Force = False,
     threads: Threads = None,

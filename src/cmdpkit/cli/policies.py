@@ -48,7 +48,7 @@ def simulate(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf or .svg)."),
+        typer.Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
     ] = None,
     force: Force = False,
     table: Tables = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cmdpkit.estimate.log import Log
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, promised, range_of, usual_actions
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
@@ -27,6 +28,9 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,13 @@ class Estimate(Shown):
         t, s = np.nonzero(~allowed.any(axis=-1))
         allowed[t, s, usual[t, s]] = True
         return plug_in(log, self.T, allowed)
+
+    def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
+        """A matplotlib figure: how often every action was recorded in every state, over all steps.
+
+        ``size`` is the width in inches, or width and height.
+        """
+        return showing.draw(self, size=size)
 
     @cached_property
     def coverage(self) -> Coverage:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +22,7 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import stationary_action_values
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
 from cmdpkit.model.fits import check_fits, check_model
@@ -31,6 +32,9 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NO_COST = 1e-9  # of the value's size: a smaller cost is rounding
 MOST_ROUNDS = 100  # of policy iteration in states that the optimum never meets
@@ -67,6 +71,13 @@ class PolicyComparison(Shown):
     optimum: Solution  # the solution that the policies are compared with
     policies: tuple[Judged, ...]  # in the order in which they were given
     differences: tuple[Difference, ...]  # summed over steps, the dearest first; empty without a horizon
+
+    def plot(self, *, size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
+        """A matplotlib figure: bars of the value and of every total against its bound, of policies and optimum.
+
+        ``size`` is the width in inches, or width and height; ``ax`` are axes to draw into, one for each total.
+        """
+        return showing.draw(self, size=size, ax=ax)
 
 
 def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -75,9 +75,16 @@ class Solution(Shown):
         """At most N + 1 deterministic policies whose mixture has the same occupancy."""
         return decompose(self.cmdp, self.policy)
 
-    def plot(self) -> Figure:
-        """A matplotlib figure of the policy: boards where the model has a grid, otherwise a map of states and steps."""
-        return showing.draw(self)
+    def plot(self, kind: Literal["policy", "occupancy", "course"] = "policy", **options: Any) -> Figure:
+        """A matplotlib figure of the policy.
+
+        Parameters
+        ----------
+        kind : "policy" has boards where the model has a grid and otherwise a map of states and steps, "occupancy" where
+            the policy goes on a grid, "course" what is expected of a ``signal`` at every step
+        options : ``size`` (width in inches, or width and height), ``steps`` of boards, ``signal`` of a course
+        """
+        return showing.draw(self, kind, **options)
 
     def stochastic_decisions(self) -> list[Decision]:
         """The steps and states where the policy draws its action at random: at most N of them."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
@@ -164,6 +165,7 @@ class Tradeoff(Shown):
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
+    cmdp: CMDP  # the model, with its own bound
 
     @property
     def name(self) -> str:
@@ -181,11 +183,27 @@ class Tradeoff(Shown):
             np.array([s.shadow_prices[k] for _, s in met]),
             np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
             np.array(unmet),
+            cmdp,
         )
 
-    def plot(self, bound: float | None = None) -> Figure:
-        """A matplotlib figure: the value and the price for every bound; ``bound`` is marked, by default the model's."""
-        return showing.draw(self, self.constraint.bound if bound is None else bound)
+    def plot(
+        self,
+        bound: float | None = None,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        size: float | tuple[float, float] | None = None,
+        ax: Any = None,
+    ) -> Figure:
+        """A matplotlib figure: the value and the price for every bound, with the optimum and policies as dots.
+
+        Parameters
+        ----------
+        bound : which bound is marked, by default that of the model
+        policies : {name: policy}, shown where they lie: by their total and their value
+        size : the width in inches, or width and height
+        ax : two matplotlib axes to draw into
+        """
+        return showing.draw(self, bound, policies=policies, size=size, ax=ax)
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""

@@ -8,11 +8,12 @@ the first one. Both are linear, so a mixture has the weighted sum of what its po
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, embedded, njit, readonly
 from cmdpkit.model.decisions import rows_at
@@ -22,6 +23,8 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from cmdpkit.model.mixture import Mixture  # which itself needs `occupancy` from here
 
 
@@ -71,6 +74,16 @@ class TimeCourse(NamedTuple):
     mean: FloatArray  # what is expected at the step
     low: FloatArray  # lower end of the range that holds it in most episodes
     high: FloatArray  # upper end of that range
+    signal: str = "reward"  # its name
+    share: float = 0.9  # of the episodes that lie in the range
+
+    def plot(self, *, name: str = "", size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
+        """A matplotlib figure of the expected signal with its range.
+
+        ``name`` is that of the policy, ``size`` the width in inches, or width and height. With the same ``ax``, courses
+        of several policies come into one panel.
+        """
+        return showing.draw(self, name=name, size=size, ax=ax)
 
 
 def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *, share: float = 0.9) -> TimeCourse:
@@ -101,7 +114,8 @@ def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *,
         below = np.cumsum(odds[order])
         ends = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2]).clip(max=len(values) - 1)
         found[:, h] = odds @ values, *values[order][ends]
-    return TimeCourse(np.arange(1.0, cmdp.H + 1), *found)
+    mean, low, high = found
+    return TimeCourse(np.arange(1.0, cmdp.H + 1), mean, low, high, signal, share)
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -390,9 +390,12 @@ class Policy(Shown):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def plot(self) -> Figure:
-        """A matplotlib figure: the action at every step in every state, one colour per action."""
-        return showing.draw(self)
+    def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
+        """A matplotlib figure: the action at every step in every state, one colour per action.
+
+        ``size`` is the width in inches, or width and height.
+        """
+        return showing.draw(self, size=size)
 
     def __repr__(self) -> str:
         H, S, A = self.shape

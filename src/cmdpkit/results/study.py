@@ -248,10 +248,24 @@ class Study(Shown):
         return joined(self.summary(), "latex")
 
     def plot(self, name: str, **options: Any) -> Figure:
-        """A matplotlib figure: "overview", "regret", "violation", "certified_gap", "multiplier", "sweep", "price" and
-        others.
+        """A matplotlib figure; ``figure.savefig("name.pdf")`` writes it.
 
-        The others are boards of the first policy: "policy" and "occupancy".
+        Parameters
+        ----------
+        name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep", "price"; or a board of the
+            first policy, "policy" or "occupancy"
+        size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
+        algos : the algorithms or groups that are drawn, in this order
+        labels : what they are called: {name: text}, or one text for each of ``algos``
+        phases : False, or the only algorithm whose phases are shown above the curves; True shows those of all
+        ax : matplotlib axes to draw into, one for each panel
+        options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
+
+        >>> import cmdpkit as ck
+        >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
+        >>> figure = study.plot("regret", size=3.3, algos=["triple-q", "dual-q"], labels=["Triple-Q", "dual"])
+        >>> [text.get_text() for text in figure.legends[0].get_texts()], float(figure.get_figwidth())
+        (['Triple-Q', 'dual'], 3.3)
         """
         return showing.draw(self, name, **options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -128,9 +128,12 @@ class Simulation(Shown):
     steps: int  # number of steps of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
 
-    def plot(self) -> Figure:
-        """A matplotlib figure: a histogram of every total, with its mean and its bound."""
-        return showing.draw(self)
+    def plot(self, *, size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
+        """A matplotlib figure: a histogram of every total, with its mean and its bound.
+
+        ``size`` is the width in inches, or width and height; ``ax`` are axes to draw into, one for each total.
+        """
+        return showing.draw(self, size=size, ax=ax)
 
     @property
     def episodes(self) -> int:

@@ -2,32 +2,31 @@
 
 A study or a policy enters, a `matplotlib.figure.Figure` leaves; ``figure.savefig("name.pdf")`` writes it. No window is
 opened, pyplot is not imported and matplotlib's global settings stay as they are. `curves` draws regret, violation and
-prices, `policies` draws policies and how totals of their episodes spread, and `style` holds the look and how figures
-are saved. Other rooms may import all of these.
+multipliers of studies, `plans` prices, comparisons, totals, courses and logs, `policies` boards and maps, and `style`
+holds the look and how figures are sized and saved. Other rooms may import all of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.from_log import Estimate
+from cmdpkit.exact.comparison import PolicyComparison
 from cmdpkit.exact.solution import Solution
 from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.evaluate import TimeCourse
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.figures.curves import (
-    certified_gap,
-    multiplier,
-    overview,
-    parameter_sweep,
-    price_curve,
-    regret,
-    violation,
-)
-from cmdpkit.results.figures.policies import occupancy_maps, policy_boards, policy_map, solution_map, totals
+from cmdpkit.results.figures.curves import certified_gap, multiplier, overview, parameter_sweep, regret, violation
+from cmdpkit.results.figures.plans import comparison_bars, course, coverage_map, price_curve, totals
+from cmdpkit.results.figures.policies import occupancy_maps, policy_boards, policy_map, solution_map
+from cmdpkit.results.figures.style import Size
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
 
@@ -35,34 +34,81 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(study: Study, name: str, **options: Any) -> Figure:
-    """The figure called ``name``, of a study; see the function of that name for its options."""
+def draw(
+    study: Study,
+    name: str,
+    *,
+    algos: str | Sequence[str] | None = None,
+    labels: Mapping[str, str] | Sequence[str] | None = None,
+    **options: Any,
+) -> Figure:
+    """The figure called ``name`` of a study, of some algorithms in the order given and under other names if asked.
+
+    See the function of that name for its other options.
+    """
     drawn: Mapping[str, Callable[..., Figure]] = {
-        "overview": lambda **o: overview(study.groups(), **o),
-        "regret": lambda **o: regret(study.groups(), **o),
-        "violation": lambda **o: violation(study.groups(), **o),
-        "certified_gap": lambda **o: certified_gap(study.groups(), **o),
-        "multiplier": lambda **o: multiplier(study.groups(), models=study.models, **o),
-        "sweep": lambda **o: parameter_sweep(study.groups(), **o),
-        "price": lambda **o: _price_of(study, **o),
-        "policy": lambda **o: _board_of(study, policy_boards, **o),
-        "occupancy": lambda **o: _board_of(study, occupancy_maps, **o),
+        "overview": overview,
+        "regret": regret,
+        "violation": violation,
+        "certified_gap": certified_gap,
+        "multiplier": multiplier,
+        "sweep": parameter_sweep,
+        "price": _price_of,
+        "policy": policy_boards,
+        "occupancy": occupancy_maps,
     }
     if name not in drawn:
         raise CmdpkitError(f"there is no figure {name!r}; there are {', '.join(drawn)}")
     if not study.records:
         raise CmdpkitError("there is no finished run to draw")
-    return drawn[name](**options)
+    boards = name in ("policy", "occupancy")
+    known = [x.name for x in signature(drawn[name]).parameters.values() if x.name not in NOT_OPTIONS]
+    known += ["env", "algo"] if boards else ["algos", "labels"]
+    for option in (*options, *(["algos"] if algos and boards else []), *(["labels"] if labels and boards else [])):
+        if option not in known:
+            raise CmdpkitError(f"the figure {name!r} has no option {option!r}; it has {', '.join(known)}")
+    if boards:
+        return _board_of(study, drawn[name], **options)
+    study = _arranged(study, algos, labels)
+    if name == "price":
+        return _price_of(study, **options)
+    return drawn[name](study.groups(), **({"models": study.models} if name == "multiplier" else {}), **options)
 
 
-def _price_of(study: Study, *, env: str | None = None, constraint: str | None = None, points: int = 21) -> Figure:
-    """The price curve of one constraint of one environment; by default the first of each."""
+NOT_OPTIONS = ("found", "study", "models", "cmdp", "policy")  # what `draw` itself gives to the functions
+
+
+def _arranged(study: Study, algos: str | Sequence[str] | None, labels: Any) -> Study:
+    """The runs of some algorithms, in the order in which these are given, under other names."""
+    asked = [algos] if isinstance(algos, str) else list(algos or ())
+    if labels is not None and not isinstance(labels, Mapping):
+        if isinstance(labels, str) or len(labels) != len(asked):
+            raise CmdpkitError(f"labels is {labels!r}, expected one for each of algos, or a mapping of names to labels")
+        labels = dict(zip(asked, labels, strict=True))
+    parts = [study.only(algos=algo).records for algo in asked]
+    order = {record.run.key: i for i, part in reversed(list(enumerate(parts))) for record in part}
+    kept = (record for record in study.records if record.run.key in order)
+    chosen = replace(study, records=tuple(sorted(kept, key=lambda record: order[record.run.key]))) if asked else study
+    return chosen.with_labels(labels) if labels else chosen
+
+
+def _price_of(
+    study: Study,
+    *,
+    env: str | None = None,
+    constraint: str | None = None,
+    points: int = 21,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
+    """The price curve of one constraint, by default the first, and the last policies of the first seeds as dots."""
     run, cmdp = _modelled(study, env)
     if cmdp.N == 0:
         raise CmdpkitError(f"{run.run.env} has no constraint, hence no price")
     name = cmdp.constraints[0].name if constraint is None else constraint
-    bound = cmdp.constraints[cmdp.constraint_index(name)].bound
-    return price_curve(tradeoff(cmdp, name, points), bound, run.run.env)
+    groups = [group for group in study.groups() if group.run.fingerprint == run.run.fingerprint]
+    policies = {group.label: group.records[0].policy for group in groups}
+    return price_curve(tradeoff(cmdp, name, points), title=run.run.env, policies=policies, size=size, ax=ax)
 
 
 def _board_of(
@@ -93,4 +139,7 @@ showing.draw.register(Policy, policy_map)
 showing.draw.register(Solution, solution_map)
 showing.draw.register(Tradeoff, price_curve)
 showing.draw.register(Simulation, totals)
+showing.draw.register(PolicyComparison, comparison_bars)
+showing.draw.register(TimeCourse, course)
+showing.draw.register(Estimate, coverage_map)
 showing.draw.register(Study, draw)

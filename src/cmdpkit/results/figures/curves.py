@@ -1,27 +1,41 @@
-"""Curves of regret, violation and prices, with what `cmdpkit.results.groups` computes of them."""
+"""Curves of regret, violation and multipliers, with what `cmdpkit.results.groups` computes of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import solve_fully
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.results.figures.style import BLACK, COLOURS, GREY, LINES, canvas, legend_below, styled, thousands
+from cmdpkit.results.figures.style import (
+    BLACK,
+    COLOURS,
+    GREY,
+    LINES,
+    Size,
+    bend,
+    flattens,
+    legend_below,
+    name_upright,
+    panels,
+    styled,
+    thousands,
+)
 from cmdpkit.results.groups import Group, Kind, curve, curve_name, sweep
 from cmdpkit.results.study import model_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 Scale = Literal["linear", "log", "symlog"]
 Groups = Sequence[Group]
+STRIP, MOST_STRIPS = 9.0, 4  # height of a strip of phases in points, and how many there are at most
 LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on its axis is logarithmic
 
 
@@ -29,49 +43,91 @@ LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on 
 
 
 @styled
-def overview(found: Groups, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+def overview(
+    found: Groups,
+    *,
+    kind: Kind = "weak",
+    scale: Scale = "linear",
+    raw: bool = False,
+    phases: bool | str = True,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
     """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
-    return _panels(found, ("regret", "violation"), kind, scale, raw)
+    return _panels(found, ("regret", "violation"), kind, scale, raw, phases, size, ax)
 
 
 @styled
-def regret(found: Groups, *, kind: Kind = "weak", scale: Scale = "linear", raw: bool = False) -> Figure:
+def regret(
+    found: Groups,
+    *,
+    kind: Kind = "weak",
+    scale: Scale = "linear",
+    raw: bool = False,
+    phases: bool | str = True,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
     """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
-    return _panels(found, ("regret",), kind, scale, raw)
+    return _panels(found, ("regret",), kind, scale, raw, phases, size, ax)
 
 
 @styled
-def violation(found: Groups, *, kind: Kind = "weak", scale: Scale = "symlog", raw: bool = False) -> Figure:
+def violation(
+    found: Groups,
+    *,
+    kind: Kind = "weak",
+    scale: Scale = "symlog",
+    raw: bool = False,
+    phases: bool | str = True,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
     """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
-    return _panels(found, ("violation",), kind, scale, raw)
+    return _panels(found, ("violation",), kind, scale, raw, phases, size, ax)
 
 
 @styled
-def certified_gap(found: Groups, *, scale: Scale = "log", raw: bool = False) -> Figure:
+def certified_gap(
+    found: Groups,
+    *,
+    scale: Scale = "log",
+    raw: bool = False,
+    phases: bool | str = True,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
     """How far the policy to hand over was below the optimum at most, as the counts proved it, against episodes."""
-    return _panels(found, ("certified_gap",), "weak", scale, raw)
+    return _panels(found, ("certified_gap",), "weak", scale, raw, phases, size, ax)
 
 
-def _panels(found: Groups, what: Sequence[str], kind: Kind, scale: Scale, raw: bool) -> Figure:
+def _panels(
+    found: Groups, what: Sequence[str], kind: Kind, scale: Scale, raw: bool, phases: bool | str, size: Size, ax: Any
+) -> Figure:
     """One row per environment, with one panel for the regret and one for each constraint."""
     _check_scale(scale)
     by_env = _by_env(found)
-    columns = [_panels_of(mine, what) for mine in by_env.values()]
-    figure, axes = canvas(len(by_env), max(map(len, columns)))
+    subjects = [_panels_of(mine, what) for mine in by_env.values()]
+    figure, axes = panels([len(x) for x in subjects], size, ax)
     colours = _colours(found)
-    for row, (env, mine), panels in zip(axes, by_env.items(), columns, strict=True):
-        for axis, (subject, n) in zip(row, panels, strict=False):
+    names: list[Strip] = []
+    if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
+        known = ", ".join(dict.fromkeys(group.label for group in found))
+        raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
+    for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
+        for axis, (subject, n) in zip(row, asked, strict=True):
             name = curve_name(subject, kind)
             shown = [group for group in mine if group.has(name)]
             if not shown:
                 raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
             for group in shown:
-                _band(axis, group, name, n, colours[group.label], raw)
+                _band(axis, group, name, n, colours[group.label], raw, scale)
             _dress(axis, shown, subject, n, kind, scale)
-            axis.set_title(env, loc="left", fontweight="bold") if axis is row[0] else None
-        for axis in row[len(panels) :]:
-            axis.set_axis_off()
-    legend_below(figure)
+            strips, named = _strips(axis, shown, colours, phases)
+            names += named
+            axis.set_title(env, loc="left", fontweight="bold", pad=4 + STRIP * strips) if axis is row[0] else None
+    legend_below(figure, ax)
+    _drop_crowded(figure, names)
     return figure
 
 
@@ -80,64 +136,97 @@ def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, i
     return [(subject, n) for subject in what for n in range(N if subject == "violation" else 1)]
 
 
-def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool) -> None:
+def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool, scale: Scale) -> None:
+    """The mean with its band, and a thin line per seed if these differ; on a log axis only what is positive."""
     line = curve(group, name, n)
-    axis.plot(line.episode, line.mean, label=group.label, zorder=3, **look)
-    if line.low is not None and line.high is not None:
-        axis.fill_between(line.episode, line.low, line.high, color=look["color"], alpha=0.18, linewidth=0)
-    if raw:
+    mean = np.where(line.mean > 0, line.mean, np.nan) if scale == "log" else line.mean
+    axis.plot(line.episode, mean, label=group.label, zorder=3, **look)
+    if line.low is not None and line.high is not None and (line.high > line.low).any():
+        low = np.maximum(line.low, np.finfo(float).tiny) if scale == "log" else line.low
+        axis.fill_between(line.episode, low, line.high, where=np.isfinite(mean), color=look["color"], alpha=0.18,
+                          linewidth=0)  # fmt: skip
+    if raw and np.ptp(line.raw, axis=0).any():
         axis.plot(line.episode, line.raw.T, color=look["color"], alpha=0.35, linewidth=0.6, zorder=2)
 
 
 def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind, scale: Scale) -> None:
-    """Scales, labels, zero line and phase boundaries."""
+    """Scales, labels and zero line."""
     constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
     words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
-    axis.set_ylabel(f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
+    name_upright(axis, f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
     axis.set_xlabel(shown[0].run.unit)
-    if scale != "linear":
-        axis.set_xscale("log")
-        axis.set_yscale("symlog", linthresh=_threshold(axis)) if scale == "symlog" else axis.set_yscale("log")
-        axis.autoscale_view()  # the margins were those of a linear axis
-    else:
+    if scale == "linear":
         thousands(axis.xaxis)
-    if scale != "log":
+        thousands(axis.yaxis)
+    else:
+        axis.set_xscale("log")
+        bend(axis) if scale == "symlog" else axis.set_yscale("log")
+        axis.autoscale_view()  # the margins were those of a linear axis
+    if scale == "log":  # bands that reach down to 0 end at the axis
+        positive = np.concatenate(
+            [np.ravel(line.get_ydata())[np.ravel(line.get_ydata()) > 0] for line in axis.get_lines()]
+        )
+        axis.set_ylim(0.8 * positive.min(), 1.25 * positive.max()) if len(positive) else None
+    else:
         axis.axhline(0, color=GREY, linewidth=0.8, zorder=1)
-        if scale == "linear":
-            thousands(axis.yaxis)
-    _boundaries(axis, shown)
 
 
-def _threshold(axis: Axes) -> float:
-    """Where a symmetric logarithmic axis becomes linear: at a power of ten near a thousandth of the largest value.
+# -- phases ------------------------------------------------------------------------------------------------------------
 
-    At any other place the last mark of the logarithmic part would run into the mark of 0.
+
+class Strip(NamedTuple):
+    """The name of a phase and the part of a strip that it stands on."""
+
+    axis: Axes
+    text: Text
+    start: float  # of the phase, on the axis of episodes
+    end: float
+
+
+def _strips(
+    axis: Axes, shown: Sequence[Group], looks: Mapping[str, Any], phases: bool | str
+) -> tuple[int, list[Strip]]:
+    """Phases of the first seed as strips above the panel, in the colour of their algorithm: how many, and the names.
+
+    ``phases`` is False, the name of an algorithm, or True for all algorithms if these are not too many.
     """
-    top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
-    return float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9)
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    chosen = [group for group in shown if len(group.records[0].phases) > 1]
+    if isinstance(phases, str):
+        chosen = [group for group in chosen if phases in (group.label, group.algo, group.run.algo)]
+    if not phases or len(chosen) > MOST_STRIPS:
+        return 0, []
+    low, high = axis.get_xlim()
+    axis.set_xlim(low, high)
+    names = []
+    for i, group in enumerate(reversed(chosen)):
+        height = 2 + STRIP * (i + 0.5)  # points above the panel
+        place = axis.get_xaxis_transform() + ScaledTranslation(0, height / 72, axis.figure.dpi_scale_trans)
+        starts = [min(max(float(start), low), high) for _, start in group.records[0].phases]
+        ends = [*starts[1:], min(float(group.run.episodes), high)]
+        for k, ((name, _), start, end) in enumerate(zip(group.records[0].phases, starts, ends, strict=True)):
+            if end > start:
+                colour, faint = looks[group.label]["color"], 0.3 if k % 2 else 0.5
+                strip = Line2D([start, end], [1, 1], transform=place, color=colour, alpha=faint, linewidth=STRIP - 1.5,
+                               solid_capstyle="butt", clip_on=False, label="_phase")  # fmt: skip
+                axis.add_artist(strip)
+                middle = math.sqrt(start * end) if axis.get_xscale() == "log" else (start + end) / 2
+                look: Any = {"ha": "center", "va": "center_baseline", "fontsize": STRIP - 3, "annotation_clip": False}
+                text = axis.annotate(name, (middle, 1), (0, height), ("data", "axes fraction"), "offset points", **look)
+                names.append(Strip(axis, text, start, end))
+    return len(chosen), names
 
 
-def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
-    """Dotted lines where the phases of the first seed begin, if exactly one algorithm of the panel has phases."""
-    phased = [group for group in shown if len(group.records[0].phases) > 1]
-    if len(phased) != 1:
-        return
-    low = axis.get_xlim()[0]
-    for name, start in phased[0].records[0].phases[1:]:
-        if start > low:
-            axis.axvline(start, color=GREY, linewidth=0.9, linestyle=":", zorder=1)
-            across = axis.transAxes.inverted().transform(axis.transData.transform((start, 0)))[0]
-            axis.annotate(
-                name,
-                (start, 0.02),
-                xycoords=("data", "axes fraction"),
-                rotation=90,
-                ha="left" if across < 0.08 else "right",  # so that it does not cover the numbers of the axis
-                va="bottom",
-                fontsize=7,
-                color=GREY,
-                zorder=0,  # under the curves
-            )
+def _drop_crowded(figure: Figure, names: Sequence[Strip]) -> None:
+    """Remove the names of phases that are wider than their part of the strip, once the layout is known."""
+    if names:
+        figure.draw_without_rendering()
+    for axis, text, start, end in names:
+        left, right = (axis.transData.transform((x, axis.get_ylim()[1]))[0] for x in (start, end))
+        if text.get_window_extent().width > right - left - 2:
+            text.remove()
 
 
 # -- prices ------------------------------------------------------------------------------------------------------------
@@ -145,52 +234,41 @@ def _boundaries(axis: Axes, shown: Sequence[Group]) -> None:
 
 @styled
 def multiplier(
-    found: Groups, *, models: Mapping[str, CMDP] | None = None, scale: Scale = "linear", raw: bool = False
+    found: Groups,
+    *,
+    models: Mapping[str, CMDP] | None = None,
+    scale: Scale = "linear",
+    raw: bool = False,
+    size: Size = None,
+    ax: Any = None,
 ) -> Figure:
     """The multipliers of the learners that have one, against the exact shadow price where the model is known.
 
-    Prices are drawn on a linear scale; with any other ``scale``, the axis of the episodes is logarithmic.
+    Prices have a linear scale, or a symmetric logarithmic one where a large price would flatten the others; with any
+    ``scale`` but "linear", the axis of the episodes is logarithmic.
     """
     _check_scale(scale)
     by_env = _by_env([group for group in found if group.has("multiplier")])
     if not by_env:
         raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
-    figure, axes = canvas(len(by_env), max(len(g[0].records[0].constraints) for g in by_env.values()))
+    figure, axes = panels([len(mine[0].records[0].constraints) for mine in by_env.values()], size, ax)
     colours = _colours(found)
     for row, (env, mine) in zip(axes, by_env.items(), strict=True):
         cmdp = model_of(mine[0].run, models)
         prices = None if cmdp is None else solve_fully(cmdp).lam
-        constraints = mine[0].records[0].constraints
-        for n, (axis, constraint) in enumerate(zip(row, constraints, strict=False)):
+        for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
             for group in mine:
-                _band(axis, group, "multiplier", n, colours[group.label], raw)
+                _band(axis, group, "multiplier", n, colours[group.label], raw, "linear")
+            if flattens([curve(group, "multiplier", n).mean for group in mine]):
+                bend(axis)
+                axis.set_ylim(bottom=0)
             if prices is not None:
                 axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
-            axis.set_ylabel(f"price of {constraint}")
+            name_upright(axis, f"price of {constraint}")
             axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
-        for axis in row[len(constraints) :]:
-            axis.set_axis_off()
-    legend_below(figure)
-    return figure
-
-
-@styled
-def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") -> Figure:
-    """The best value for every bound, and its slope, the price; ``bound`` marks the one the model asks for."""
-    figure, axes = canvas(1, 2)
-    value, price = axes[0]
-    value.plot(found.bounds, found.values, color=COLOURS[0], marker="o", markersize=3)
-    value.set_ylabel("optimal value")
-    price.step(found.bounds, found.prices, color=COLOURS[1], where="mid")
-    price.set_ylabel("price of the bound")
-    for axis in (value, price):
-        axis.set_xlabel(f"bound on {found.name}")
-        if bound is not None:
-            axis.axvline(bound, color=GREY, linestyle=":", linewidth=1.2)
-            axis.annotate(" the bound", (bound, 0.03), xycoords=("data", "axes fraction"), fontsize=7, color=GREY)
-    value.set_title(title, loc="left", fontweight="bold")
+    legend_below(figure, ax)
     return figure
 
 
@@ -198,18 +276,26 @@ def price_curve(found: Tradeoff, bound: float | None = None, title: str = "") ->
 
 
 @styled
-def parameter_sweep(found: Groups, parameter: str, metric: str = "strong_regret", n: int | None = None) -> Figure:
+def parameter_sweep(
+    found: Groups,
+    parameter: str,
+    metric: str = "strong_regret",
+    n: int | None = None,
+    *,
+    size: Size = None,
+    ax: Any = None,
+) -> Figure:
     """A metric against a parameter, one panel per problem: means over seeds with their 95 % intervals.
 
     Where the values are positive and span a factor of 20 or more, their axis is logarithmic; texts stand side by side.
     """
     swept = sweep(found, parameter, metric, n)
     problems = list(dict.fromkeys(problem for problem, _ in swept.lines))
-    figure, axes = canvas(1, len(problems))
+    figure, (axes,) = panels([len(problems)], size, ax)
     looks = _looks(label for _, label in swept.lines)
     numeric = not any(isinstance(x, (str, bool)) for x in swept.values)
     place = {x: float(x) if numeric else float(i) for i, x in enumerate(swept.values)}
-    for axis, problem in zip(axes[0], problems, strict=True):
+    for axis, problem in zip(axes, problems, strict=True):
         for (where, label), line in swept.lines.items():
             if where == problem:
                 at = [x for x in swept.values if x in line]
@@ -225,8 +311,8 @@ def parameter_sweep(found: Groups, parameter: str, metric: str = "strong_regret"
         elif min(place.values()) > 0 and max(place.values()) >= LOGARITHMIC_SPAN * min(place.values()):
             axis.set_xscale("log")
         thousands(axis.yaxis)
-    axes[0][0].set_ylabel(metric.replace("_", " "))
-    legend_below(figure)
+    axes[0].set_ylabel(metric.replace("_", " "))
+    legend_below(figure, ax)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Policies as pictures, and how totals of their episodes spread.
+"""Policies as pictures.
 
 On the grid of their model, policies have arrows for the decisions, or a heat map of where they go. Without a grid, a
 map has the states downwards, the steps to the right, and one colour per action.
@@ -7,7 +7,7 @@ map has the states downwards, the steps to the right, and one colour per action.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,25 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
-from cmdpkit.model.evaluate import reach
+from cmdpkit.model.evaluate import reach, time_course
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, canvas, legend_below, plain_axis, styled
-from cmdpkit.results.statistics import bars_of
-from cmdpkit.results.wording import label, number, percent
-from cmdpkit.simulate.distribution import Simulation
+from cmdpkit.results.figures.plans import course
+from cmdpkit.results.figures.style import (
+    BLACK,
+    CHANCE,
+    COLOURS,
+    GREY,
+    PALE,
+    Size,
+    canvas,
+    legend_below,
+    plain_axis,
+    size_of,
+    styled,
+)
+from cmdpkit.results.wording import label, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +41,10 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 2_000_000  # of a map; a larger one would be grey dust
 MOST_NAMES = 40  # states that are named at the side; of more, every so many
-MOST_BARS = 60  # totals of which each has its own bar
 MOST_STEPS = 12  # drawn by default
+CELL, LEAST_CELL = 0.52, 0.3  # inches of a cell of a board, and the least where the width is given
+BOARD = 6.0  # inches of a board at most
+ROW = 8.0  # inches of a row of boards where no width is given
 HEAT = "Blues"  # the colour map of heat maps
 STAY = ("·", ".", "•", "∘", "o")  # symbols of an action that stays in place, drawn as a dot
 # Where an arrow points, (right, down); every other symbol is written as text.
@@ -51,7 +64,7 @@ SHADES = {  # what the colour of a cell means, by criterion
 
 
 @styled
-def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
+def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
     """What a policy does on the model's grid, one board per step; stochastic decisions are orange, with probabilities.
 
     Only cells that the policy reaches at that step carry arrows. ``steps`` count from 1; by default the first 12 steps
@@ -59,7 +72,7 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
     """
     grid = _grid(cmdp)
     there = reach(cmdp, policy)
-    figure, axes = _boards(cmdp, grid, _steps(cmdp, steps))
+    figure, axes = _boards(cmdp, grid, _steps(cmdp, steps), size)
     arrows = grid.arrows or tuple(label(name) for name in cmdp.action_names)
     for axis, h in axes:
         _cells(axis, grid)
@@ -70,7 +83,7 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
 
 
 @styled
-def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None) -> Figure:
+def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
     """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1).
 
     Without a horizon there is one board: the share of time in every cell, or the expected number of visits.
@@ -78,7 +91,7 @@ def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = Non
     grid = _grid(cmdp)
     there = reach(cmdp, policy)
     shown = _steps(cmdp, steps)
-    figure, axes = _boards(cmdp, grid, shown)
+    figure, axes = _boards(cmdp, grid, shown, size)
     top = float(there[shown].max())
     for axis, h in axes:
         heat = np.full((grid.rows, grid.columns), np.nan)
@@ -110,12 +123,15 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
     return [step - 1 for step in chosen]
 
 
-def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int]) -> tuple[Figure, list[tuple[Axes, int]]]:
-    """One empty board per step, a few of them side by side; places left over in the last row stay empty."""
-    across = min(len(shown), 6 if grid.columns <= 8 else 3)
+def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size) -> tuple[Figure, list[tuple[Axes, int]]]:
+    """One empty board per step, as many side by side as can be read; places left over in the last row stay empty."""
+    width, height = size_of(size)
+    least = min((CELL if width is None else LEAST_CELL) * grid.columns, BOARD)
+    across = min(len(shown), max(1, int((width or ROW) / least)))
     rows = -(-len(shown) // across)
-    size = min(max(0.42 * max(grid.columns, grid.rows), 1.9), 5.0)
-    figure, axes = canvas(rows, across, (size, size * grid.rows / grid.columns + 0.35))
+    wide = least if width is None else width / across
+    tall = wide * grid.rows / grid.columns + 0.3 if height is None else height / rows
+    figure, axes = canvas(rows, across, (wide, tall))
     flat = list(axes.flat)
     for axis in flat[len(shown) :]:
         axis.set_axis_off()
@@ -138,7 +154,7 @@ def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
             Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor="#B9B9B9", linewidth=0.6, zorder=1)
         )
         if s in grid.marks:
-            axis.text(column - 0.44, row - 0.42, grid.marks[s], fontsize=6.5, color=GREY, ha="left", va="top", zorder=4)
+            axis.text(column - 0.44, row - 0.42, grid.marks[s], fontsize=7.5, color=GREY, ha="left", va="top", zorder=4)
 
 
 def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray) -> None:
@@ -155,7 +171,7 @@ def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: Fl
         _symbol(axis, (column, row - 0.1), arrows[a], 0.12 + 0.24 * float(odds[a]), CHANCE, through=False)
     likely = max(taken, key=lambda a: odds[a])
     text = f"{arrows[likely]} {percent(round(float(odds[likely]), 3))}"
-    axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=5.5, color=CHANCE, zorder=6)
+    axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=7, color=CHANCE, zorder=6)
 
 
 def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float, colour: str, *, through: bool) -> None:
@@ -167,7 +183,7 @@ def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float,
         towards = DIRECTIONS[symbol]
         dx, dy = (length * part / np.hypot(*towards) for part in towards)
         start = (x - dx, y - dy) if through else middle
-        look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+        look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
         axis.annotate("", (x + dx, y + dy), start, arrowprops=look, zorder=5)
     else:
         axis.text(x, y, symbol, ha="center", va="center", fontsize=7, color=colour, zorder=5)
@@ -178,23 +194,29 @@ def _odds_in_cells(axis: Axes, heat: FloatArray, top: float) -> None:
     for row, column in np.argwhere(np.nan_to_num(heat) >= 0.005):
         share = heat[row, column]
         colour = "#FFFFFF" if share > 0.6 * top else BLACK
-        axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=6.5, color=colour, zorder=5)
+        axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour, zorder=5)
 
 
 # -- without a grid ----------------------------------------------------------------------------------------------------
 
 
-def solution_map(found: Solution) -> Figure:
-    """The policy of a solution where it goes: boards on a grid, otherwise a map."""
+def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward", **options: Any) -> Figure:
+    """The policy of a solution where it goes (boards on a grid, otherwise a map), its occupancy, or a time course."""
+    if kind == "course":
+        return course(time_course(found.cmdp, found.policy, signal), **options)
+    if kind not in ("policy", "occupancy"):
+        raise CmdpkitError(f"kind is {kind!r}, expected 'policy', 'occupancy' or 'course'")
     if not isinstance(found.policy, Policy):
         raise CmdpkitError("the optimum is a draw among several policies; plot each of sol.policy.policies instead")
+    if kind == "occupancy":
+        return occupancy_maps(found.cmdp, found.policy, **options)
     if found.cmdp.grid is not None:
-        return policy_boards(found.cmdp, found.policy)
-    return policy_map(found.policy, found.occupancy.sum(axis=-1))
+        return policy_boards(found.cmdp, found.policy, **options)
+    return policy_map(found.policy, found.occupancy.sum(axis=-1), **options)
 
 
 @styled
-def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
+def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = None) -> Figure:
     """The most probable action at every step in every state; a dot marks stochastic decisions.
 
     With ``reach``, the probability [H, S] of being in a state at a step, places that are never reached stay white.
@@ -217,7 +239,8 @@ def policy_map(policy: Policy, reach: FloatArray | None = None) -> Figure:
         draws &= reach.T > NEGLIGIBLE
     used = np.unique(action[~np.isnan(action)]).astype(int)
     colours = [COLOURS[a % len(COLOURS)] for a in range(A)]
-    figure, axes = canvas(1, 1, (min(3 + 0.22 * H, 12.0), min(1.5 + 0.22 * S, 12.0)))
+    width, height = size_of(size)
+    figure, axes = canvas(1, 1, (width or min(3 + 0.22 * H, 12.0), height or min(1.5 + 0.22 * S, 12.0)))
     axis = axes[0][0]
     axis.imshow(action, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=A - 0.5, interpolation="nearest")
     for state, step in np.argwhere(draws):
@@ -244,23 +267,3 @@ def _name_axes(axis: Axes, policy: Policy) -> None:
     stride = -(-H // 12)
     axis.set_xticks(range(0, H, stride), [str(h + 1) for h in range(0, H, stride)])
     axis.set_xlabel("step", color=GREY)
-
-
-# -- totals of episodes ------------------------------------------------------------------------------------------------
-
-
-@styled
-def totals(played: Simulation) -> Figure:
-    """A histogram of every total, with its mean and, for a constraint, the bound on the mean."""
-    figure, axes = canvas(1, len(played.totals))
-    bounds = (None, *(c.total for c in played.cmdp.constraints))
-    per = " per step" if played.cmdp.criterion.kind == "average" else ""
-    for axis, (name, x), bound in zip(axes[0], played.totals.items(), bounds, strict=True):
-        axis.hist(x, bins=bars_of(x, MOST_BARS)[0], weights=np.full(len(x), 1 / len(x)), color=COLOURS[0], alpha=0.75)
-        axis.axvline(float(x.mean()), color=BLACK, linewidth=1.4, label="mean")
-        if bound is not None:
-            axis.axvline(bound, color=CHANCE, linestyle="--", linewidth=1.4, label="bound on the mean")
-        axis.set_xlabel(f"{label(name)}{per}, mean {number(float(x.mean()))}")
-    axes[0][0].set_ylabel("share of the episodes")
-    legend_below(figure)
-    return figure

@@ -1,11 +1,19 @@
-"""The look that all figures share: colours that colour-blind readers can tell apart, plain axes, legends below."""
+"""The look that all figures share: colours that colour-blind readers can tell apart, plain axes, legends below.
+
+Here figures get their size too: panels stand side by side where they have the room, and below each other otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import writing
@@ -21,11 +29,17 @@ LINES = ("-", "--", "-.", ":")
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
 CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
-FORMATS = ("png", "pdf", "svg")  # of files
+FORMATS = ("png", "pdf", "svg", "pgf")  # of files
 
 Options = ParamSpec("Options")
 
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
+LEAST_PANEL = 2.3  # inches of width; where panels would be narrower, they stand below each other
+LEAST_HEIGHT = 2.3  # inches of a panel with its labels, unless a height is given
+LABEL_WIDTH = 24  # characters in a line of an upright label
+SMALL = 5.0  # inches: figures that are narrower have smaller letters
+FLATTENING = 12  # one line flattens the others if it is this many times as large as most of them
+Size = float | tuple[float, float] | None  # the width of a figure in inches, or its width and height
 SAVING = {
     "pdf.fonttype": 42,  # TrueType
     "ps.fonttype": 42,
@@ -46,6 +60,7 @@ STYLE = {
     "lines.linewidth": 1.6,
     "legend.frameon": False,
 }
+SMALL_STYLE = {"font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "lines.linewidth": 1.3, "axes.titlepad": 4}
 
 
 def matplotlib() -> Any:
@@ -62,7 +77,8 @@ def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
 
     @wraps(drawn)
     def inner(*args: Options.args, **options: Options.kwargs) -> Figure:
-        with matplotlib().rc_context(STYLE):
+        width, _ = size_of(options.get("size"))
+        with matplotlib().rc_context(STYLE | (SMALL_STYLE if width is not None and width < SMALL else {})):
             return drawn(*args, **options)
 
     return inner
@@ -74,6 +90,9 @@ def save(figure: Figure, path: Path) -> Path:
     if form not in FORMATS:
         known = ", ".join(f".{x}" for x in FORMATS)
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {known}")
+    if form == "pgf" and shutil.which(matplotlib().rcParams["pgf.texsystem"]) is None:
+        system = matplotlib().rcParams["pgf.texsystem"]
+        raise CmdpkitError(f"{path}: a PGF file needs {system} to measure its texts, which is not installed; use .pdf")
     with writing(path, overwrite=True) as file:
         figure.savefig(file, format=form)
     return path
@@ -83,6 +102,82 @@ def canvas(rows: int, columns: int, panel: tuple[float, float] = PANEL) -> tuple
     """An empty figure and its axes [rows, columns]; pyplot is not used, so that nothing global changes."""
     figure = _figure_class()(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def size_of(size: Any) -> tuple[float | None, float | None]:
+    """Width and height in inches, as far as they are given."""
+    width, height = (size, None) if size is None or np.ndim(size) == 0 else size if len(size) == 2 else (math.nan, None)
+    for x in (width, height):
+        if x is not None and not (isinstance(x, (int, float)) and 1 <= x <= 100):
+            raise CmdpkitError(
+                f"size is {quoted(size)}, expected a width in inches such as 3.3, or width and height such as (7, 4)"
+            )
+    return width, height
+
+
+def panels(
+    counts: Sequence[int], size: Size = None, ax: Any = None, tall: float | None = None
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure and for every group of panels its axes; groups begin in a new row.
+
+    Parameters
+    ----------
+    counts : how many panels every group has
+    size : the width in inches, or width and height; without it every panel has its usual size
+    ax : axes of the caller to draw into instead, as many as there are panels
+    tall : height of a panel in inches, unless ``size`` has the height of the figure
+    """
+    if ax is not None:
+        given = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(given) != sum(counts):
+            raise CmdpkitError(f"ax has {len(given)} axes, but this figure has {sum(counts)} panels; give one for each")
+        found = iter(given)
+        return given[0].figure, [[next(found) for _ in range(count)] for count in counts]
+    width, height = size_of(size)
+    columns = max(counts) if width is None else min(max(counts), max(1, int(width / LEAST_PANEL)))
+    rows = [math.ceil(count / columns) for count in counts]
+    across = PANEL[0] if width is None else width / columns
+    tall = tall or min(max(LEAST_HEIGHT, 0.72 * across), PANEL[1])
+    tall = tall if height is None else height / sum(rows)
+    figure, axes = canvas(sum(rows), columns, (across, tall))
+    groups = []
+    for count, row in zip(counts, np.split(axes, np.cumsum(rows)[:-1]), strict=True):
+        groups.append(list(row.flat[:count]))
+        for axis in row.flat[count:]:
+            axis.set_axis_off()
+    return figure, groups
+
+
+def flattens(lines: Sequence[Any]) -> bool:
+    """Whether one value would flatten everything else on a linear axis.
+
+    That is so if the largest size is more than FLATTENING times the upper quartile along the line in the middle.
+
+    >>> flattens([[0, 5, 10], [0, 4, 9], [0, 500, 1000]]), flattens([[0, 5, 10], [0, 25, 30], [0, 30, 60]])
+    (True, False)
+    """
+    sizes = [np.abs(np.asarray(line, dtype=float)) for line in lines if len(line)]
+    if not sizes:
+        return False
+    quartiles = sorted(float(np.quantile(x, 0.75, method="lower")) for x in sizes)
+    middle = quartiles[(len(quartiles) - 1) // 2]
+    return bool(0 < middle < max(float(x.max()) for x in sizes) / FLATTENING)
+
+
+def bend(axis: Axes) -> None:
+    """A symmetric logarithmic upright axis, linear up to a power of ten near a thousandth of the largest value.
+
+    At any other place the last mark of the logarithmic part would run into the mark of 0.
+    """
+    top = max(float(np.abs(axis.get_ylim()).max()), 1e-6)
+    axis.set_yscale("symlog", linthresh=float(10.0 ** math.ceil(math.log10(top * 1e-3))) * (1 + 1e-9))
+    marks: Any = axis.yaxis.get_major_locator()
+    marks.set_params(numticks=6)
+
+
+def name_upright(axis: Axes, text: str) -> None:
+    """Name the upright axis; a long name takes several lines, because it would be longer than the panel."""
+    axis.set_ylabel(textwrap.fill(text, LABEL_WIDTH))
 
 
 @cache
@@ -118,15 +213,21 @@ def _with_settings(print_figure: Callable[..., Any]) -> Callable[..., Any]:
     return inner
 
 
-def legend_below(figure: Figure) -> None:
-    """One legend for all panels, under them, where it covers nothing."""
+def legend_below(figure: Figure, ax: Any = None) -> None:
+    """One legend for all panels, under them, where it covers nothing; within the first of the caller's own axes."""
+    if ax is not None:
+        first = next(iter(np.ravel(np.asarray(ax, dtype=object))))
+        if first.get_legend_handles_labels()[0]:
+            first.legend(fontsize="small")
+        return
     entries: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
     if entries:
         longest = max(len(text) for text in entries)
-        per_row = max(1, int(figure.get_figwidth() / (0.7 + 0.07 * longest)))
+        letter = 0.0078 * matplotlib().rcParams["font.size"]  # inches
+        per_row = max(1, int(figure.get_figwidth() / (0.65 + letter * longest)))
         figure.legend(
             list(entries.values()),
             list(entries),
@@ -140,7 +241,8 @@ def thousands(axis: Any) -> None:
     """Few marks, with k for thousands and M for millions, because longer numbers would run into each other."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(5))
+    narrow = axis.axis_name == "x" and axis.axes.get_window_extent().width < 2.0 * axis.axes.figure.dpi
+    axis.set_major_locator(MaxNLocator(3 if narrow else 5))
     axis.set_major_formatter(FuncFormatter(lambda x, _: compact(float(x), 4)))
 
 
