@@ -28,11 +28,12 @@ ENDS = {  # by environment and algorithm: the strong regret of every seed
 }
 
 
-def ended(env, algo, seed, end, **asked):
-    """A record whose strong regret ends at a given number."""
+def ended(env, algo, seed, end, missed=(-1.0, -1.0), **asked):
+    """A record whose strong regret, and whose violation of either bound, ends at a given number."""
     record = make_record(env, algo, seed, two_bounds())
     curves = dict(record.curves)
     curves["strong_regret"] = np.linspace(0.0, end, len(curves["strong_regret"]))
+    curves["violation"] = np.linspace(0.0, missed, len(curves["strong_regret"])).T
     return replace(record, run=replace(record.run, **asked), curves=curves)
 
 
@@ -122,6 +123,31 @@ def test_a_grid_has_the_means_of_the_records_and_marks_the_smallest(many):
         many.grid("speed")
     with pytest.raises(CmdpkitError, match="best is 'red'"):
         many.grid(best="red")
+
+
+def test_the_best_is_marked_among_algorithms_that_keep_their_bounds():
+    """Of a, b and c, c has least regret and misses its second bound by 0.5 on average over its seeds, b is next."""
+    ends = {"a": (9.0, [(-1, 0), (-1, 0)]), "b": (5.0, [(-2, 3), (-2, -3)]), "c": (1.0, [(-9, 2), (-9, -1)])}
+    records = [ended("e", algo, s, x + s, missed=m[s]) for algo, (x, m) in ends.items() for s in range(2)]
+    study = ck.Study(tuple(records))
+    grid = study.grid("strong_regret")
+    assert grid.rows[0].best == ("b",) and grid.title.endswith("; bold: the best of those that keep their bounds")
+    assert "**5.5" in grid.to_markdown() and "**1.5" not in grid.to_markdown()
+    assert study.only(algos="c").grid().rows[0].best == ()
+    two = ck.Study(
+        tuple(r for r in records if r.run.algo == "c") + tuple(ended("e", "d", s, 0.5, missed=(1, 1)) for s in range(2))
+    )
+    assert two.grid().rows[0].best == (), "no algorithm keeps its bounds"
+    assert set(two.grid("seconds").rows[0].fair) == {"c", "d"} and "bold" not in two.grid("seconds").title
+
+
+def test_a_value_counts_only_if_the_final_policies_keep_the_bounds():
+    good, bad = (make_record("e", algo, 0, two_bounds()) for algo in ("good", "bad"))
+    inside = tuple(c.total + c.sign for c in good.constraints)
+    outside = tuple(c.total - c.sign for c in good.constraints)
+    good = replace(good, policy_value=1.0, policy_utilities=inside)
+    bad = replace(bad, policy_value=2.0, policy_utilities=outside)
+    assert ck.Study((good, bad)).grid("policy_value").rows[0].best == ("good",)
 
 
 def test_of_several_bounds_the_largest_violation_counts_unless_one_is_chosen(many):

@@ -25,7 +25,7 @@ from cmdpkit.results.groups import groups
 from cmdpkit.results.run import learned, learned_data, run_table
 from cmdpkit.results.solution import constraint_table
 from cmdpkit.results.study import BRIEF, Study
-from cmdpkit.results.tables import Column, Table, TerminalTable, each, in_line, joined, whole
+from cmdpkit.results.tables import Column, Table, TerminalTable, each, in_line, joined, sentences, whole
 from records import make_record, study, two_bounds
 
 HOSTILE = ["a & b", "50 %", "x_y^z", r"\input{/etc/passwd}", "{$#~}", "<b>|</b>", '[2] "q" `c` *s*', "\x1b[31m\nnext"]
@@ -382,3 +382,21 @@ def test_python_prints_in_the_width_of_the_terminal(two, monkeypatch):
     assert max(map(len, str(two).splitlines())) > 60  # standard output is no terminal here
     monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
     assert max(map(len, str(two).splitlines())) <= 60
+
+
+def test_a_folded_line_goes_on_further_to_the_right():
+    """Lines written out by hand; every word of the texts is there, and numbers are not indented."""
+    rows = (("an algorithm (eta=2.0)", "first\nthe second line is long", 12), ("b", "short", 3))
+    columns = (
+        Column("a", "algorithm", "", lambda row: row[0]),
+        Column("t", "text", "", lambda row: row[1], sentences),
+        Column("n", "n", "", lambda row: row[2], whole, "right"),
+    )
+    console = Console(width=44, file=io.StringIO(), color_system=None)
+    console.print(TerminalTable(Table("t", columns, rows)))
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()[2:]] == [
+        "an algorithm         first                12",
+        "  (eta=2.0)          the second line is",
+        "                       long",
+        "b                    short                 3",
+    ]

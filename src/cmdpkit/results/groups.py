@@ -18,6 +18,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.loading import parsed
+from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
@@ -345,6 +346,23 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
+
+
+def keeps_bounds(group: Group, *, final: bool) -> bool:
+    """Whether a group keeps every bound on average over its seeds, in the totals of its runs or by its final policies.
+
+    Where nothing is known about that, nothing speaks against it.
+    """
+    if final:
+        misses = policy_misses(group)
+        return misses is None or bool((misses.mean(axis=0) <= 0).all())
+    name = "violation" if group.has("violation") else "realised_violation"
+    if not group.has(name):
+        return True
+    ends = np.array([np.reshape(record.final(name), -1) for record in group.samples])  # [samples, N]
+    bounds = np.array([float(c.total) for c in group.records[0].constraints])
+    rounding = BOUND_MET * group.run.episodes * np.maximum(1.0, np.abs(bounds))
+    return bool((ends.mean(axis=0) <= rounding).all())
 
 
 # -- one number per run, and the parameters it depends on --------------------------------------------------------------

@@ -22,6 +22,7 @@ from cmdpkit.results.groups import (
     compare,
     curve_name,
     finals,
+    keeps_bounds,
     larger_is_better,
     policy_gaps,
     policy_misses,
@@ -260,7 +261,8 @@ class GridRow(NamedTuple):
     problem: str  # what it is called
     env: str  # the environment
     means: dict[str, SeedMean]  # by label; algorithms that were not run on it are missing
-    best: tuple[str, ...]  # labels with the best mean, where there are several algorithms
+    best: tuple[str, ...]  # labels with the best mean among `fair`, where there are several algorithms
+    fair: tuple[str, ...]  # labels that keep their bounds; all of them where the metric does not reward missing a bound
 
 
 def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | None = None) -> Table[GridRow]:
@@ -274,15 +276,22 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
         Column("env", "", "The environment.", lambda row: row.env, shown=False),
         *(_of_algorithm(name, best is not None) for name in dict.fromkeys(group.label for group in found)),
     ]
-    return Table(_in_words(metric, found, n), tuple(columns), rows)
+    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
+    told = "; bold: the best of those that keep their bounds" if chosen else ""
+    return Table(_in_words(metric, found, n) + told, tuple(columns), rows)
 
 
 def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
     known = {group.label: scores(group, metric, n) for group in problem}
     means = {label: seed_mean(values) for label, values in known.items() if values is not None}
-    top = (max if larger_is_better(metric) else min)((x.mean for x in means.values()), default=None)
-    best = tuple(label for label, x in means.items() if x.mean == top) if len(means) > 1 else ()
-    return GridRow(problem[0].problem, problem[0].run.env, means, best)
+    if metric.endswith(("regret", "reward")) or metric in ("policy_value", "policy_gap"):
+        final = metric.startswith("policy")
+        fair = tuple(g.label for g in problem if g.label in means and keeps_bounds(g, final=final))
+    else:
+        fair = tuple(means)
+    top = (max if larger_is_better(metric) else min)((means[label].mean for label in fair), default=None)
+    best = tuple(label for label in fair if means[label].mean == top) if len(means) > 1 else ()
+    return GridRow(problem[0].problem, problem[0].run.env, means, best, fair)
 
 
 def _of_algorithm(name: str, marked: bool) -> Column[GridRow]:
