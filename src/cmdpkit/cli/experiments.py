@@ -222,9 +222,9 @@ def report(
     label: Labels = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was learned, or the best plan of a model: one HTML file that needs no network.
+    """Show runs, or the best plan of a model, on one HTML page.
 
-    The report of a model has its bounds and their prices, the policy of today against the optimum and a simple policy,
+    The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum and a simple policy,
     the differences that cost most, and how single episodes spread.
     """
     from cmdpkit.results.wording import counted
