@@ -224,8 +224,8 @@ def report(
 ) -> None:
     """Show runs, or the best plan of a model, on one HTML page.
 
-    The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum and a simple policy,
-    the differences that cost most, and how single episodes spread.
+    The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum
+    and a simple policy, the differences that cost most, and how single episodes spread.
     """
     from cmdpkit.results.wording import counted
 
