@@ -148,13 +148,18 @@ def test_sentences_say_what_the_numbers_say(queue):
     assert "Today&#39;s plan meets every bound" in kept
 
 
-def test_plans_without_a_horizon_without_bounds_or_without_a_policy_of_today_have_a_page_too(tmp_path):
+def test_plans_without_a_horizon_without_bounds_or_without_a_policy_of_today_have_a_page_too(monkeypatch):
     machine = ck.load("machine")
     assert "What the bounds cost" in render_plan(machine, None, episodes=50)
     free = ck.CMDP([[[1.0], [1.0]]], [[1, 0]], horizon=3)
     text = render_plan(free, ck.Policy.uniform(free), episodes=50)
     assert "What the bounds cost" not in text and "The differences that matter most" in text
     assert "What to do" in render_plan(two_bounds(), None, episodes=50)
+    mixed = ck.Mixture((ck.Policy.uniform(free), ck.solve(free).policy), [0.5, 0.5])
+    assert "A draw among several policies (today)" in render_plan(free, mixed, episodes=50)
+    monkeypatch.setattr("cmdpkit.results.report.plan.MOST_PAIRS", 2)
+    large = render_plan(free, ck.Policy.uniform(free), episodes=50)
+    assert "The model is large" in large and "Single episodes" in large
     with pytest.raises(ValueError, match="a policy is called 'optimum'"):
         render_plan(free, {"optimum": ck.Policy.uniform(free)})
 

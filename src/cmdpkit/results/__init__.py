@@ -6,7 +6,7 @@ one thing that a user sees, and holds its tables, its text for the terminal and 
 (figures and claims from elsewhere) and `catalogue` (the lists of environments and algorithms).
 
 They share `groups` and `statistics` (the numbers), `tables` (one description for every form of a table) and `wording`.
-`figures` draws, `report` makes one page of a study, `tensorboard` writes curves for it, and `showing` registers what
-Python and notebooks print. Nothing here changes a record or runs a learner; files are written only where the caller
-says so. Other rooms may import all of this.
+`figures` draws, `report` makes one page of a study or a plan, `tensorboard` writes curves for it, and `showing`
+registers what Python and notebooks print. Nothing here changes a record or runs a learner; files are written only where
+the caller says so. Other rooms may import all of this.
 """

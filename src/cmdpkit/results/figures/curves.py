@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,93 +42,57 @@ LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on 
 # -- regret and violation ----------------------------------------------------------------------------------------------
 
 
-@styled
-def overview(
-    found: Groups,
-    *,
-    kind: Kind = "weak",
-    scale: Scale = "linear",
-    raw: bool = False,
-    phases: bool | str = True,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """Regret and violation side by side, one row per environment: means over seeds with 95 % bands, as in the paper."""
-    return _panels(found, ("regret", "violation"), kind, scale, raw, phases, size, ax)
+def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
+    """A figure with a panel for each of these curves, and for a violation one for each constraint.
+
+    Its ``kind`` is weak, strong or realised, ``raw`` adds a thin line per seed, and ``phases`` is True, False or the
+    only algorithm whose phases are shown.
+    """
+
+    @styled
+    def drawn(
+        found: Groups,
+        *,
+        kind: Kind = "weak",
+        scale: Scale = usual,
+        raw: bool = False,
+        phases: bool | str = True,
+        size: Size = None,
+        ax: Any = None,
+    ) -> Figure:
+        _check_scale(scale)
+        by_env = _by_env(found)
+        if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
+            known = ", ".join(dict.fromkeys(group.label for group in found))
+            raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
+        subjects = [_panels_of(mine, what) for mine in by_env.values()]
+        figure, axes = panels([len(x) for x in subjects], size, ax)
+        colours = _colours(found)
+        names: list[Strip] = []
+        for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
+            for axis, (subject, n) in zip(row, asked, strict=True):
+                name = curve_name(subject, kind)
+                shown = [group for group in mine if group.has(name)]
+                if not shown:
+                    raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
+                for group in shown:
+                    _band(axis, group, name, n, colours[group.label], raw, scale)
+                _dress(axis, shown, subject, n, kind, scale)
+                strips, named = _strips(axis, shown, colours, phases)
+                names += named
+                axis.set_title(env, loc="left", fontweight="bold", pad=4 + STRIP * strips) if axis is row[0] else None
+        legend_below(figure, ax)
+        _drop_crowded(figure, names)
+        return figure
+
+    return drawn
 
 
-@styled
-def regret(
-    found: Groups,
-    *,
-    kind: Kind = "weak",
-    scale: Scale = "linear",
-    raw: bool = False,
-    phases: bool | str = True,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """Regret against episodes. ``kind`` is weak, strong or realised; ``raw`` adds a thin line per seed."""
-    return _panels(found, ("regret",), kind, scale, raw, phases, size, ax)
-
-
-@styled
-def violation(
-    found: Groups,
-    *,
-    kind: Kind = "weak",
-    scale: Scale = "symlog",
-    raw: bool = False,
-    phases: bool | str = True,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """Violation of every constraint against episodes; below 0 a bound is met with something to spare."""
-    return _panels(found, ("violation",), kind, scale, raw, phases, size, ax)
-
-
-@styled
-def certified_gap(
-    found: Groups,
-    *,
-    scale: Scale = "log",
-    raw: bool = False,
-    phases: bool | str = True,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """How far the policy to hand over was below the optimum at most, as the counts proved it, against episodes."""
-    return _panels(found, ("certified_gap",), "weak", scale, raw, phases, size, ax)
-
-
-def _panels(
-    found: Groups, what: Sequence[str], kind: Kind, scale: Scale, raw: bool, phases: bool | str, size: Size, ax: Any
-) -> Figure:
-    """One row per environment, with one panel for the regret and one for each constraint."""
-    _check_scale(scale)
-    by_env = _by_env(found)
-    subjects = [_panels_of(mine, what) for mine in by_env.values()]
-    figure, axes = panels([len(x) for x in subjects], size, ax)
-    colours = _colours(found)
-    names: list[Strip] = []
-    if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
-        known = ", ".join(dict.fromkeys(group.label for group in found))
-        raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
-    for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
-        for axis, (subject, n) in zip(row, asked, strict=True):
-            name = curve_name(subject, kind)
-            shown = [group for group in mine if group.has(name)]
-            if not shown:
-                raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
-            for group in shown:
-                _band(axis, group, name, n, colours[group.label], raw, scale)
-            _dress(axis, shown, subject, n, kind, scale)
-            strips, named = _strips(axis, shown, colours, phases)
-            names += named
-            axis.set_title(env, loc="left", fontweight="bold", pad=4 + STRIP * strips) if axis is row[0] else None
-    legend_below(figure, ax)
-    _drop_crowded(figure, names)
-    return figure
+# Means over seeds with 95 % bands, one row per environment.
+overview = _figure_of("regret", "violation", usual="linear")  # side by side, as in the paper
+regret = _figure_of("regret", usual="linear")
+violation = _figure_of("violation", usual="symlog")  # below 0 a bound is met with something to spare
+certified_gap = _figure_of("certified_gap", usual="log")  # how far the policy was below the optimum at most, as proved
 
 
 def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, int]]:

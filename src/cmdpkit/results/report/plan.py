@@ -23,6 +23,7 @@ from cmdpkit.io.atomic import write_text
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import signal_names, time_course
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.results.comparison import Spread, difference_table, judged_table, spread_table
 from cmdpkit.results.report.page import (
@@ -103,14 +104,17 @@ def render_plan(
                 f"a policy is called {quoted(name)}, which the report uses for one of its own; rename it"
             )
     best = solve_fully(cmdp)
-    policies = {name: x if isinstance(x, Policy) else Policy.of(cmdp, x) for name, x in given.items()}
+    policies = {name: x if isinstance(x, (Policy, Mixture)) else Policy.of(cmdp, x) for name, x in given.items()}
     simple, notes = _simple(best, within)
     plans: dict[str, Any] = {**policies, **({} if simple is None else {SIMPLE: simple.policy}), BEST: best.policy}
     found = compare_policies(cmdp, plans)
     found = replace(found, policies=tuple(x for x in found.policies if x.name != BEST))
     shown = {name: x for name, x in plans.items() if isinstance(x, Policy)}
     if len(shown) < len(plans):
-        notes.append("The optimum is a draw among several policies, so its decisions and episodes are left out.")
+        mixed = ", ".join(label(name) for name in plans if name not in shown)
+        notes.append(f"A draw among several policies ({mixed}) has no decisions and single episodes on this page.")
+    if cmdp.steps * cmdp.S > MOST_PAIRS:
+        notes.append("The model is large: price curves, courses over the steps and policies are left out.")
     played = {name: simulate_policy(cmdp, x, episodes, seed=seed) for name, x in shown.items()}
     dear = tuple(x for x in found.differences if x.name in given)[:MOST_DIFFERENCES]
     tables: dict[str, Table[Any]] = {"plans": judged_table(found)}
@@ -226,6 +230,7 @@ def _data(
     judged = (*found.policies, Judged(BEST, best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0))
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
     drawn = cmdp.steps * cmdp.S <= MOST_PAIRS
+    timed = drawn and not cmdp.criterion.stationary
     return {
         "plans": plans,
         "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.total}
@@ -233,12 +238,13 @@ def _data(
         "tradeoffs": [_tradeoff(cmdp, n, judged, looks) for n in range(cmdp.N)] if drawn else [],
         "differences": [{"label": _place(x), "look": looks[x.name], "value": x.cost} for x in dear],
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
-        "courses": [] if cmdp.criterion.stationary else [_course(x, cmdp, shown, looks) for x in signal_names(cmdp)],
+        "courses": [_course(x, cmdp, shown, looks) for x in signal_names(cmdp)] if timed else [],
         "problem": {
-            **policy_frame(Policy.uniform(cmdp), cmdp),
+            **(policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
-                {"label": name, "runs": [{"seed": "", "key": name, **policy_data(x, cmdp if drawn else None)}]}
+                {"label": name, "runs": [{"seed": "", "key": name, **policy_data(x, cmdp)}]}
                 for name, x in shown.items()
+                if drawn
             ],
         },
     }  # fmt: skip
