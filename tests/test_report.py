@@ -288,7 +288,8 @@ def test_hidden_algorithms_leave_the_charts_and_the_axes_refit(browser, page, sh
     assert worst not in browser.run(f"{CHART}.querySelector('.tip').textContent")
     browser.run(f"{button}.click()")
     assert dict(browser.run(PATHS)) == before
-    browser.run(f"{button}.dispatchEvent(new MouseEvent('click', {{bubbles: true, shiftKey: true}}))")
+    browser.run(f"{button}.focus()")
+    browser.press("Enter", shift=True)
     assert list(dict(browser.run(PATHS))) == [worst]
     browser.run(f"{button}.dispatchEvent(new MouseEvent('click', {{bubbles: true, shiftKey: true}}))")
     assert dict(browser.run(PATHS)) == before and browser.errors == []
@@ -334,6 +335,19 @@ def test_one_line_that_flattens_the_others_gets_a_symmetric_log_axis(browser, pa
     assert browser.run("tried.querySelector('small').textContent") == "symlog axis"
     browser.run("toggle('flat')")
     assert browser.run("tried.querySelector('small').textContent") == ""
+
+
+def test_wide_bands_of_few_seeds_do_not_flatten_the_lines(browser, page):
+    """Lines from 0 to 10 with a band of +-100: the axis ends at most once their range beyond them."""
+    browser.open(page)
+    line = "{ label: 'a', look: 0, x: [1, 2], mean: [0, 10], low: [-100, -90], high: [100, 110] }"
+    spec = "{ xScale: 'linear', yScale: 'linear', zero: true }"
+    assert browser.run(f"(s => [s.low, s.high])(axes({spec}, [{line}], [], null)[1])") == pytest.approx([-11.2, 21.2])
+    narrow = line.replace("[-100, -90]", "[-1, 9]").replace("[100, 110]", "[1, 11]")
+    assert browser.run(f"(s => [s.low, s.high])(axes({spec}, [{narrow}], [], null)[1])") == pytest.approx(
+        [-1.48, 11.48]
+    )
+    assert browser.run(f"axes({spec.replace('linear', 'log')}, [], [], null).every(s => s.low > 0 || s === 'log')")
 
 
 def test_seed_lines_appear_on_demand_and_are_those_of_the_records(browser, page, shown):

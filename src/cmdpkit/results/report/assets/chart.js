@@ -196,29 +196,36 @@ function nearest(sorted, x) {
   return best;
 }
 
-/** The two scales and the kind of the upright one: room for everything drawn, and 0 on an axis of totals unless it is zoomed. */
+/**
+ * The two scales and the kind of the upright one. There is room for all lines and dots, and for 0 on an axis of totals. Bands
+ * may take as much room again above and below; wider ones, as few seeds have, run out of the chart and do not flatten it.
+ */
 function axes(spec, series, dots, zoom) {
   const extent = (values) => values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Number.MAX_VALUE, -Number.MAX_VALUE]);
-  const lines = (s) => [s.mean, s.low, s.high, ...(spec.seeds ? s.raw ?? [] : [])].filter(Boolean);
-  const across = (spec.across ?? []).map((a) => a.y), points = dots.flatMap((d) => d.at);
-  const kind = spec.yScale !== "auto" ? spec.yScale : flattens([...series.map((s) => s.mean)]) ? "symlog" : "linear";
-  const xs = zoom ? zoom.x : extent([...series.flatMap((s) => [...s.x, s.x[0] - (s.width ?? 0) / 2, s.x.at(-1) + (s.width ?? 0) / 2]), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
-  const everything = [...series.flatMap((s) => lines(s).flat()), ...points.map((p) => p[1]), ...across];
-  let ys = everything;
-  if (zoom?.y) ys = zoom.y;
-  else if (zoom) { // what is visible, and one point on either side
-    const within = (s) => { const a = s.x.findIndex((v) => v >= xs[0]), b = s.x.findLastIndex((v) => v <= xs[1]); return a < 0 || b < 0 ? [0, 0] : [Math.max(0, a - 1), b + 2]; };
-    ys = [...series.flatMap((s) => lines(s).flatMap((line) => line.slice(...within(s)))), ...points.filter((p) => p[0] >= xs[0] && p[0] <= xs[1]).map((p) => p[1])];
-    if (!ys.length) ys = everything;
+  const kind = spec.yScale !== "auto" ? spec.yScale : flattens(series.map((s) => s.mean)) ? "symlog" : "linear";
+  const points = dots.flatMap((d) => d.at), edges = (s) => [s.x[0] - (s.width ?? 0) / 2, s.x.at(-1) + (s.width ?? 0) / 2];
+  let xs = zoom ? zoom.x : extent([...series.flatMap(edges), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
+  if (!(xs[0] <= xs[1])) xs = spec.xScale === "log" ? [1, 10] : [0, 1]; // everything is hidden
+  const aside = points.length && !zoom && spec.xScale === "linear" ? 0.02 * (xs[1] - xs[0]) : 0;
+  const part = (s) => { // what is visible, and one point on either side
+    if (!zoom) return [0];
+    const first = s.x.findIndex((v) => v >= xs[0]), last = s.x.findLastIndex((v) => v <= xs[1]);
+    return first < 0 || last < 0 ? [0, 0] : [Math.max(0, first - 1), last + 2];
+  };
+  const read = (lines) => series.flatMap((s) => lines(s).filter(Boolean).flatMap((line) => line.slice(...part(s))));
+  const drawn = points.filter((p) => p[0] >= xs[0] && p[0] <= xs[1]).map((p) => p[1]);
+  let lines = [...read((s) => [s.mean, ...(s.raw ?? [])]), ...drawn, ...(zoom ? [] : (spec.across ?? []).map((a) => a.y))];
+  let bands = read((s) => (s.quiet ? [] : [s.low, s.high]));
+  if (kind === "log") [lines, bands] = [lines, bands].map((values) => values.filter((v) => v > 0));
+  else if (spec.zero && !zoom) lines.push(0);
+  let [low, high] = zoom?.y ?? (lines.length ? extent(lines) : kind === "log" ? [1, 10] : [0, 1]);
+  if (!zoom?.y && bands.length) {
+    const [under, over] = extent(bands), more = high > low ? high - low : Number.MAX_VALUE;
+    [low, high] = [Math.min(low, Math.max(under, kind === "log" ? under : low - more)), Math.max(high, Math.min(over, high + more))];
   }
-  const top = everything.reduce((a, v) => Math.max(a, Math.abs(v)), 0), threshold = 10 ** Math.ceil(Math.log10(top / 1e3 || 1));
-  if (kind === "log") ys = ys.filter((v) => v > 0);
-  else if (spec.zero && !zoom) ys = [...ys, 0];
-  let [low, high] = ys.length ? extent(ys) : kind === "log" ? [1, 10] : [0, 1];
-  if (!(xs[0] <= xs[1])) xs.splice(0, 2, kind === "log" ? 1 : 0, kind === "log" ? 10 : 1);
+  const top = series.reduce((a, s) => s.mean.reduce((x, v) => Math.max(x, Math.abs(v)), a), 0), threshold = 10 ** Math.ceil(Math.log10(top / 1e3 || 1));
   const room = kind === "linear" && !zoom?.y ? (high - low) * 0.04 : 0;
-  [low, high] = [low - (spec.zero && low === 0 ? 0 : room), high + room];
-  return [makeScale(spec.xScale, ...xs), makeScale(kind, low, high, threshold), kind];
+  return [makeScale(spec.xScale, xs[0] - aside, xs[1] + aside), makeScale(kind, low - (spec.zero && low === 0 ? 0 : room), high + room, threshold), kind];
 }
 
 function drawAxes(svg, spec, { x, y, px, py, left, right, top, bottom }, width) {

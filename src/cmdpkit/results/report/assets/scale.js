@@ -19,9 +19,9 @@ function makeScale(kind, low, high, threshold = 1) {
   return { at: (x) => (bend(x) - from) / (to - from), value: (share) => unbend(from + share * (to - from)), ticks, low, high };
 }
 
-/** About five round numbers between low and high. */
+/** Four to eight round numbers between low and high. */
 function linearTicks(low, high) {
-  const rough = (high - low) / 5, unit = 10 ** Math.floor(Math.log10(rough));
+  const rough = (high - low) / 6.5, unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((s) => s >= rough * 0.999);
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
