@@ -28,7 +28,7 @@ from cmdpkit.estimate.model import model_of
 from cmdpkit.estimate.within import (
     add_parts,
     best_pair,
-    extreme_total,
+    extreme_totals,
     most_unknown,
     new_sides,
     new_work,
@@ -70,9 +70,10 @@ class Certifier:
         self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
         (self.H, S, A), M = allowed.shape, 1 + len(rho)
         self.noiseless, self.contradicted = noiseless, False
-        self.sides, self.work = new_sides(T, S, A, M), new_work(self.H, S, M)
+        self.sides, self.work = new_sides(T, S, A, M), new_work(self.H, S, A, M)
         self.counts: Counts | None = None
         self._bound: Bound | None = None
+        self._priced: FloatArray | None = None  # the weights of the pair that `work` holds, if it holds one
 
     # -- intervals -----------------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Certifier:
         """Bring the intervals up to date with the counts, which may have grown since the last look."""
         if signals_of(counts) != 1 + len(self.rho) or steps_of(counts, self.allowed.shape[2]) != self.T:
             raise CmdpkitError("the counts have another number of signals or steps than the certificate was made for")
-        self.counts, self._bound = counts, None
+        self.counts, self._bound, self._priced = counts, None, None
         room = len(counts.link) - len(self.sides.lo)
         if room:
             lists = {name: np.append(getattr(self.sides, name)[: len(counts.link)], np.zeros(max(room, 0)))
@@ -102,7 +103,7 @@ class Certifier:
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""
-        self.allowed, self._bound = readonly(allowed), None
+        self.allowed, self._bound, self._priced = readonly(allowed), None, None
 
     # -- what follows from them ----------------------------------------------------------------------------------------
 
@@ -134,30 +135,33 @@ class Certifier:
     def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""
         self._call(best_pair, readonly(weights), self.allowed, self.work)
+        self._priced = weights
         totals = self.work.totals
         return float(totals[0]) + self._rounding(float(weights.sum())), totals[1:].copy()
 
     def totals(self, pi: FloatArray) -> FloatArray:
         """[1+N, 2]: the smallest and the largest value and utilities of pi [H, S, A] within the intervals."""
-        found, rounding = np.empty((1 + len(self.rho), 2)), self._rounding(1.0)
-        for m in range(len(found)):
-            for side, sign in enumerate((-1.0, 1.0)):
-                x = self.sides.most if sign > 0 else self.sides.least
-                total = self._call(extreme_total, x, m, sign, readonly(pi), self.work)
-                found[m, side] = min(max(total + sign * rounding, 0.0), float(self.H))
-        return found
+        found = np.empty((1 + len(self.rho), 2))
+        self._call(extreme_totals, readonly(pi), self.work, found)
+        self._priced = None
+        return np.clip(found + np.array([-1.0, 1.0]) * self._rounding(1.0), 0.0, float(self.H))
 
     def accuracy(self, choice: IntArray | None = None) -> float:
         """eps_t: the totals of a policy differ by no more between two models within the intervals.
 
         With `choice` [H, S] it is filled with the actions that lead to where most is unknown (EXPLORE).
         """
-        found = self.work.choice if choice is None else choice
+        found, self._priced = self.work.choice if choice is None else choice, None
         return float(self._call(most_unknown, self.allowed, self.work, found))
 
     def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
         """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
+        best, amounts = self.bound(), np.zeros(len(self._seen().visits))
+        if np.isfinite(best.value):
+            self._add_optimism(amounts)
         ends = self.totals(pi)
+        if np.isfinite(best.value):
+            self._add_pessimism(pi, amounts)
         if sample is not None:
             own = np.array(sample.intervals)
             ends = np.stack((np.maximum(ends[:, 0], own[:, 0]), np.minimum(ends[:, 1], own[:, 1])), axis=1)
@@ -165,8 +169,8 @@ class Certifier:
             level=1 - self.delta - (0.0 if sample is None else 1 - sample.level),
             episodes=int(self._seen().starts.sum()),
             intervals=tuple((float(low), float(max(low, high))) for low, high in ends),
-            best=self.bound().value,
-            parts=tuple(self.parts(pi)) if np.isfinite(self.bound().value) else (),
+            best=best.value,
+            parts=self._largest_parts(amounts),
         )
 
     def safe_policy(self) -> tuple[FloatArray, float] | None:
@@ -197,27 +201,39 @@ class Certifier:
                 break
         return best
 
-    def parts(self, pi: FloatArray, most: int = 3) -> list[Part]:
-        """The cells that make the largest parts of U - v_lo(pi), largest first: what is known least, where it matters.
+    # -- parts of the gap ----------------------------------------------------------------------------------------------
+    #
+    # U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
+    # the intervals allow beyond the estimate. So is the estimated value of a policy less v_lo.
 
-        U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
-        the intervals allow beyond the estimate; so is the estimated value of pi less v_lo(pi).
-        """
-        counts, sides, work = self._seen(), self.sides, self.work
+    def _add_optimism(self, amounts: FloatArray) -> None:
+        """Add the parts of U to amounts [cells]."""
+        weights = np.append(1.0, self.bound().prices) / self.H
+        if self._priced is None or not np.array_equal(self._priced, weights):
+            self._largest(weights)
+        pi, own = np.eye(self.allowed.shape[2])[self.work.choice], np.zeros(len(amounts))
+        self._add(self.sides.most, weights, pi, 1.0, own)
+        amounts += self.H * own
+
+    def _add_pessimism(self, pi: FloatArray, amounts: FloatArray) -> None:
+        """Add the parts of v_lo to amounts [cells]; `totals` was called for pi just before."""
+        self._add(self.sides.least, np.eye(1, 1 + len(self.rho))[0], pi, -1.0, amounts)
+
+    def _add(self, signals: FloatArray, weights: FloatArray, pi: FloatArray, sign: float, amounts: FloatArray) -> None:
+        flow = np.zeros((2, self.allowed.shape[1]))
+        self._call(add_parts, signals, readonly(weights), readonly(pi), sign, self.work, flow, amounts)
+
+    def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[Part, ...]:
+        """The cells that make the largest parts of U - v_lo, largest first: what is known least, where it matters."""
         S, A = self.allowed.shape[1:]
-        amounts, flow = np.zeros(len(counts.visits)), np.zeros((2, S))
-        weights = np.append(1.0, self.bound().prices)
-        self._largest(weights)
-        chosen = np.eye(A)[work.choice]
-        self._call(add_parts, sides.most, readonly(weights), readonly(chosen), 1.0, work, flow, amounts)
-        self._call(extreme_total, sides.least, 0, -1.0, readonly(pi), work)
-        reward = np.eye(1, len(weights))[0]
-        self._call(add_parts, sides.least, readonly(reward), readonly(pi), -1.0, work, flow, amounts)
-        found = []
-        for cell in np.argsort(-amounts, kind="stable")[:most]:
-            h, s, a = int(cell) // (S * A), int(cell) // A % S, int(cell) % A
-            found.append(Part(None if self.T == 1 else h, s, a, int(counts.visits[cell]), float(amounts[cell])))
-        return [part for part in found if part.amount > 0]
+        found, left = [], amounts.copy()
+        for _ in range(min(most, len(amounts))):
+            cell = int(left.argmax())
+            left[cell] = -np.inf
+            h, s, a = cell // (S * A), cell // A % S, cell % A
+            visits = int(self._seen().visits[cell])
+            found.append(Part(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
+        return tuple(part for part in found if part.amount > 0)
 
     def _rounding(self, weight: float) -> float:
         """Rounding error of a total of signals in [0, weight], at most.

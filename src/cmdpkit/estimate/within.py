@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.induction import sort_descending
-from cmdpkit.estimate.sequential import ends_of
+from cmdpkit.estimate.sequential import allowed_of, ends_of, lower_end, terms_of, upper_end
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -36,13 +36,12 @@ class Sides(NamedTuple):
 class Work(NamedTuple):
     """What an induction finds, and its working memory."""
 
-    V: FloatArray  # [H+1, S]: values of the objective
-    X: FloatArray  # [2, S, M]: values of the signals
+    V: FloatArray  # [H+1, S, 1 + M]: values of the objective, then of the signals
     choice: IntArray  # [H, S]: the action of a policy that was chosen
     order: IntArray  # [S]: states by falling value of the next step
     room: FloatArray  # [S]: -1, or how much more than its least a next state of the row at hand can get
-    row: FloatArray  # [S]: the probabilities of the row at hand; 0 between two rows
-    totals: FloatArray  # [1 + M]: expected totals of the objective and of the signals
+    bounds: FloatArray  # [A]: no less than the value of each action
+    totals: FloatArray  # [1 + M]: expectations of the objective and of the signals
 
 
 def new_sides(T: int, S: int, A: int, M: int) -> Sides:
@@ -62,15 +61,14 @@ def new_sides(T: int, S: int, A: int, M: int) -> Sides:
     )
 
 
-def new_work(H: int, S: int, M: int) -> Work:
+def new_work(H: int, S: int, A: int, M: int) -> Work:
     """Arrays for inductions to fill."""
     return Work(
-        V=np.zeros((H + 1, S)),
-        X=np.zeros((2, S, M)),
+        V=np.zeros((H + 1, S, 1 + M)),
         choice=np.zeros((H, S), dtype=np.int64),
         order=np.arange(S),
         room=np.full(S, -1.0),
-        row=np.zeros(S),
+        bounds=np.zeros(A),
         totals=np.zeros(1 + M),
     )
 
@@ -83,17 +81,19 @@ def update_sides(counts, sides, log, noiseless):
         n = counts.moves[cell]
         if n != sides.moves[cell]:
             sides.moves[cell] = n
-            total = 0.0
+            terms, total = terms_of(max(n, 1), log), 0.0
             j = counts.head[cell]
             while j >= 0:
-                sides.lo[j], sides.up[j] = ends_of(float(counts.times[j]), n, log)
+                p, b = counts.times[j] / n, allowed_of(float(counts.times[j]), n, terms)
+                sides.lo[j], sides.up[j] = lower_end(p, b), upper_end(p, b)
                 total += sides.lo[j]
                 j = counts.link[j]
             sides.spare[cell] = max(1.0 - total, 0.0)
-            sides.unseen[cell] = ends_of(0.0, n, log)[1]
+            sides.unseen[cell] = upper_end(0.0, allowed_of(0.0, n, terms)) if n else 1.0
         n = counts.visits[cell]
         if n != sides.visits[cell]:
             sides.visits[cell] = n
+            terms = terms_of(max(n, 1), log)
             for m in range(M):
                 error = n * ROUNDOFF  # of a sum of n numbers, relative to it
                 low, high = counts.moments[cell, m] * (1.0 - error), counts.moments[cell, m] * (1.0 + error)
@@ -102,88 +102,71 @@ def update_sides(counts, sides, log, noiseless):
                 elif noiseless:
                     sides.least[cell, m], sides.most[cell, m] = max(low / n, 0.0), min(high / n, 1.0)
                 else:
-                    sides.least[cell, m] = ends_of(low, n, log)[0]
-                    sides.most[cell, m] = ends_of(min(high, float(n)), n, log)[1]
+                    high = min(high, float(n))
+                    sides.least[cell, m] = lower_end(low / n, allowed_of(low, n, terms))
+                    sides.most[cell, m] = upper_end(high / n, allowed_of(high, n, terms))
     episodes = counts.starts.sum()
     for s in range(len(counts.starts)):
         sides.start_lo[s], sides.start_up[s] = ends_of(float(counts.starts[s]), episodes, log)
 
 
 @internal
-def _fill(counts, sides, cell, work):
-    """Fill work.row [S] with the probabilities of a row that give as much as possible to states early in the order.
-
-    Returns how many states of the order were gone through.
-    """
+def _at_most(counts, sides, cell, work, V):
+    """No less than the largest expectation of V [S, 1 + M] over a row, found without dividing what is missing."""
+    value = sides.spare[cell] * V[work.order[0], 0]
     j = counts.head[cell]
     while j >= 0:
-        work.row[counts.state[j]] = sides.lo[j]
-        work.room[counts.state[j]] = sides.up[j] - sides.lo[j]
-        j = counts.link[j]
-    missing, i = sides.spare[cell], 0
-    while missing > 0.0 and i < len(work.order):
-        s = work.order[i]
-        more = sides.unseen[cell] if work.room[s] < 0.0 else work.room[s]
-        more = min(more, missing)
-        work.row[s] += more
-        missing -= more
-        i += 1
-    return i
-
-
-@internal
-def _clear(counts, cell, work, gone):
-    """Undo `_fill`."""
-    for i in range(gone):
-        work.row[work.order[i]] = 0.0
-    j = counts.head[cell]
-    while j >= 0:
-        work.row[counts.state[j]] = 0.0
-        work.room[counts.state[j]] = -1.0
-        j = counts.link[j]
-
-
-@internal
-def _expected(counts, sides, cell, work, V):
-    """The largest expectation of V [S] over a row; work.order lists states by falling V."""
-    value = 0.0
-    j = counts.head[cell]
-    while j >= 0:
-        value += sides.lo[j] * V[counts.state[j]]
-        work.room[counts.state[j]] = sides.up[j] - sides.lo[j]
-        j = counts.link[j]
-    missing, i = sides.spare[cell], 0
-    while missing > 0.0 and i < len(work.order):
-        s = work.order[i]
-        more = sides.unseen[cell] if work.room[s] < 0.0 else work.room[s]
-        more = min(more, missing)
-        value += more * V[s]
-        missing -= more
-        i += 1
-    j = counts.head[cell]
-    while j >= 0:
-        work.room[counts.state[j]] = -1.0
+        value += sides.lo[j] * V[counts.state[j], 0]
         j = counts.link[j]
     return value
 
 
 @internal
-def _from_start(sides, work, V):
-    """The largest expectation of V [S] over start distributions; fills work.row with the maximiser."""
-    sort_descending(V, work.order)
+def _expected(counts, sides, cell, work, V, K):
+    """Fill work.totals [K] with expectations of columns of V [S, 1 + M], over the row where that of V[:, 0] is largest.
+
+    work.order lists the states by falling V[:, 0].
+    """
+    for k in range(K):
+        work.totals[k] = 0.0
+    j = counts.head[cell]
+    while j >= 0:
+        s = counts.state[j]
+        for k in range(K):
+            work.totals[k] += sides.lo[j] * V[s, k]
+        work.room[s] = sides.up[j] - sides.lo[j]
+        j = counts.link[j]
+    missing, i = sides.spare[cell], 0
+    while missing > 0.0 and i < len(work.order):
+        s = work.order[i]
+        more = min(sides.unseen[cell] if work.room[s] < 0.0 else work.room[s], missing)
+        for k in range(K):
+            work.totals[k] += more * V[s, k]
+        missing -= more
+        i += 1
+    j = counts.head[cell]
+    while j >= 0:
+        work.room[counts.state[j]] = -1.0
+        j = counts.link[j]
+    return work.totals[0]
+
+
+@internal
+def _from_start(sides, work, V, K):
+    """The same as `_expected` over start distributions; orders the states itself."""
+    sort_descending(V[:, 0], work.order)
     missing = 1.0
+    for k in range(K):
+        work.totals[k] = 0.0
     for s in range(len(V)):
-        work.row[s] = sides.start_lo[s]
         missing -= sides.start_lo[s]
     for i in range(len(V)):
         s = work.order[i]
         more = max(min(sides.start_up[s] - sides.start_lo[s], missing), 0.0)
-        work.row[s] += more
+        for k in range(K):
+            work.totals[k] += (sides.start_lo[s] + more) * V[s, k]
         missing -= more
-    total = 0.0
-    for s in range(len(V)):
-        total += work.row[s] * V[s]
-    return total
+    return work.totals[0]
 
 
 @internal
@@ -202,60 +185,58 @@ def best_pair(counts, sides, weights, allowed, work):
     T = len(counts.head) // (S * A)
     _begin(work)
     for h in range(H - 1, -1, -1):
-        V, X, X_next = work.V[h], work.X[h % 2], work.X[(h + 1) % 2]
-        sort_descending(work.V[h + 1], work.order)
+        V, first = work.V[h + 1], (0 if T == 1 else h) * S * A
+        sort_descending(V[:, 0], work.order)
         for s in range(S):
             best, best_value = 0, -np.inf
             for a in range(A):
+                work.bounds[a] = -np.inf
                 if allowed[h, s, a]:
-                    cell = ((0 if T == 1 else h) * S + s) * A + a
-                    value = 0.0
+                    work.bounds[a] = V[work.order[0], 0]
                     for m in range(M):
-                        value += weights[m] * sides.most[cell, m]
-                    if h + 1 < H:
-                        value += _expected(counts, sides, cell, work, work.V[h + 1])
-                    if value > best_value:
-                        best, best_value = a, value
-            work.choice[h, s], V[s] = best, best_value
-            cell = ((0 if T == 1 else h) * S + s) * A + best
-            for m in range(M):
-                X[s, m] = sides.most[cell, m]
-            if h + 1 < H:
-                gone = _fill(counts, sides, cell, work)
-                for s_next in range(S):
-                    if work.row[s_next] > 0.0:
-                        for m in range(M):
-                            X[s, m] += work.row[s_next] * X_next[s_next, m]
-                _clear(counts, cell, work, gone)
-    work.totals[0] = _from_start(sides, work, work.V[0])
-    for m in range(M):
-        work.totals[1 + m] = 0.0
-        for s in range(S):
-            work.totals[1 + m] += work.row[s] * work.X[0, s, m]
-    work.row[:] = 0.0
+                        work.bounds[a] += weights[m] * sides.most[first + s * A + a, m]
+            while True:  # the most promising action comes first; most others are then known to be worse
+                a = work.bounds.argmax()
+                if not work.bounds[a] > best_value:
+                    break
+                cell, signal = first + s * A + a, work.bounds[a] - V[work.order[0], 0]
+                work.bounds[a] = -np.inf
+                if signal + _at_most(counts, sides, cell, work, V) <= best_value:
+                    continue
+                value = signal + _expected(counts, sides, cell, work, V, 1 + M)
+                if value > best_value:
+                    best, best_value = a, value
+                    for m in range(M):
+                        work.V[h, s, 1 + m] = sides.most[cell, m] + work.totals[1 + m]
+            work.choice[h, s], work.V[h, s, 0] = best, best_value
+    _from_start(sides, work, work.V[0], 1 + M)
 
 
-@compiled
+@internal
 def extreme_total(counts, sides, signals, m, sign, pi, work):
     """The smallest (sign -1) or largest (sign 1) total of signal m of signals [cells, M] under pi; fills sign * V."""
     H, S, A = pi.shape
     T = len(counts.head) // (S * A)
     _begin(work)
     for h in range(H - 1, -1, -1):
-        sort_descending(work.V[h + 1], work.order)
+        V, first = work.V[h + 1], (0 if T == 1 else h) * S * A
+        sort_descending(V[:, 0], work.order)
         for s in range(S):
             total = 0.0
             for a in range(A):
                 if pi[h, s, a] > 0.0:
-                    cell = ((0 if T == 1 else h) * S + s) * A + a
-                    value = sign * signals[cell, m]
-                    if h + 1 < H:
-                        value += _expected(counts, sides, cell, work, work.V[h + 1])
-                    total += pi[h, s, a] * value
-            work.V[h, s] = total
-    total = sign * _from_start(sides, work, work.V[0])
-    work.row[:] = 0.0
-    return total
+                    cell = first + s * A + a
+                    total += pi[h, s, a] * (sign * signals[cell, m] + _expected(counts, sides, cell, work, V, 1))
+            work.V[h, s, 0] = total
+    return sign * _from_start(sides, work, work.V[0], 1)
+
+
+@compiled
+def extreme_totals(counts, sides, pi, work, found):
+    """Fill found [M, 2] with the smallest and largest totals of pi; work.V is left with minus the smallest values."""
+    for m in range(len(found) - 1, -1, -1):
+        found[m, 1] = extreme_total(counts, sides, sides.most, m, 1.0, pi, work)
+        found[m, 0] = extreme_total(counts, sides, sides.least, m, -1.0, pi, work)
 
 
 @compiled
@@ -265,7 +246,8 @@ def most_unknown(counts, sides, allowed, work, choice):
     T, M = len(counts.head) // (S * A), sides.least.shape[1]
     _begin(work)
     for h in range(H - 1, -1, -1):
-        sort_descending(work.V[h + 1], work.order)
+        V = work.V[h + 1]
+        sort_descending(V[:, 0], work.order)
         left = H - h - 1
         for s in range(S):
             best, best_value = 0, -np.inf
@@ -281,16 +263,15 @@ def most_unknown(counts, sides, allowed, work, choice):
                             seen, widths, j = seen + 1, widths + sides.up[j] - sides.lo[j], counts.link[j]
                         widths += (S - seen) * sides.unseen[cell]
                         value += left * min(1.0, widths / 2)
-                        value += _expected(counts, sides, cell, work, work.V[h + 1])
+                        value += _expected(counts, sides, cell, work, V, 1)
                     value = min(value, left + 1.0)
                     if value > best_value:
                         best, best_value = a, value
-            choice[h, s], work.V[h, s] = best, best_value
+            choice[h, s], work.V[h, s, 0] = best, best_value
     widths = 0.0
     for s in range(S):
         widths += sides.start_up[s] - sides.start_lo[s]
-    total = H * min(1.0, widths / 2) + _from_start(sides, work, work.V[0])
-    work.row[:] = 0.0
+    total = H * min(1.0, widths / 2) + _from_start(sides, work, work.V[0], 1)
     return min(total, float(H))
 
 
@@ -308,8 +289,8 @@ def add_parts(counts, sides, signals, weights, pi, sign, work, flow, amounts):
     for h in range(H):
         now, then = flow[h % 2], flow[(h + 1) % 2]
         then[:] = 0.0
-        if h + 1 < H:
-            sort_descending(work.V[h + 1], work.order)
+        V = work.V[h + 1]
+        sort_descending(V[:, 0], work.order)
         for s in range(S):
             for a in range(A):
                 mass = now[s] * pi[h, s, a]
@@ -321,15 +302,15 @@ def add_parts(counts, sides, signals, weights, pi, sign, work, flow, amounts):
                     mean = counts.moments[cell, m] / max(counts.visits[cell], 1)
                     beyond += sign * weights[m] * (signals[cell, m] - mean)
                 if h + 1 < H:
-                    beyond += _expected(counts, sides, cell, work, work.V[h + 1])
+                    beyond += _expected(counts, sides, cell, work, V, 1)
                     n = counts.moves[cell]
                     if n == 0:  # the estimated model stays where it is
-                        beyond -= work.V[h + 1, s]
+                        beyond -= V[s, 0]
                         then[s] += mass
                     j = counts.head[cell]
                     while j >= 0:
                         p = counts.times[j] / n
-                        beyond -= p * work.V[h + 1, counts.state[j]]
+                        beyond -= p * V[counts.state[j], 0]
                         then[counts.state[j]] += mass * p
                         j = counts.link[j]
                 amounts[cell] += mass * beyond
