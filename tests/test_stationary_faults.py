@@ -8,6 +8,7 @@ import pytest
 import cmdpkit as ck
 import stationary_rational as rational
 from stationary_adversarial import examine, instance, made_of
+from stationary_oracle import optimum
 
 pytestmark = pytest.mark.compiled
 
@@ -276,3 +277,26 @@ def test_a_start_that_is_partly_absorbed_counts_with_the_rest_of_its_probability
     assert found.value == pytest.approx(1.5, abs=1e-12)  # a quarter of the steps take the first action
     assert found.utilities[0] == pytest.approx(0.25, abs=1e-9)
     assert ck.solve(cmdp.with_bounds(cost=1.0)).value == pytest.approx(3.0, abs=1e-12)
+
+
+# A class that is left once in 1e13 steps.
+
+
+@pytest.mark.parametrize("buffer", [40, 50, 60])
+def test_a_full_buffer_is_emptied_as_rarely_as_the_bound_allows(buffer):
+    """Without power a full buffer stays full and costs nothing; with full power it hardly ever fills up.
+
+    Mixing these two is optimal (the hull of all policies, by the linear program), and the policy that attains it draws
+    in the full buffer, with a probability that no occupancy shows.
+    """
+    cmdp = ck.load("wireless", buffer=buffer, low=0.0, high=1.0)
+    P, r, g = cmdp.P[0], cmdp.r[0], cmdp.g[:, 0]
+    found = ck.solve(cmdp)
+    assert found.value == pytest.approx(optimum(P, r, g, cmdp.rho, cmdp.mu, "average"), abs=1e-7)
+    rules = (lambda state: "low"), (lambda state: "high" if state else "low")
+    idle, busy = (ck.evaluate(cmdp, ck.Policy.of(cmdp, rule)) for rule in rules)
+    share = (busy.w[0] - 3) / (busy.w[0] - idle.w[0])
+    assert found.value == pytest.approx(busy.v + share * (idle.v - busy.v), rel=1e-9)
+    assert found.attained and found.gap <= 1e-9 * found.value
+    again = ck.evaluate(cmdp, found.policy)
+    assert again.v == found.value and again.w[0] <= 3 + found.tolerance[0]

@@ -328,19 +328,30 @@ class Stationary:
         self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray, fast: bool
     ) -> FloatArray | None:
         """The same as probabilities p of the problem's rows; None if the optimum keeps several classes apart."""
-        target = rho + self.base[1:]
-        if fast:
-            p = by_values(self.engine, [(x, c.choice) for x, c in parts], target, proof.weights[1:])
+        if fast and not (self.kind == "average" and self.engine.direct):
+            p = by_values(self.engine, [(x, c.choice) for x, c in parts], rho + self.base[1:], proof.weights[1:])
             if p is not None:
                 return self._everywhere(p)
         found = self.extreme_point(parts, proof, rho)
         if len(found.classes) > 1 or found.kept < 1 - APART:
-            return None
+            return self._hardly_connected(parts, proof, rho)
         unseen = np.bincount(self.rows.owner, found.q, self.rows.S) <= 0
         p = np.where(unseen[self.rows.owner], 0.0, found.p)
         if self.kind != "average":
             p[proof.choice[unseen]] = 1.0
         return self._everywhere(p)
+
+    def _hardly_connected(
+        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray
+    ) -> FloatArray | None:
+        """The same where a class is left so seldom that occupancies do not tell it from one that is never left."""
+        if self.rows.S > DENSE:
+            return None
+        if not self.engine.careful:
+            self.engine.be_careful()
+        p = by_values(self.engine, [(x, c.choice) for x, c in parts], rho + self.base[1:], proof.weights[1:])
+        p = None if p is None else self._everywhere(p)
+        return p if p is not None and self._attains(p, parts, rho) else None
 
     def extreme_point(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Vertex:
         """An extreme point as good as the mixture `parts`, which meets rho (scaled), perhaps with several classes."""
@@ -393,17 +404,20 @@ class Stationary:
         problem = self.problem
         one = combined_policy(problem.rows, problem.mu, [(x, c.choice) for x, c in parts])
         drawn = np.bincount(problem.rows.owner, one > 0, problem.rows.S) > 1
-        if int(drawn.sum()) <= self.N:
-            values, error = valued(problem, self.shift, self.unit, one, self.engine)
-            mixed = sum(x * c.v for x, c in parts)
-            if values[0] >= mixed - AGREES and (values[1:] - error[1:] >= rho - AGREES).all():
-                return Plans([one], np.ones(1))
+        if int(drawn.sum()) <= self.N and self._attains(one, parts, rho):
+            return Plans([one], np.ones(1))
         return self._drawn(
             parts,
             "Once some parts of this model are entered they are never left, and no stationary policy with few random "
             "decisions attains the optimum: one of several policies is drawn at the start. The bounds hold on "
             "average over that draw, not along each run.",
         )
+
+    def _attains(self, p: FloatArray, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> bool:
+        """Whether the policy p [R] is as good as the mixture and is proved to meet rho (scaled); averages only."""
+        values, error = valued(self.problem, self.shift, self.unit, p, self.engine)
+        mixed = sum(x * c.v for x, c in parts)
+        return bool(values[0] >= mixed - AGREES and (values[1:] - error[1:] >= rho - AGREES).all())
 
     def _drawn(self, parts: list[tuple[float, PolicyColumn]], note: str) -> Plans:
         """One of the deterministic policies of a mixture is drawn at the start."""

@@ -235,16 +235,23 @@ def by_values(
     p[parts[0][1]] = 1.0
     if len(parts) == 1:
         return p
-    if engine.kind == "average" and engine.direct:
+    try:
+        if len(rho) == 1 and len(parts) == 2:
+            return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
+        return _shifted(engine, parts, rho, lam > TIGHT)
+    except _SeveralClasses:
         return None
-    if len(rho) == 1 and len(parts) == 2:
-        return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
-    return _shifted(engine, parts, rho, lam > TIGHT)
+
+
+class _SeveralClasses(Exception):
+    """A policy on the way has several recurrent classes, so that its values depend on the state."""
 
 
 def _valued(engine: Engine, choice: IntArray) -> FloatArray:
     engine.take(choice)
     engine.evaluate(EXACT)
+    if engine.choice is not choice:  # `Engine` made one class of several
+        raise _SeveralClasses
     return engine.values.copy()
 
 
