@@ -164,7 +164,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
         process.kill()
 
 
-@pytest.mark.parametrize(("executor", "share"), [("serial", 0.4), ("processes", 0.4)])
+@pytest.mark.parametrize(
+    ("executor", "share"), [("serial", 0.4), pytest.param("processes", 0.4, marks=pytest.mark.long)]
+)
 def test_a_bench_killed_at_random_moments_ends_as_an_undisturbed_one(tmp_path, reference, executor, share):
     moments = random.Random(f"{SEED} {executor}")
     left, rounds = max(round(KILLS * share), 1), 0
@@ -258,6 +260,7 @@ class Cluster:
         self.end()
 
 
+@pytest.mark.long
 def test_dask_from_the_shell_survives_a_worker_and_resumes_after_its_scheduler(tmp_path, reference):
     """Each round starts a cluster; in it a worker is killed, and in all but the last also the scheduler."""
     moments = random.Random(f"{SEED} dask")

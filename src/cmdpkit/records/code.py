@@ -133,7 +133,12 @@ def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) ->
         if path is not None:
             found[name] = path
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            waiting += _imports(_tree(path), package)
+            waiting += _imported(path, path.stat().st_mtime_ns, package)
+
+
+@cache
+def _imported(path: Path, changed: int, package: str) -> tuple[str, ...]:
+    return tuple(_imports(_parsed(path, changed), package))
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
