@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table as Grid
@@ -12,14 +12,13 @@ from rich.text import Text
 
 from cmdpkit.errors import printable
 from cmdpkit.experiments.execute import Outcome
-from cmdpkit.paper.departures import departures_table
-from cmdpkit.paper.experiments import table1_table
-from cmdpkit.paper.lower_bound import lower_bound_table
-from cmdpkit.paper.reproduce import Reproduction, phase_table
 from cmdpkit.results.published import Claim, headlines, in_order, numbered, published_tables
 from cmdpkit.results.study import Study, tables_of
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable
 from cmdpkit.results.wording import counted, duration, label
+
+if TYPE_CHECKING:
+    from cmdpkit.paper.reproduce import Reproduction  # `bench` needs nothing of the paper
 
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
@@ -68,6 +67,8 @@ def _claims(claims: Sequence[Claim]) -> RenderableType:
 
 def _departures(whole: bool) -> RenderableType:
     """Every step of the pseudo-code, or how many there are and how to see them."""
+    from cmdpkit.paper.departures import departures_table
+
     table = departures_table()
     if not whole:
         apart = sum(not line.departure.literal(line.theory) for line in table.rows)
@@ -89,6 +90,11 @@ def _departures(whole: bool) -> RenderableType:
 
 def other_data(found: Reproduction) -> dict[str, Any]:
     """The same tables as plain values."""
+    from cmdpkit.paper.departures import departures_table
+    from cmdpkit.paper.experiments import table1_table
+    from cmdpkit.paper.lower_bound import lower_bound_table
+    from cmdpkit.paper.reproduce import phase_table
+
     return {
         "phases": phase_table(found.phases).data(),
         "lower_bound": lower_bound_table(found.bounds).data(),
@@ -99,6 +105,10 @@ def other_data(found: Reproduction) -> dict[str, Any]:
 
 def other_tables(found: Reproduction) -> list[Table[Any]]:
     """Phases of PRI on the grid, the lower bound and Table 1, as far as they were asked for."""
+    from cmdpkit.paper.experiments import table1_table
+    from cmdpkit.paper.lower_bound import lower_bound_table
+    from cmdpkit.paper.reproduce import phase_table
+
     tables: list[Table[Any]] = [phase_table(found.phases)] if found.phases else []
     tables += [lower_bound_table(found.bounds)] if found.bounds else []
     return [*tables, table1_table(found.table1)] if found.table1 else tables

@@ -18,7 +18,6 @@ from cmdpkit.exact.columns import Columns, Found, Optimum, PolicySource
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.occupancy_lp import occupancy_lp
-from cmdpkit.exact.one_class import one_class_of
 from cmdpkit.exact.progress import Report, Watch
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution
@@ -92,6 +91,8 @@ def solve(
         if not one_class or not found.complete:
             return found
         assert isinstance(found, StationarySolution)
+        from cmdpkit.exact.one_class import one_class_of
+
         connected = one_class_of(cmdp, found, BRIDGE if bridge is None else bridge)
         return replace(connected, seconds=watch.seconds)
     except KeyboardInterrupt:

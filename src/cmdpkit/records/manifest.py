@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +30,7 @@ from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
-from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord
+from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord, plain
 
 SCHEMA = 2  # version of the manifests that are written
 RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"  # the two kinds of manifest
@@ -80,23 +79,6 @@ def unseal(path: Path, text: str, kind: str) -> Plain:
 def _checksum(document: Plain) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def plain(value: Any, where: str) -> Any:
-    """Nested values as JSON can hold them; other values raise a CmdpkitError that says where they are."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise CmdpkitError(f"{where} is NaN, which is no result")
-        return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner, f"{where}[{key!r}]") for key, inner in value.items()}
-    if isinstance(value, (Sequence, np.ndarray)):
-        return [plain(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
-    raise CmdpkitError(f"{where} is {value!r}, expected a number, a text, a truth value, or lists and tables of those")
 
 
 def _restored(value: Any) -> Any:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,23 @@ if TYPE_CHECKING:
     from cmdpkit.records.belief import Counted, RunBelief
 
 Scalar = float | int | bool | str
+
+
+def plain(value: Any, where: str) -> Any:
+    """Nested values as JSON can hold them; other values raise a CmdpkitError that says where they are."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise CmdpkitError(f"{where} is NaN, which is no result")
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, f"{where}[{key!r}]") for key, inner in value.items()}
+    if isinstance(value, (Sequence, np.ndarray)):
+        return [plain(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
+    raise CmdpkitError(f"{where} is {value!r}, expected a number, a text, a truth value, or lists and tables of those")
 
 
 def unit_of(criterion: str) -> str:

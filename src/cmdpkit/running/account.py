@@ -20,8 +20,7 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.registry import name_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.manifest import plain
-from cmdpkit.records.record import Certificate, Evaluation
+from cmdpkit.records.record import Certificate, Evaluation, plain
 from cmdpkit.running.active import certificate_of
 from cmdpkit.running.request import Baseline
 from cmdpkit.running.worlds import StepWorld, World

@@ -24,7 +24,6 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.records.store import load_records
 from cmdpkit.running.active import Progress, Report, in_threads
 from cmdpkit.running.playing import keep, play
 from cmdpkit.running.request import Asked, Request, Stop, check_parameters, length_of, stop_rule
@@ -177,6 +176,8 @@ def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
     if out is None:
         raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
     same = (run, replace(run, params={"certified": True, **run.params}))
+    from cmdpkit.records.store import load_records
+
     ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
     if not ended:
         raise CmdpkitError(

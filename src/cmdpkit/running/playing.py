@@ -20,7 +20,6 @@ from cmdpkit.learners import Learner
 from cmdpkit.records.belief import Counted
 from cmdpkit.records.code import checkout_of, versions
 from cmdpkit.records.record import Run, RunRecord
-from cmdpkit.records.store import has_record, load_record, save_record
 from cmdpkit.running.account import account_of, told_slack
 from cmdpkit.running.active import (
     ActiveRun,
@@ -100,6 +99,9 @@ def keep(
     once: all get the same result, and the first record is kept. The state of an anytime run, which ``stop`` ends,
     stays in the folder, so that it can be continued once more.
     """
+    from cmdpkit.io.policies import write_policy  # a run without a folder needs no files and none of their formats
+    from cmdpkit.records.store import has_record, load_record, save_record
+
     ends = run.episodes if stop is None else stop.episodes  # unknown if a rule ends the run
     saved = saved_run(folder, run.key)
     if ends is not None and has_record(folder, replace(run, episodes=ends).key):
@@ -109,8 +111,6 @@ def keep(
         asked = request()
         with closing(asked.world):
             record = play(asked, checkpoint=saved, save_end=run.anytime, progress=progress)
-        from cmdpkit.io.policies import write_policy  # a run without a folder needs none of the formats
-
         write_policy(record.policy, folder / f"{record.run.key}.policy.json", overwrite=True)
         save_record(record, folder)
     if not run.anytime:
