@@ -1,17 +1,13 @@
-"""Column generation: a constrained MDP through its deterministic policies.
+"""Column generation: a constrained MDP through its deterministic policies, as docs/theory/exact.md explains it.
 
-Every policy is a mixture of deterministic ones, so the problem is a small LP over their values (v_j, w_j):
+The master LP mixes the policies of a pool, with values (v_j, w_j):
 
     maximise sum_j alpha_j v_j   subject to   sum_j alpha_j w_j >= rho,  sum_j alpha_j = 1,  alpha >= 0.
 
-Its columns are generated when they are needed (Dantzig-Wolfe): with multipliers lam, a `ColumnSource` finds the policy
-with the largest v + lam . w, and therefore the Lagrangian bound max_pi v + lam . (w - rho) >= v*. When that policy is
-no better than those in the pool, the bound equals the optimum. Values are shifted and divided by `ColumnSource.units`,
-so that a tolerance means the same for all models.
-
-Only the source knows what a policy is and how it is priced: over a horizon by backward induction (`exact.sources`),
-discounted, in the long run or until absorption by sweeps (`exact.stationary`), or together with the most favourable
-transition probabilities (the optimistic plans of learners).
+At its multipliers lam, a `ColumnSource` finds the policy with the largest v + lam . w, and with it the Lagrangian
+bound. Values are shifted and divided by `ColumnSource.units`, so that a tolerance means the same for all models. Only
+the source knows what a policy is and how it is priced: over a horizon (`exact.sources`), without one
+(`exact.stationary`), or together with the most favourable transition probabilities (the optimistic plans of learners).
 """
 
 from __future__ import annotations

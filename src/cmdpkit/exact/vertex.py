@@ -1,17 +1,11 @@
 """From any optimal policy to an extreme point: as many extra actions as binding constraints, and no more.
 
-Of the actions of a stochastic decision, all but the first count as *extra*. Reward and utilities are linear in the
-occupancy, and so they change linearly when probability is shifted between the actions of some decisions. If there are
-more extra actions than binding constraints, some shift leaves all binding utilities unchanged. It is followed in the
-direction that does not lower the reward, until the probability of some action is 0: one extra action less. The shifts
-that remain have linearly independent effects on the binding utilities.
-
-All this happens in one walk through the steps. Each stochastic decision adds its shifts, called *directions*, when the
-walk comes to it. They are reduced at once, so that there are never more than N + 1 of them. Each direction has a
-*flow*: by how much it changes the probability of being in each state at the current step. At a later decision it is
-divided by that decision's probabilities. The effect of a direction on the totals is a difference of two action values
-under the given policy, and it stays the same during the walk. When the probability of an action becomes 0, the
-directions that use this action are combined such that none of them uses it any more.
+This is the walk through the steps that docs/theory/exact.md describes in "Getting there". Of the actions of a
+stochastic decision, all but the first count as *extra*. A *direction* shifts probability between actions of some
+decisions. It has an *effect* on the totals, which stays the same during the walk, and a *flow*: by how much it changes
+the probability of being in each state at the current step. There are never more than N + 1 directions: when another
+decision adds one that can be combined with others to change no binding utility, the combination is followed until an
+action has probability 0.
 """
 
 from __future__ import annotations

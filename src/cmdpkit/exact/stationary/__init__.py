@@ -3,5 +3,5 @@
 `problem` cuts a model to the states that matter, with actions as rows. `engine` finds the best policy for one
 objective and evaluates policies, with bounds that hold whatever the rounding; `kernels` has its compiled passes, and
 `multichain` does the same for several end components. `sources` turns policies into columns and mixtures of columns
-into policies, with the help of `vertex`. `actions` says what single actions are worth.
+into policies, with the help of `vertex` and `policies`. `actions` says what single actions are worth.
 """

@@ -20,8 +20,9 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.engine import Engine
 from cmdpkit.exact.stationary.multichain import Several
+from cmdpkit.exact.stationary.policies import FLOOR
 from cmdpkit.exact.stationary.problem import Arrays
-from cmdpkit.exact.stationary.sources import FLOOR, Stationary
+from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.chains import Chain, absorbing_states, chain_of, closed_classes
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray

@@ -4,37 +4,20 @@ All state is a table of relative values Y [S, K] of the policy at hand, for all 
 weighted sum of the signals, so h = Y @ weights is exact for the policy at hand whatever the weights: a search at new
 prices begins where the last one ended, and improving a policy and evaluating it are sweeps over the same table.
 
-**The bound.** Let o be the objective, h any vector, and delta_i = o_i + P_i h - h_s for every row i of a state s (a
-discount counts as a probability e = 1 - discount of leaving at every step). Let d [S] > 0 be any profile. If
-delta_i <= b + kappa d_s for all rows, then
+The bound is Lemma U of docs/theory/stationary.md: with delta_i = o_i + P_i h - h_s for every row i of a state s, and
+any profile d [S] > 0, delta_i <= b + kappa d_s for all rows means that
 
-    value of every policy <= alpha mu.h + beta b + kappa Omega,
+    value of every policy <= alpha mu.h + b + kappa Omega    (totals: b = 0),
 
-where Omega is at least the value of the signal d under every policy, and beta that of the signal 1:
-
-    criterion                    alpha       beta
-    discounted (times e)         e           1
-    average                      0           1
-    total                        1           not needed, b = 0
-
-Proof: o_i <= b + kappa d_s + h_s - P_i h; summed over a policy's occupancy, the terms with h leave alpha mu.h. For the
-rows of one policy the same holds from below. With d = 1 this is MacQueen's bound, and Omega = beta; for totals Omega is
-then the longest expected time until absorption. Totals that end with the same probability e at every step are counted
-like discounted values.
+where Omega is at least the value of the signal d under every policy, and alpha is 1 - discount, 0 for averages and 1
+for totals. A discount counts as a probability of leaving at every step. With d = 1, Omega is 1, or the longest expected
+time until absorption. If a policy need not be absorbed (`endless`), every step costs at least c > 0 of the objective. A
+policy that is better than one of value v takes at most -v / c steps, so Omega = -v / c will do.
 
 Where numbers of very different size meet (a large signal in a state that is seldom visited, or states that are seldom
 left), the engine is *careful*: d is in proportion to the rounding in each state, delta is computed from differences of
-h, and policies are evaluated by elimination without subtraction. How wrong the values of such a policy are is proved
-afterwards: in every state, h fails to solve its equation by |delta - b| and by the rounding of delta, which is counted
-operation by operation. This is a signal without negative entries. Its value under the policy is the error of the value,
-and is itself bounded as above, from a solution for this signal. Where rooms that are hardly ever left lie within each
-other, h is so large that this says little. Then another bound is the smaller one: elimination of n of the states rounds
-the entries of the chain that is left by n + 3 operations at most. Values of a chain are quotients of sums of products
-of n entries (the matrix tree theorem), so that such a change has at most 2 n + 1 times the effect on values of signals
-without negative entries. `roundings` adds this up.
-
-If a policy need not be absorbed (`endless`), every step costs at least c > 0 of the objective. A policy that is
-better than one of value v takes at most -v / c steps, so Omega = -v / c will do.
+h, policies are evaluated by elimination without subtraction, and the error of their values is proved as in the section
+"How wrong a value can be" of the same page.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Long-run averages where the start can end up in several end components.
 
-What a policy earns in the long run is decided by where it settles and what it does there. So each maximal end component
-is priced on its own, which gives a bound u_M on what settling there is worth, and then a smaller problem decides where
-to settle: end components become single states in which one stops for u_M or moves on by an action that leaves. That
-problem counts a total and has no end components left. This is the column generation of Derman and Veinott (1972) over
-deterministic policies, with the multichain problem taken apart.
+Each maximal end component is priced on its own, which gives a bound on what settling there is worth. A smaller problem
+then decides where to settle: end components become single states in which one stops or moves on by an action that
+leaves. It counts a total and has no end components left (docs/theory/stationary.md, "Several end components").
 """
 
 from __future__ import annotations

@@ -280,5 +280,4 @@ def absorbed_somehow(rows: ComponentRows) -> bool:
     """Whether absorption can be reached from every state."""
     leaving = np.zeros(rows.S, dtype=bool)
     leaving[rows.owner[rows.exits > 0]] = True
-    back = rows.graph(np.ones(rows.R, dtype=bool)).T.tocsr()
-    return bool(reachable(ComponentRows.of(back, np.arange(rows.S), np.arange(rows.S)), leaving).all())
+    return bool((leaving | (walk_to(rows, leaving) >= 0)).all())

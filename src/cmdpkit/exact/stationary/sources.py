@@ -11,19 +11,17 @@ import numpy as np
 from cmdpkit.exact.columns import Columns, Found, PolicyColumn
 from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
+from cmdpkit.exact.stationary.policies import FEW, FLOOR, policy_rows, valued, walking, whole_policy
 from cmdpkit.exact.stationary.problem import (
     Arrays,
-    ComponentRows,
-    StationaryProblem,
     absorbed_somehow,
     end_components,
     every_step_costs,
     problem_of,
-    walk_to,
 )
 from cmdpkit.exact.stationary.vertex import Flows, Vertex, by_values, vertex
 from cmdpkit.exact.units import Units
-from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
+from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
@@ -40,8 +38,6 @@ KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
-FEW = 100  # states whose next states are looked at one by one
-FLOOR = 1e-15  # accuracy of values that counts as exact
 
 
 DRAWN = (
@@ -438,107 +434,3 @@ def _coarse(X: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
     low, high = X.min(axis=1), X.max(axis=1)
     unit = (high - low) / 2
     return low + unit, np.where(unit > 0, unit, 1.0)
-
-
-def valued(
-    problem: StationaryProblem, shift: FloatArray, unit: FloatArray, p: FloatArray, engine: Engine
-) -> tuple[FloatArray, FloatArray]:
-    """Values of the policy p [R], scaled by shift and unit of single steps, and their proved error, [1 + N] each."""
-    taken = np.flatnonzero(p)
-    if len(taken) == problem.rows.S and problem.kind != "average":
-        engine.take(taken)
-        engine.evaluate(FLOOR / 8)
-        return engine.values.copy(), engine.half + engine.rounding()
-    chain, x = policy_rows(problem.rows, p), (problem.X - shift[:, None]) / unit[:, None]
-    X = np.array([np.bincount(problem.rows.owner, p * row, problem.rows.S) for row in x])
-    if problem.kind != "average":
-        return _certain(chain, X, problem, problem.mu, engine)
-    chain.P.sum_duplicates()  # searches for classes do not end where entries are double
-    _, classes = long_run_shares(chain.P, problem.mu)
-    if len(classes) == 1:
-        classes = [(classes[0][0], 1.0)]
-    values, error = np.zeros(len(X)), np.zeros(len(X))
-    for members, mass in classes:
-        part = ComponentRows.of(within(chain.P, members), np.arange(len(members)), np.arange(len(members)))
-        part.exits[:] = 0.0
-        middle, off = _certain(part, np.ascontiguousarray(X[:, members]), problem, np.zeros(len(members)), engine)
-        values += mass * middle
-        error += mass * off
-    if len(classes) > 1:  # the probabilities of ending in a class are rounded as well
-        error += 16 * EPS * problem.rows.S * np.abs(X).max(axis=1)
-    return values, error
-
-
-def _certain(
-    rows: ComponentRows, X: FloatArray, problem: StationaryProblem, mu: FloatArray, engine: Engine
-) -> tuple[FloatArray, FloatArray]:
-    """Values of a chain with one row per state, and their error."""
-    own = Engine(rows, X, problem.kind, mu, problem.endless, problem.blur)
-    own.take(own.choice)
-    if own.S == engine.S and not engine.careful:
-        own.Y = engine.Y.copy()
-    own.careful = own.careful or engine.careful
-    own.direct = own.careful or (engine.direct and own.S <= FACTORED)
-    own.evaluate(FLOOR / 8)
-    return own.values, own.half + own.rounding()
-
-
-def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
-    """The chain of the policy p [R] as rows, one per state."""
-    used = np.flatnonzero(p)
-    begin, end = (rows.indptr[used].astype(np.int64), rows.indptr[used + 1].astype(np.int64))
-    lengths = end - begin
-    at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
-    data = rows.data[at] * np.repeat(p[used], lengths)
-    owner = rows.owner[used]
-    indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
-    states = np.arange(rows.S + 1)
-    exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
-    if (rows.exits == rows.exits[0]).all():
-        exits[:] = rows.exits[0]
-    return ComponentRows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
-
-
-def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
-    """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
-    S, A = problem.shape
-    whole = p
-    if problem.rows.R < problem.whole.R:
-        whole = np.zeros(problem.whole.R)
-        whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
-        whole = walking(problem.whole, whole)
-    pi = np.zeros(S * A)
-    pi[problem.whole.pair] = whole
-    return pi.reshape(S, A)
-
-
-def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
-    """p [R] completed: states without an action walk to those that have one, or take their first action."""
-    known = np.zeros(rows.S, dtype=bool)
-    known[rows.owner[p > 0]] = True
-    if known.all():
-        return p
-    first = rows.first.astype(np.int64)
-    ends = rows.indptr.astype(np.int64)[first]
-    beyond = [rows.columns[ends[s] : ends[s + 1]] for s in np.flatnonzero(~known)[:FEW]]
-    walk = np.full(rows.S, -1)
-    if len(beyond) == FEW or known[np.concatenate(beyond)].any():  # otherwise no path leads back, as from absorption
-        walk = np.where(known, -1, walk_to(rows, known))
-    walk = np.where(~known & (walk < 0), first[:-1], walk)
-    completed = p.copy()
-    completed[walk[walk >= 0]] = 1.0
-    return completed
-
-
-def class_columns(P: Any, X: FloatArray, choice: IntArray, weights: FloatArray) -> list[PolicyColumn]:
-    """One column per recurrent class of the chain P [S, S] of a choice of rows [S], the best for `weights` first.
-
-    The plan of a column holds the states of its class and their shares of time.
-    """
-    columns = []
-    for members in closed_classes(P):
-        q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
-        values = X[:, choice[members]] @ (q / q.sum())
-        columns.append(PolicyColumn(choice, float(values[0]), values[1:], weights, 0.0, plan=(members, q / q.sum())))
-    columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))
-    return columns

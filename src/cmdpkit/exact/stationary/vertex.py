@@ -1,14 +1,9 @@
 """From a mixture of columns to one stationary policy at an extreme point: few states draw, and there are few classes.
 
-Let q be an optimal occupancy, E the number of used actions beyond one per visited state, k the number of connected
-classes of its support, and B the number of binding constraints. Balance determines the directions in which q can move:
-one per extra action, and for long-run averages one per additional class, whose mass may move. If E + k - 1 > B, some
-combination leaves all binding utilities unchanged; following it until an action or a class runs dry removes it. What
-remains is an extreme point: E <= B, and E + k - 1 <= B for averages. The value stays, because everything an optimal
-occupancy uses is optimal for the Lagrangian.
-
-Mostly the policies of the mixture differ in few states, and then `by_values` finds the extreme point without any
-occupancy, from the values of policies alone. What it finds is checked like everything else.
+`vertex` follows the proof of Lemma S in docs/theory/stationary.md: while there are more extra actions and classes than
+binding constraints, some combination of directions leaves all binding utilities unchanged, and is followed until an
+action or a class runs dry. Mostly the policies of the mixture differ in few states. Then `by_values` finds the extreme
+point without any occupancy, from the values of policies alone. What it finds is checked like everything else.
 """
 
 from __future__ import annotations

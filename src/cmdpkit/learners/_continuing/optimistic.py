@@ -20,8 +20,8 @@ from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.continuing import Model
 from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
 from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
-from cmdpkit.exact.stationary.sources import class_columns
 from cmdpkit.model.chain_systems import DAMPING
+from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -59,11 +59,15 @@ class ContinuingBoxSource:
         work = (self.h, self.change, self.order, self.choice, self.P)
         upper = float(_iterate(self.box, objective, self.allowed, max(PRICED * most, slack), self.sweeps, *work))
         self.P[self.P < NEGLIGIBLE] = 0.0  # rounding would connect classes that nothing connects
-        rows = np.arange(S) * A + self.choice
+        rows, P = np.arange(S) * A + self.choice, sparse.csr_array(self.P)
         columns = []
-        for column in class_columns(sparse.csr_array(self.P), self.X, rows, weights):
-            members, q = column.plan
-            columns.append(column._replace(plan=(rows[members], q, self.P[members])))
+        for members in closed_classes(P):
+            q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
+            shares = q / q.sum()
+            v, *w = self.X[:, rows[members]] @ shares
+            plan = rows[members], shares, self.P[members]
+            columns.append(PolicyColumn(rows, float(v), np.array(w), weights, 0.0, plan=plan))
+        columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))  # the best class first
         return upper, columns
 
 
