@@ -194,6 +194,12 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
     assert run.policy_utilities[0] == pytest.approx(24 - 7 * ck.evaluate(plain, run.policy).w[0], abs=1e-9)
 
 
+def test_an_account_with_numbered_entries_is_kept_whole():
+    """PRI numbers its rounds, which once made its whole account vanish from the record."""
+    record = learn("paper/synthetic", "pri", episodes=3000)
+    assert record.explanation["weights by round"] and not any("could not be computed" in x for x in record.notes)
+
+
 def test_the_account_of_a_run_takes_a_line_an_entry():
     run = learn("paper/synthetic", "mf-pri", episodes=20_000, seed=1)
     text = run.explain()

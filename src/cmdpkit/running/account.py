@@ -57,13 +57,13 @@ def in_users_names(value: Any, world: World, policy: Policy) -> Any:
     return value
 
 
-def _named(key: str, value: Any, world: World, policy: Policy) -> tuple[str, Any]:
+def _named(key: str | int, value: Any, world: World, policy: Policy) -> tuple[str | int, Any]:
     """An entry of an explanation."""
     if key == "state index":
         return "state", policy.states[value] if value < len(policy.states) else "(episode over)"
     if key == "action index":
         return "action", policy.action_names[value]
-    if key.endswith(UNIT_SCALE):  # one total per constraint
+    if isinstance(key, str) and key.endswith(UNIT_SCALE):  # one total per constraint; rounds and the like are numbers
         spans = (scale.span for scale in world.scales[1:])
         return key.removesuffix(UNIT_SCALE), [x * span for x, span in zip(value, spans, strict=True)]
     return key, in_users_names(value, world, policy)
