@@ -11,12 +11,24 @@ import cmdpkit
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+import notebooks
+
 project = "cmdpkit"
 author = "the cmdpkit authors"
 version = release = cmdpkit.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "run", "docstrings", "mathml", "statements", "gallery", "checked"]
-exclude_patterns = ["_build", "_ext"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "run",
+    "docstrings",
+    "mathml",
+    "statements",
+    "gallery",
+    "checked",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "_ext", "notebooks", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_dmath_allow_labels = True
@@ -28,6 +40,8 @@ autodoc_member_order = "bysource"
 autodoc_type_aliases = {name: name for name in ("FloatArray", "BoolArray", "IntArray", "Name", "Sense")}
 python_maximum_signature_line_length = 100
 autodoc_typehints = "description"  # every parameter and result is listed with its type, described or not
+
+sphinx_gallery_conf = notebooks.SETTINGS
 
 html_theme = "furo"
 html_title = f"cmdpkit {release}"

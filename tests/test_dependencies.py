@@ -38,7 +38,14 @@ def imported(folder):
     """Top-level packages that the files of a folder import, at any depth, with one file that does."""
     found = {}
     own = {path.stem for path in (ROOT / folder).rglob("*.py")}
-    own |= {"cmdpkit", "bench", "mine", "posterior", "watch"}  # the last three are learners of the documentation
+    own |= {
+        "cmdpkit",
+        "bench",
+        "mine",
+        "posterior",
+        "watch",
+        "mylab",
+    }  # the last four are learners of the documentation
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []

@@ -20,6 +20,7 @@ from test_layers import ORDER
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)])
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("plot_*.py"))
 PUBLIC = [name for name in cmdpkit.__all__ if not name.startswith("_") and name not in cmdpkit._MODULES]
 
 
@@ -85,7 +86,7 @@ def test_every_public_module_works_without_further_imports_and_has_entries_in_th
     assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}\.\w+$", reference, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_import_public_names_only(page):
     imported = re.findall(
         r"^(?:>>> )?(?:from|import) cmdpkit\.([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE
@@ -280,6 +281,13 @@ def test_a_thumbnail_shows_the_optimum(name):
     )
     assert picture.count("<rect") == cells
     assert picture.count('class="draws"') == len({d.state for d in cmdpkit.solve(cmdp).stochastic_decisions()}) == 1
+
+
+def test_notebooks_are_numbered_and_have_a_title():
+    assert [int(notebook.stem.split("_")[1]) for notebook in NOTEBOOKS] == [1, 2, 3, 4, 5, 6]
+    for notebook in NOTEBOOKS:
+        title, line = notebook.read_text(encoding="utf-8").splitlines()[1:3]
+        assert line == "=" * len(title)
 
 
 def test_the_front_page_and_the_readme_say_what_was_measured():
