@@ -213,7 +213,7 @@ def call(function: Any, work: int, *args: Any) -> Any:
 
 
 def _is_interpreted(function: Any, work: int) -> bool:
-    if work > MOST_WORK or not isinstance(function, Dispatcher) or function.signatures:
+    if work > MOST_WORK or not isinstance(function, Dispatcher) or function.overloads:  # `signatures` hashes all types
         return False  # with NUMBA_DISABLE_JIT it is a plain function
     return _spent.get(function, 0.0) < INTERPRETED_SECONDS and not _is_kept(function)
 
