@@ -111,6 +111,46 @@ def test_bounds_and_allowance_are_kept_whatever_is_allowed(seed, within):
     assert found.after.draws <= max(1, len(solution.stochastic_decisions()))
 
 
+def rarely_drawn(seed: int) -> tuple[ck.CMDP, list[tuple[float, float]]]:
+    """A model whose bound is a hair above what a deterministic policy has, and the totals of all of those."""
+    rng = np.random.default_rng([18, seed])
+    H, S = 2, 3
+    P, r, g = rng.dirichlet(np.ones(S), (S, 2)), rng.random((S, 2)), rng.random((S, 2))
+    cmdp = ck.CMDP(P, r, constraints=[ck.at_least("use", 0.0, g)], horizon=H)
+    tables = (np.array(flat).reshape(H, S) for flat in itertools.product(range(2), repeat=H * S))
+    totals = [(v, float(w[0])) for v, w in (ck.evaluate(cmdp, ck.Policy.of(cmdp, x)) for x in tables)]
+    price = rng.uniform(0.2, 1.5)
+    w = max(totals, key=lambda x: x[0] + price * x[1])[1]
+    return cmdp.with_bounds(use=w + 10 ** rng.uniform(-6, -4)), totals
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_small_draws_go_or_are_explained_as_enumeration_does(seed):
+    cmdp, totals = rarely_drawn(seed)
+    try:
+        solution = ck.solve(cmdp)
+    except ck.Infeasible:
+        return  # no policy has more than the one whose total was raised
+    (draw,) = solution.stochastic_decisions()
+    assert min(draw.probabilities.values()) < 0.01
+    exact = ck.simplify(solution, 0.0)
+    loose = ck.simplify(solution, 0.3)
+    assert kept(cmdp, exact) and kept(cmdp, loose) and not loose.small_draws
+    assert all(min(d.probabilities.values()) >= 0.01 - 1e-12 for d in loose.stochastic_decisions())
+    (why,) = exact.small_draws  # nothing may be given up, so the draw stays
+    assert (why.step, why.state, why.constraint) == (draw.step, draw.state, "use")
+    assert why.probability == pytest.approx(draw.probabilities[why.action], rel=1e-6)
+    firm = solution.policy.pi.copy()
+    s = cmdp.states.index(draw.state)
+    firm[draw.step - 1, s] = np.eye(2)[firm[draw.step - 1, s].argmax()]
+    missed = cmdp.rho[0] - ck.evaluate(cmdp, ck.Policy.of(cmdp, firm)).w[0]
+    assert why.missed == pytest.approx(missed, rel=1e-6) and why.missed > 0
+    best = max((v for v, w in totals if w >= cmdp.rho[0]), default=None)
+    if why.firm is not None:  # what the search found is no better than the best of all
+        assert best is not None and why.firm >= solution.value - best - 1e-9
+    assert f"use is missed by {why.missed:.3g}" in str(why)
+
+
 def test_nothing_given_up_leaves_the_value_of_the_optimum():
     """In the pump every week counts, so that no other policy is as good."""
     found = ck.simplify(ck.solve(pump(12, 5.0)), 0.0)

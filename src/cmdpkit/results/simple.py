@@ -113,15 +113,17 @@ def simplified(name: str, found: Simplified, width: int = 100) -> RenderableType
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
     plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
     if found.after.draws:
-        parts += [draws(found), EMPTY_LINE, Text("Apart from that:")]
+        parts += [draws(found), *(Text(str(draw), style=QUIET) for draw in found.small_draws)]
+        parts += [EMPTY_LINE, Text("Apart from that:")]
     note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
     return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
 
 
 def _paid(found: Simplified) -> str:
-    if not found.simpler:
+    nothing = found.lost <= 1e-9 * max(1.0, abs(found.optimum.value))
+    if nothing and not found.simpler:
         return "the optimum itself: nothing simpler was found within what may be given up"
-    if found.lost <= 1e-9 * max(1.0, abs(found.optimum.value)):
+    if nothing:
         return "as good as the optimum"
     allowed = number(found.optimum.value - found.least)
     return (
@@ -169,6 +171,10 @@ def simple_data(name: str, found: Simplified) -> dict[str, Any]:
         "changed": found.changed,
         "before": found.before._asdict(),
         "after": found.after._asdict(),
+        "small_draws": [
+            {**draw._asdict(), "state": written_name(draw.state), "action": written_name(draw.action)}
+            for draw in found.small_draws
+        ],
         "phases": [
             {
                 "first": phase.first,

@@ -141,11 +141,14 @@ class Best:
         self.judge = judge
         self.candidate: Candidate = judge.filled(judge.optimum)
         self.shape: Shape = judge.shape_of(judge.optimum)
+        self.firm: Candidate | None = None  # without a draw and within the bounds, the one with the largest value
         if not judge.good(self.candidate):  # rounding
             self.candidate = judge.optimum
 
     def offer(self, candidate: Candidate) -> bool:
         """Keep a candidate if it is good and simpler; of two that are as simple, the one with the larger value."""
+        if not len(candidate.where) and (self.firm is None or candidate.totals[0] > self.firm.totals[0]):
+            self.firm = candidate if self.judge.met(candidate) else self.firm
         if not self.judge.good(candidate):
             return False
         shape = self.judge.shape_of(candidate)

@@ -29,6 +29,7 @@ ROUNDS = 6  # in which phases and rules are improved at fixed prices
 PARTS = (1, 4, 16)  # all promising changes are tried at once, then a quarter of them, and so on
 BETTER = 1e-12  # of the value: a smaller gain is rounding
 HALVINGS = 30  # of the probability of a draw
+SMALL = 0.01  # a draw with a smaller probability is left out or made this large, if bounds and value allow it
 
 
 class _Change(NamedTuple):
@@ -51,6 +52,39 @@ def repair(judge: Judge, best: Best, candidate: Candidate) -> None:
         if _distance(judge, nearest.totals) >= _distance(judge, candidate.totals) or judge.good(nearest):
             return
         candidate = nearest
+
+
+def without_small_draws(judge: Judge, best: Best) -> None:
+    """Leave out draws that are hardly ever made, by changing something else instead, or make them often enough."""
+    for h, s, _ in small_draws(best.candidate):
+        repair(judge, best, firmly(judge, best.candidate, h, s))
+    for h, s, a in small_draws(best.candidate):
+        now = best.candidate
+        p = now.p.copy()
+        row = p[(now.where == (h, s)).all(axis=1).argmax()]
+        row *= (1 - SMALL) / (1 - row[a])
+        row[a] = SMALL
+        larger = judge.candidate(now.choice, now.where, p)
+        if judge.good(larger):
+            best.candidate = larger
+
+
+def small_draws(candidate: Candidate) -> list[tuple[int, int, int]]:
+    """Step, state and action of decisions that are taken, but with a probability below `SMALL`."""
+    drawn = [
+        (h, s, int(a))
+        for (h, s), p in zip(candidate.where.tolist(), candidate.p, strict=True)
+        for a in np.flatnonzero((p > 0) & (p < SMALL))
+    ]
+    return drawn
+
+
+def firmly(judge: Judge, candidate: Candidate, h: int, s: int) -> Candidate:
+    """The same, but taking the likeliest action at one step and state."""
+    here = (candidate.where == (h, s)).all(axis=1)
+    choice = candidate.choice.copy()
+    choice[h, s] = candidate.p[here][0].argmax()
+    return judge.candidate(choice, candidate.where[~here], candidate.p[~here])
 
 
 def _with(choice: IntArray, change: _Change) -> IntArray:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.simple.judge import Best, Judge
-from cmdpkit.exact.simple.phases import fewest_phases
+from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.exact.simple.judge import Best, Candidate, Judge
+from cmdpkit.exact.simple.phases import fewest_phases, firmly, small_draws, without_small_draws
 from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
 from cmdpkit.exact.simple.states import fewest_changes, polish
 from cmdpkit.exact.solver import Solution
@@ -39,6 +39,29 @@ class Phase(NamedTuple):
     rules: tuple[Rule, ...]  # in the order of the states
 
 
+class SmallDraw(NamedTuple):
+    """A decision that is rarely taken, and the reason why it cannot be left out."""
+
+    step: int | None  # from 1; None without a horizon
+    state: Name  # where the policy draws
+    action: Name  # the action that is rarely drawn
+    probability: float  # of this action there
+    constraint: str | None  # the bound that would be missed most without it; None if only the value would be too small
+    missed: float  # by how much, in the units of the total, or of the value
+    firm: float | None  # what the best policy that was found without any draw loses; None if none keeps the bounds
+
+    def __str__(self) -> str:
+        at = "" if self.step is None else f" at step {self.step}"
+        without = "the value would be too small" if self.constraint is None else f"{shown(self.constraint)} is missed"
+        best = "no policy without a draw was found that keeps all bounds"
+        if self.firm is not None:
+            best = f"the best policy without a draw that was found loses {self.firm:.4g}"
+        return (
+            f"action {quoted(self.action)} is drawn in state {quoted(self.state)}{at} with a probability of only "
+            f"{100 * self.probability:.3g} %: without it, {without} by {self.missed:.3g}, and {best}."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Simplified(Solution):
     """A simple policy that meets all bounds and is nearly as good as the optimum; see `simplify`.
@@ -52,6 +75,7 @@ class Simplified(Solution):
     before: Shape  # phases, stochastic decisions, changes over states and over steps at the optimum
     after: Shape  # the same of the simple policy
     changed: float  # share of the optimum's decisions that the simple policy takes otherwise
+    small_draws: tuple[SmallDraw, ...] = ()  # draws with probabilities below 1 % that had to stay, and why
 
     @property
     def lost(self) -> float:
@@ -73,7 +97,7 @@ class Simplified(Solution):
 
     @property
     def simpler(self) -> bool:
-        """False if nothing simpler was found: then the policy is the optimum."""
+        """False if nothing simpler was found: then the policy is the optimum, perhaps with small draws made larger."""
         return self.after < self.before
 
     @cached_property
@@ -106,7 +130,9 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     To find the very simplest is hard in general, so this is a search: candidates with few phases come from dynamic
     programming on what single decisions cost, and are improved step by step. Every candidate is evaluated exactly
     before it is accepted, so that no bound is broken and no more is given up than is allowed, whatever the search
-    finds. If it finds nothing simpler, the policy is the optimum, and ``simpler`` is False.
+    finds. If it finds nothing simpler, the policy is the optimum, and ``simpler`` is False. An action that is drawn
+    with a probability below 1 % is left out, or drawn with 1 %, if that is allowed; ``small_draws`` says why one had to
+    stay.
 
     Parameters
     ----------
@@ -129,6 +155,7 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     fewest_phases(judge, best)
     fewest_changes(judge, best)
     polish(judge, best)
+    without_small_draws(judge, best)
     filled = judge.filled(best.candidate)
     chosen = filled if judge.good(filled) else best.candidate
     after = min(best.shape, judge.shape_of(chosen))
@@ -149,7 +176,24 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
         before=before,
         after=after,
         changed=_changed(solution, chosen.policy),
+        small_draws=_small_draws(judge, best, chosen),
     )
+
+
+def _small_draws(judge: Judge, best: Best, chosen: Candidate) -> tuple[SmallDraw, ...]:
+    """The small draws that are left, and what would happen without each of them."""
+    cmdp, found = judge.cmdp, []
+    firm = None if best.firm is None else max(0.0, float(judge.optimum.totals[0] - best.firm.totals[0]))
+    for h, s, a in small_draws(chosen):
+        totals = firmly(judge, chosen, h, s).totals
+        short = cmdp.rho - totals[1:]
+        n = int((short / judge.ranges).argmax()) if cmdp.N else 0
+        missed = cmdp.N > 0 and short[n] > judge.room[n]
+        probability = float(chosen.p[(chosen.where == (h, s)).all(axis=1)][0, a])
+        found.append(SmallDraw(None if cmdp.criterion.stationary else h + 1, cmdp.states[s], cmdp.action_names[a],
+                               probability, cmdp.constraints[n].name if missed else None,
+                               float(short[n] if missed else judge.least - totals[0]), firm))  # fmt: skip
+    return tuple(found)
 
 
 def _least(solution: Solution, within: float, at_least: float | None) -> float:
