@@ -19,7 +19,7 @@ from cmdpkit.results.wording import duration, label, number
 from cmdpkit.running.active import Progress
 from cmdpkit.running.request import outlook
 
-SECONDS_BETWEEN_LINES = 10.0  # of one run, where there is no terminal
+SECONDS_BETWEEN_LINES = 10.0  # between two lines about a run, where there is no terminal
 COMPILING = "compiling, first time only"  # shown in place of a phase
 MIN_MEASURED = 0.05  # seconds of learning before a rate is shown
 

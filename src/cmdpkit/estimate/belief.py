@@ -25,7 +25,7 @@ from cmdpkit.estimate.means import Means, means_of, update_row, update_start_est
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 
-STALE = -1  # a number of visits that no row has, so that the row is filled anew
+STALE = -1  # a number of visits that no row has, so that the row is filled again
 
 
 class Belief(NamedTuple):

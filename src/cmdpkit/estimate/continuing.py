@@ -110,7 +110,7 @@ def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
 
 
 def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Model:
-    """A draw in which every action leads where some action of the same state has led, with the weight `prior` in all.
+    """A draw in which every action leads where some action of the same state has led, with a total weight of `prior`.
 
     Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried. If they
     could lead everywhere, as in `drawn_model`, most of them would look bad instead: in a queue that is kept short, a
@@ -125,7 +125,7 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
 
     A pair that was tried fewer than `few` times may lead everywhere (`prior` is added to all of its counts). Any other
     pair may lead where some action has led to from the same state: what was never seen of one action, but of another,
-    stays possible, and the weight `prior` in all is shared by these.
+    stays possible, and these share a total weight of `prior`.
     """
     everywhere = (seen.visits < few)[:, :, None]
     shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
@@ -139,7 +139,7 @@ def _hopes(seen: Seen, unsure: int) -> FloatArray:
 
 
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
-    """A model for long-run averages that waits about so many `steps` for what may come, from where the run has been.
+    """The average-reward model with an effective horizon of `steps`, which starts where the run has been.
 
     In the long run it costs nothing to wait, so that a plan may go to a promising place by a way that takes for ever,
     or divide its time between places that it never leaves. With a new start, like one of the steps so far, after each
@@ -169,7 +169,7 @@ def means(seen: Seen) -> FloatArray:
 
 
 def _model(weights: FloatArray, signals: FloatArray, allowed: BoolArray, seen: Seen) -> Model:
-    """The model with transitions in proportion to weights [S, A, S], from where the run is or begins anew."""
+    """The model with transitions in proportion to weights [S, A, S], from where the run is or begins again."""
     S, A = seen.visits.shape
     P = sparse.csr_array(weights.reshape(S * A, S))
     total = np.asarray(P.sum(axis=1)).reshape(-1)

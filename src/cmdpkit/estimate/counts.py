@@ -74,7 +74,7 @@ def new_episode(H: int, M: int) -> Episode:
 
 
 def with_room(counts: Counts, entries: int) -> Counts:
-    """The same counts with room for so many more transitions; arrays are replaced only if they must grow."""
+    """The same counts with room for more transitions; arrays are replaced only if they must grow."""
     needed = int(counts.used[0]) + entries
     capacity = len(counts.link)
     if needed <= capacity:

@@ -19,7 +19,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
 STEP_GROUPS = 4  # parts of the horizon that are compared with each other
-PERIODS = 8  # of time, that are compared with each other
+PERIODS = 8  # number of periods that are compared with each other
 DATED = 40  # periods among which a change is dated
 TAIL_FACTOR = 10.0  # a value this many times as large as the usual one is far out
 TAIL_ROWS, TAIL_SHARE = 0.02, 0.2  # a tail is heavy if at most this share of rows makes up at least this share of all

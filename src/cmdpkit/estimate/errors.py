@@ -184,8 +184,8 @@ def _variance_ahead(indptr, successors, prob, V, out):
 def _pooled_variance(indptr, successors, prob, moves, q, V, span, through, spread):
     """Per row: the flow that goes on from it, and the variance of sum_h q_h V[h+1] at its next state.
 
-    Next states seen only once tell how much probability was not seen at all (Good and Turing): so much of it may lead
-    to values that deviate by span [H+1].
+    Next states seen only once tell how much probability was not seen at all (Good and Turing). This share of it may
+    lead to values that deviate by span [H+1].
     """
     H, S, A = q.shape
     T = (len(indptr) - 1) // (S * A)

@@ -43,7 +43,7 @@ from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
-PSEUDO_VISITS = 5.0  # weight of the average variance beside the visits of a row, see above
+PSEUDO_VISITS = 5.0  # weight of the average variance, in visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known
 TINY = 1e-300  # avoids a division by 0
 

@@ -126,7 +126,7 @@ class Log(Recorded):
 
 
 def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
-    """A log of so many episodes (without a horizon, transitions) of the process and the behaviour that a log shows.
+    """A log of `size` episodes (without a horizon, transitions) of the process and the behaviour that a log shows.
 
     Every step repeats a recorded one of the same state (at the same step if T > 1), with its action, its signals and
     its next state. A continuing log is drawn in `MIN_EPISODES` stretches.

@@ -46,7 +46,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
 LEAST_VISITS = (20, 5)
-CLEAR = 2.0  # standard errors: a policy with so much room should pass
+CLEAR = 2.0  # standard errors of room with which a policy should pass
 BEHAVIOUR_SHARE = 0.2  # of the permitted error, for the test of what was done in the log
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard errors
 FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the others
@@ -123,7 +123,7 @@ class NoPromise(CmdpkitError):
     ) -> None:
         super().__init__(message)
         self.constraint = constraint  # the bound that is missed, by the policy that came nearest
-        self.total = total  # of that policy: estimate and interval
+        self.total = total  # estimate and interval for that policy
         self.limit = limit  # the end of that interval which missed the bound,
         self.level = level  # and the confidence with which it was computed
         self.wanted = list(wanted)  # where more data would help, the most useful first
@@ -271,7 +271,7 @@ def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int) -> _Ch
 
 
 def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
-    """The best policies for tighter and tighter bounds that use actions with so many visits only.
+    """The best policies for tighter and tighter bounds, among actions with enough visits.
 
     All bounds are tightened together, and where there are several, each of them further than the others.
     """

@@ -312,7 +312,7 @@ class Experiment:
         return kinds
 
     def _look_beside(self) -> None:
-        """Have a user's modules found beside the file of the experiment, if it names any."""
+        """Have a user's modules found next to the file of the experiment, if it names any."""
         if any(":" in str(x) for x in (*(e.model for e in self.environments), *(a.name for a in self.algorithms))):
             look_in(str(self.folder.absolute()))
 

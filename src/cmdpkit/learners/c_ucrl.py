@@ -128,5 +128,5 @@ class CUCRL(Player):
 
 
 def _shifted(model: Model, reward: FloatArray | float, utility: FloatArray | float) -> Model:
-    """The model with its signals moved by so much, as far as they stay in [0, 1]."""
+    """The model with its signals moved, as far as they stay in [0, 1]."""
     return model._replace(r=np.clip(model.r + reward, 0.0, 1.0), g=np.clip(model.g + utility, 0.0, 1.0))

@@ -55,7 +55,7 @@ class OptDualConstants(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Arrays that are filled anew after every episode, when the next policy is found."""
+    """Arrays that are filled again after every episode, when the next policy is found."""
 
     means: Means  # the estimated model
     box: Box  # the confidence box around it

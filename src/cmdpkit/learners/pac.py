@@ -67,7 +67,7 @@ class PAC(Counting):
     anytime = True
     params: PACParams  # type: ignore[assignment]
     changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "cadence", "plans")
-    _found: tuple[int, FloatArray] | None = None  # the policy to hand over after so many episodes
+    _found: tuple[int, FloatArray] | None = None  # number of episodes, and the policy to hand over after them
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

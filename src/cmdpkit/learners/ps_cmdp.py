@@ -15,7 +15,7 @@ generation in one model, each column O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) 
 
 Symbols: `prior`, `weight`; m_k = `tighten` sqrt(ln k / k) in all utilities, by which violations can be made one-sided.
 
-Departures from CMDP-PSRL. Models are drawn anew only at plans, which are made when a count has doubled, or by need in
+Departures from CMDP-PSRL. Models are drawn again only at plans, which are made when a count has doubled, or by need in
 "practical" (`cmdpkit.learners._model_based.cadence`). Signals are unknown and drawn as well. Where no policy of the
 drawn model meets the bounds, the paper ignores them; here the plan is the policy that misses the worst bound by least.
 A draw is never repeated until it is feasible: that would favour wishful models. "practical": once an action was taken

@@ -61,8 +61,8 @@ from cmdpkit.simulate.random import Stream
 class ReLOADParams(Radii):
     """Settings of the learner."""
 
-    step: float = 1.0  # of the policy, times 1 / sqrt(H)
-    dual_step: float = 1.0  # of the prices, times 1 / sqrt(H)
+    step: float = 1.0  # step of the policy, times 1 / sqrt(H)
+    dual_step: float = 1.0  # step of the prices, times 1 / sqrt(H)
 
     def __post_init__(self) -> None:
         super().__post_init__()

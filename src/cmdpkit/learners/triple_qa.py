@@ -26,7 +26,7 @@ and then. H, eta and the lift are the best of 27 settings on development problem
 run. H must exceed the time that the process needs to forget where it began, because what is learned is a discounted
 problem.
 
-A discounted problem is learned as the long-run average of a world that begins anew: a new start is a step like others.
+A discounted problem is learned as the long-run average of a world that begins again: a new start is a step like others.
 """
 
 from __future__ import annotations

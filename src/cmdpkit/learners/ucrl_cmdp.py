@@ -17,7 +17,7 @@ O(S^2 A) per sweep. Memory O(S^2 A).
 Departures. Signals are the observed means, and 1 where nothing was seen (that the paper takes them as known is from
 memory). Where no kernel of the box has a policy within the bounds, the paper plays any policy (memory); here it is the
 one that misses the worst bound by least. The bounds cannot be loosened to trade the regret of one constraint for that
-of another, as the paper allows. In a discounted problem the box is that of the world that begins anew. The policy
+of another, as the paper allows. In a discounted problem the box is that of the world that begins again. The policy
 handed over is the best one of the mean model that does not rely on luck (`proven_model` of
 `cmdpkit.estimate.continuing`). "practical": c = 1e-4; an epoch lasts until the visits of some action in some
 state have doubled; and an action that was tried `few` times leads only where it has led to: a full queue that is not

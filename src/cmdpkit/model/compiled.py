@@ -77,7 +77,7 @@ def _find_cache() -> None:
 
 
 def forget_stale_code(package: Path, stamp: str) -> None:
-    """Delete what was compiled beside the sources of a package unless it was compiled for this stamp."""
+    """Delete the compiled code next to the sources of a package unless it was compiled for this stamp."""
     note = package / "__pycache__" / "compiled-for.txt"
     try:
         if note.is_file() and note.read_text(encoding="utf-8") == stamp:
@@ -149,7 +149,7 @@ def per_signal(values: Sequence[float]) -> tuple[float, ...] | NDArray[np.float6
 
     With one constraint they are a tuple. Its length is known when compiling, so loops over signals are unrolled, which
     makes learners up to 1.7 times as fast. With more constraints this gains nothing, and every number of them would
-    have to be compiled anew, so all other models share one form, with an array.
+    have to be compiled again, so all other models share one form, with an array.
     """
     given = tuple(float(x) for x in values)
     return given if len(given) == 2 else readonly(given)
@@ -203,7 +203,7 @@ _spent: dict[Any, float] = {}  # seconds that the interpreter has taken for a fu
 
 
 def call(function: Any, work: int, *args: Any) -> Any:
-    """Call a compiled function with work that is about so many inner loops."""
+    """Call a compiled function whose work is about this number of inner loops."""
     if not _is_interpreted(function, work):
         return function(*args)
     began = time.thread_time()

@@ -18,7 +18,7 @@ from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import frozen
 
-BLOCK = 1 << 22  # numbers that are looked at together; so many need little memory beside the policy itself
+BLOCK = 1 << 22  # numbers that are looked at together: little memory compared with the policy itself
 
 
 class Decisions(NamedTuple):

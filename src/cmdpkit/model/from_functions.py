@@ -231,7 +231,7 @@ class _Exploration:
                         )
 
     def so_far(self, waiting: int = 0) -> Explored:
-        """How far it has come, if so many states (a negative number) of those met have not been asked about."""
+        """How far it has come, if this number of states met (a negative number) have not been asked about."""
         return Explored(len(self.index), len(self.index) + waiting, len(self.nexts))
 
     def _available(self, s: State) -> dict[Action, bytes]:

@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 class MadeFor(NamedTuple):
     """The model that a policy was made for, as files name it."""
 
-    fingerprint: str  # of the model, its bounds included
+    fingerprint: str  # that of the model, its bounds included
     criterion: str  # such as "H=6" or "discount=0.95"
     bounds: tuple[str, ...]  # such as "cost ≤ 0.5"
 
@@ -236,7 +236,7 @@ class Policy(Shown):
 
     @property
     def pi(self) -> FloatArray:
-        """The probabilities [H, S, A], written out and read-only; of a large policy they are made anew every time."""
+        """The probabilities [H, S, A], written out and read-only; of a large policy they are made again every time."""
         return self._pi if np.prod(self.shape, dtype=float) <= KEPT else self._written_out()
 
     @cached_property

@@ -18,7 +18,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 Name: TypeAlias = Hashable  # what a user calls a state or an action: text, a number, a tuple, a date, anything hashable
 MAX_HORIZON = 1_000_000_000  # number of steps; a larger one is taken for a mistake
-MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is hardly a misspelt name
+MAX_COMPARED = 200  # characters; a longer word takes long to compare, and is rarely a misspelt name
 MAX_EPISODES = 10**15  # episodes or steps of a run; counts stay exact as floats, and no run ever ends beyond
 MAX_SEED = 2**63 - 1  # the largest whole number that a column of the results can hold
 MIN_DELTA = 1e-12  # with a smaller probability of error, 1 - delta would be rounded too much

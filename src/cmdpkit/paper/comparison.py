@@ -1,4 +1,4 @@
-"""Every figure of the paper's experiments beside the measured one, with what had to be assumed."""
+"""Every figure of the paper's experiments next to the measured one, with the assumptions behind it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Figure(NamedTuple):
 
 
 def compared(groups: Iterable[Group]) -> list[Row]:
-    """Every published figure beside what the groups of runs give."""
+    """Every published figure next to that of the groups of runs."""
     rows: list[Row] = []
     for env, base in ((SYNTHETIC, ("start",)), (GRID, ("board", "length"))):
         for group in groups_of(groups, env):

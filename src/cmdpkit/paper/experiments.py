@@ -98,7 +98,7 @@ def exponent(b: SeedMean | None) -> str:
 SYNTHETIC, GRID = "paper/synthetic", "paper/grid"
 READ_AT = {SYNTHETIC: 8_000_000, GRID: 5_800_000}  # episodes after which regret and violation are compared
 LENGTHS = (150_000, 1_500_000, 15_000_000)  # runs of different length, from which growth is fitted
-THEORY_EPISODES = 2_100_000  # of preset theory: its K is a third of them
+THEORY_EPISODES = 2_100_000  # length of runs with preset theory, whose K is a third of it
 
 # Parts that need runs, in the order in which they are shown; "lower-bound" and "departures" need none.
 RUNS = ("synthetic", "grid", "growth", "cancellation", "theory", "table1")

@@ -1,4 +1,4 @@
-"""The whole paper (arXiv 2309.15395) run again: its claims with verdicts, and every figure beside the measured one.
+"""The whole paper (arXiv 2309.15395) run again: its claims with verdicts, and every figure next to the measured one.
 
 `reproduce_paper` runs the parts that are asked for (`cmdpkit.paper.experiments.PARTS`), or what a folder lacks of them,
 and writes the report and the paper's figures into the folder.
@@ -41,7 +41,7 @@ from cmdpkit.results.tables import Column, Table, with_ends, with_interval
 
 # -- The figures of the paper, drawn from runs made here, as PNG files with fixed names.
 
-DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn beside the optimum
+DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn next to the optimum
 
 
 def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
@@ -146,7 +146,7 @@ class Reproduction:
 
     parts: tuple[str, ...]  # what was asked for
     claims: tuple[Claim, ...]  # what the paper claims, with verdicts
-    rows: tuple[Row, ...]  # every published figure beside the measured one
+    rows: tuple[Row, ...]  # every published figure next to the measured one
     phases: tuple[PhaseCost, ...]  # of the published algorithm on the grid
     bounds: tuple[LowerBound, ...]  # the family of the lower bound
     table1: tuple[Table1Row, ...]  # growth of the algorithms of Table 1

@@ -28,7 +28,7 @@ from cmdpkit.model.tolerances import NO_LOSS
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name, is_int
 
-LEVEL = 0.95  # of every interval, each on its own
+LEVEL = 0.95  # confidence level of every interval, each on its own
 PSEUDO = 5.0  # observations that the average variance of a step counts as, where an action was taken rarely
 OVER = "(episode over)"  # the state in which a learner waits where episodes may end early
 
@@ -47,7 +47,7 @@ class Believed(NamedTuple):
     action: Name  # the action
     visits: int  # how often it was taken; over all steps, if these share their counts
     value: float  # reward plus utilities at their prices, from here to the end; NaN if it was never taken
-    interval: tuple[float, float]  # of the value, at level 0.95; NaN if it was never taken
+    interval: tuple[float, float]  # ends for the value, at level 0.95; NaN if it was never taken
     loses: float  # value lost against the best action here; NaN if it was never taken
     probability: float  # of the action in the policy that the run handed over
 
@@ -61,7 +61,7 @@ class WhyNot(NamedTuple):
     best: Believed  # the action with the largest value here
     difference: tuple[float, float, float]  # value lost: low end, estimate, high end; NaN if it was never taken
     reason: str  # one of "taken", "never tried", "worse", "undecided"
-    prices: dict[str, float]  # of the constraints, which the values rest on
+    prices: dict[str, float]  # the price of every constraint, on which the values rest
 
     def __str__(self) -> str:
         """A sentence."""

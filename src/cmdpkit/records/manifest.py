@@ -93,7 +93,7 @@ def _restored(value: Any) -> Any:
 
 
 def _bound_entry(c: Constraint) -> Plain:
-    """A constraint; a bound per step has besides how many steps a value counts."""
+    """A constraint; a bound per step also has the number of steps that a value counts."""
     return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
 
 

@@ -19,7 +19,7 @@ from cmdpkit.results.wording import bounded, counted, label, number, percent, ra
 from cmdpkit.simulate.distribution import Simulation, TotalShare, exact_distribution
 
 MOST_DIFFERENCES = 15  # rows of the table of differences
-BINS, BAR_WIDTH = 12, 40  # of a histogram: its rows, and characters of the longest bar
+BINS, BAR_WIDTH = 12, 40  # rows of a histogram, and characters of its longest bar
 MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
 

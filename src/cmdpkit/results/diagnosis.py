@@ -170,7 +170,7 @@ def drawn_range(r: TotalRange, width: int = BAR_WIDTH) -> Text:
     possible = min(max(round(place(r.strictest) * width), free), width)
     bar = Text.assemble(" ", *_zones(free, possible - free, width - possible), " ")
     at = place(r.bound)
-    if at < -DRAWN_INSIDE or at > 1 + DRAWN_INSIDE:  # outside: beside the bar
+    if at < -DRAWN_INSIDE or at > 1 + DRAWN_INSIDE:  # outside the bar
         cell = 0 if at < 0 else width + 1
     else:
         cell = 1 + min(max(math.floor(at * width), 0), width - 1)

@@ -307,7 +307,7 @@ def compare(
     """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test.
 
     Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
-    their actions differ. So pairing is valid, and removes hardly any noise. ``n`` picks the constraint of a violation;
+    their actions differ. So pairing is valid, and removes little noise. ``n`` picks the constraint of a violation;
     with None the largest counts.
     """
     if test not in ("sign-flip", "t"):

@@ -1,4 +1,4 @@
-"""Figures and claims published elsewhere beside what was measured here: the rules of judgement, and the tables.
+"""Figures and claims published elsewhere next to those measured here: the rules of judgement, and the tables.
 
 Two things are judged. A `Row` is one published *figure*. It is "as published" only if the whole interval of the
 measured one lies within a stated share of it; an interval that lies partly outside is "undecided", so that few or noisy
@@ -218,7 +218,7 @@ def claims_table(claims: Sequence[Claim]) -> Table[Claim]:
 
 
 def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
-    """One row per published figure beside the measured one; ``numbers`` are those of the assumptions."""
+    """One row per published figure, next to the measured one; ``numbers`` are those of the assumptions."""
     columns: list[Column[Row]] = [
         Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
         Column("quantity", "quantity", "What was published.", lambda row: row.quantity),

@@ -1,4 +1,4 @@
-"""A simple policy: what it costs, how simple it is beside the optimum, what to do in which phase, where it draws."""
+"""A simple policy: its cost, how simple it is next to the optimum, what to do in which phase, where it draws."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _states_of(rule: Rule) -> str:
 
 
 def simplified(name: str, found: Simplified, width: int = 100) -> RenderableType:
-    """Everything about a simple policy, on a terminal of so many columns."""
+    """Everything about a simple policy, for a terminal of `width` columns."""
     headline = Text.assemble(
         (label(name), "bold"), ": value ", (number(found.value), "bold green"), f", {_paid(found)}"
     )

@@ -126,7 +126,7 @@ def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float
 
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
-    """Everything that is known about an optimum, on a terminal of so many columns."""
+    """Everything that is known about an optimum, for a terminal of `width` columns."""
     if isinstance(found, StationarySolution):
         return _stationary(name, found)
     word = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}[
@@ -241,7 +241,7 @@ def solution_data(name: str, found: Solution, **more: Any) -> dict[str, Any]:
 
 
 def _stationary_data(found: Solution) -> dict[str, Any]:
-    """What is known besides without a horizon: the criterion, values per step, and whether the optimum is attained."""
+    """What else is known without a horizon: the criterion, values per step, and whether the optimum is attained."""
     optimum = found.optimum if isinstance(found, Simplified) else found
     steps = found.cmdp.criterion.steps  # None for totals
     return {

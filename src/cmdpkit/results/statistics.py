@@ -14,10 +14,10 @@ from scipy.special import stdtr, stdtrit
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
 
-LEVEL = 0.95  # of all intervals, unless the caller says otherwise
+LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
 RESAMPLES = 2000  # of a bootstrap
-MOST_EXACT_FLIPS = 14  # up to so many seeds all sign flips are counted
-RANDOM_FLIPS = 20_000  # beyond that, so many random ones
+MOST_EXACT_FLIPS = 14  # largest number of seeds for which all sign flips are counted
+RANDOM_FLIPS = 20_000  # number of random flips for more seeds
 
 Method = Literal["t", "bootstrap"]
 
@@ -190,7 +190,7 @@ def _one_number(scores: Sequence[Sequence[FloatArray]], how: str, reference: int
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:
-    """Edges of at most so many bars of a histogram, and the unit of which the values are multiples, 0 if there is none.
+    """Edges of the bars of a histogram, and the unit of which the values are multiples, 0 if there is none.
 
     Where values are counted in units, every bar holds the same number of possible values, and edges lie between them.
 

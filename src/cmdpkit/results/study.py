@@ -366,13 +366,13 @@ class Settings:
     """How a study is to be shown."""
 
     title: str = ""  # heading of the report
-    published: tuple[Row, ...] = ()  # figures published elsewhere, beside what the runs gave
+    published: tuple[Row, ...] = ()  # figures published elsewhere, next to those of the runs
     claims: tuple[Claim, ...] = ()  # claims published elsewhere, with verdicts
     order: tuple[str, ...] = ()  # `group_key` of every group, in the order of the experiment
 
 
 def save_settings(folder: Folder, title: str, published: Iterable[Row] = (), claims: Iterable[Claim] = ()) -> None:
-    """Keep what a report needs beside the records; what was kept before is replaced, but for the order of the runs."""
+    """Keep what a report needs in addition to the records; earlier data are replaced, except for the order of runs."""
     _save(folder, Settings(title, tuple(published), tuple(claims), load_settings(folder).order))
 
 
@@ -393,7 +393,7 @@ def _save(folder: Folder, settings: Settings) -> None:
 
 
 def load_settings(folder: Folder) -> Settings:
-    """What is kept beside the records of a folder; without it, the name of the folder is the title."""
+    """The settings next to the records of a folder; without them, the name of the folder is the title."""
     path = Path(folder, SETTINGS)
     if not path.exists():
         return Settings(Path(folder).resolve().name)

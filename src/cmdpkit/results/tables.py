@@ -50,7 +50,7 @@ class Cell(NamedTuple):
     """One entry of a table as people see it, and the numbers behind it."""
 
     text: str  # what is written
-    note: str = ""  # stands beside the text or below it: half the width of an interval
+    note: str = ""  # next to the text or below it: half the width of an interval
     value: float | str | None = None  # what a column is sorted by; None where there is no value
     low: float | None = None  # lower end of the interval, where there is one
     high: float | None = None  # upper end of the interval, where there is one
@@ -136,7 +136,7 @@ def with_ends(key: str, value: SeedMean | None) -> dict[str, Any]:
 
 
 def part_alone(key: str, value: Share | None) -> dict[str, Any]:
-    """How many have the property; how many there are in all is in another column."""
+    """How many have the property; another column has the total number."""
     return {key: None if value is None else value.part}
 
 

@@ -100,7 +100,7 @@ def _action(decisions, h, s, u):
 
 Z = 1.959963984540054  # the normal quantile of a two-sided interval of 95 %
 MAX_CELLS = 20_000_000  # states times possible totals that an exact distribution may need
-MAX_DENOMINATOR = 1_000  # of a unit, as a share of the largest signal
+MAX_DENOMINATOR = 1_000  # largest denominator of a unit, as a share of the largest signal
 LEFT_OUT = 1e-6  # without a horizon: weight of the steps that are not played, or probability that a run goes on
 AVERAGED_STEPS = 1_000  # steps of a run where averages count
 MAX_STEPS = 10_000_000  # steps of a run
@@ -228,7 +228,7 @@ def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, flo
 
 
 def _until_absorbed(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
-    """How many steps it takes until hardly any run goes on, and the probability that one does."""
+    """The number of steps after which almost every run has ended, and the probability that one goes on."""
     P, going = chain_of(cmdp, policy.table(0)).T.tocsr(), ~absorbing_states(cmdp)
     d = np.array(cmdp.mu)
     if steps is None:

@@ -66,7 +66,7 @@ class Simulator(NamedTuple):
 
     @classmethod
     def lasting(cls, cmdp: CMDP, steps: int, noise: Noise = "none") -> Simulator:
-        """The simulator of runs of so many steps; where there is a horizon, it is that many."""
+        """The simulator of runs with this number of steps, which is that of the horizon if there is one."""
         return cls._made(cmdp, noise, steps)
 
     @classmethod

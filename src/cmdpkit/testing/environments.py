@@ -48,7 +48,7 @@ def report(name: str, what: str, sentences: Iterable[str]) -> None:
     expect(not listed, f"{name} breaks the contract of {what}:\n{listed}")
 
 
-# So many by default: the environment is then given a seed twice, and is reset 68 times without one.
+# The default number of episodes: the environment is then given a seed twice, and is reset 68 times without one.
 EPISODES = EPISODES_PER_SEED + 6
 
 

@@ -188,7 +188,7 @@ class Player(Learner):
         return {name: x[:used] if name in Player.growing else x for name, x in super().state().items()}
 
     def wait(self, steps: int) -> None:
-        """Begin the plan, and decide again after so many steps, or when the visits of a pair have doubled."""
+        """Begin the plan, and decide again after `steps`, or when the visits of a pair have doubled."""
         self.position.clock[BEGAN] = self.steps
         self.position.clock[APPOINTED] = self.steps + max(1, steps)
 

@@ -1,4 +1,4 @@
-"""When to plan anew.
+"""When a new plan is due.
 
 Every episode, as most papers do; whenever the visits of some (step, state, action) have doubled since the last plan,
 which is the customary rule, and under which guarantees keep their order; or by need. In a large model the rule of

@@ -97,7 +97,7 @@ class Iterating(Counting):
 
 
 class PolicyEvaluation(NamedTuple):
-    """The values of a policy in the estimated model; they are found anew after every episode."""
+    """The values of a policy in the estimated model; they are found again after every episode."""
 
     means: Means  # the estimated model, whose arrays are filled again each time
     bonus: FloatArray  # [H, S, A]: what is added to every signal

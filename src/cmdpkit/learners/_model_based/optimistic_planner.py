@@ -25,7 +25,7 @@ class OptimisticPlanner(Planner):
     """A planner whose plans are too good to be true, so that it hands over another policy."""
 
     params: WithMargin
-    _found: tuple[int, BoolArray, HandOver] | None = None  # what would be handed over after so many episodes
+    _found: tuple[int, BoolArray, HandOver] | None = None  # number of episodes, and the policy handed over after them
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] that is best in the estimated model and clears the bounds there by a margin for its own error.

@@ -70,7 +70,7 @@ class Planner(Counting):
 
     @abstractmethod
     def plan(self, belief: Belief) -> Decided:
-        """The policy to play, given what the counts say; of what changes, it may look at `playing.lam` besides."""
+        """The policy to play, given what the counts say; of what changes, it may also look at `playing.lam`."""
 
     def begin(self, rng: Stream) -> None:
         """Plan before an episode, if a plan is due; one that draws random numbers does it here."""

@@ -109,7 +109,7 @@ def new_block(
 
 
 def new_samples(spec: Spec, rows: int) -> Samples:
-    """No samples yet, with room for so many rows of the certificate."""
+    """No samples yet, with room for the rows of the certificate."""
     H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
     size = 1 + M + M * (M + 1) // 2
     return Samples(

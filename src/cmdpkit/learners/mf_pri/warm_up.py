@@ -53,7 +53,7 @@ class OptimisticValues(NamedTuple):
 
 
 def warm_up(spec: Spec, episodes: int, price: float) -> tuple[WarmUpRules, OptimisticValues]:
-    """A warm-up of so many episodes in which no price exceeds `price`, before its first episode."""
+    """A warm-up of this number of episodes in which no price exceeds `price`, before its first episode."""
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
     rules = WarmUpRules(
         H=np.uint64(H),

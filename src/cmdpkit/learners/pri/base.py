@@ -111,7 +111,7 @@ def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
 
 
 def _habits(p: PRIParams) -> dict[str, Any]:
-    """What was asked of Triple-Q beside its settings: how ties are broken, and random actions as in its public code.
+    """Further settings of Triple-Q that were asked for: how ties are broken, and random actions as in its public code.
 
     There, every action is random at first, which fades by 5 % every 20 episodes, and a share of 3 % stays random.
     """

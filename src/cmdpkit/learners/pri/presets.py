@@ -217,7 +217,7 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str | Note, ...]:
 
 
 def _never_reached(p: PRIParams) -> str:
-    """Which phases have nothing to do, because two actions of a state can hardly both survive usage."""
+    """Which phases have nothing to do, because two actions of a state rarely both survive usage."""
     share = 2 * p.count_min / p.run_episodes
     never = "usage leaves one policy, and Compare and refinement are never reached"
     if share >= 1:

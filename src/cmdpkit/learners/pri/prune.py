@@ -1,6 +1,6 @@
 """Pruning: which actions the optimum does not need, found by running a base learner again and again.
 
-There are two ways to find out. *Usage*: after several fresh base runs, an action that most of them hardly used is
+There are two ways to find out. *Usage*: after several fresh base runs, an action that most of them rarely used is
 removed. *Comparison*: an action a at (h, s) that usage has left is put to two tests, Compare(D, D without a) and
 Compare(D, D with a alone at (h, s)), each of which is decided by a majority of votes. If the smaller set is as good, it
 becomes D. An action that passes neither test is part of a stochastic decision. If there are several optimal solutions,
@@ -152,7 +152,7 @@ def losses(target: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 def too_large(lost: FloatArray, learning: FloatArray, rule: PruneRule, episodes: int) -> bool:
-    """Whether a comparison's regret or violation so far (`lost`, [1+N]) exceeds what one of so many episodes may have.
+    """Whether a comparison's regret or violation so far (`lost`, [1+N]) exceeds what one of `episodes` may have.
 
     That is the tolerance for every episode, and what the run with all of D lost while it was `learning`, [1+N].
     """
@@ -173,7 +173,7 @@ class Pruning(Saved):
         shape = spec.allowed.shape
         self.D = spec.allowed.copy()  # [H, S, A]: actions that are left
         self.flagged = np.zeros(shape, dtype=bool)  # [H, S, A]: actions that were tested and stay
-        self.under = np.zeros(shape, dtype=np.int64)  # [H, S, A]: usage runs that hardly used the action
+        self.under = np.zeros(shape, dtype=np.int64)  # [H, S, A]: usage runs that rarely used the action
         self.use = np.zeros(shape)  # [H, S, A]: uses in all usage runs
         self.rho = spec.rho + (0.0 if p.eps_rho is None else p.eps_rho)  # [N]: tightened thresholds
         self.slack = float("nan")  # estimate of how far a policy can exceed all thresholds

@@ -144,7 +144,7 @@ def most_visited(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]
 
     First comes the policy of the most used actions. Any other one deviates from it at some decisions, and its place is
     that of the product, over these, of the share of episodes that used the action it takes there. Shares of the visits
-    of a state would not do: where hardly anybody comes by, the second action may have half of them and still not
+    of a state would not do: where few episodes come by, the second action may have half of them and still not
     matter. The policies are found one after the other, so that D may have any number of them.
 
     >>> D, use = np.array([[[True, True], [True, True]]]), np.array([[[3.0, 1.0], [8.0, 2.0]]])

@@ -171,7 +171,7 @@ def end_episode(learned, c, rng):
 
 @internal
 def _end_frame(learned, c, rng):
-    """Queues first, then lift the tables and let the counts fade, then find the best actions anew."""
+    """Queues first, then lift the tables and let the counts fade, then find the best actions again."""
     learned.frames[0] += 1
     learned.left[0] = c.frame
     frames = learned.frames[0]

@@ -160,7 +160,7 @@ class GymPlayer:
         signs = [1.0, *(c.sign for c in problem.constraints)]
         self.affine = np.array([(sign, *scale) for sign, scale in zip(signs, problem.scales, strict=True)])
         self.raw = np.zeros((H, 1 + N))  # reward and costs of the episode as received
-        self.signals = np.zeros((EPISODES_PER_SEED, H, 1 + N))  # of the block, in unit scale
+        self.signals = np.zeros((EPISODES_PER_SEED, H, 1 + N))  # signals of the block, in unit scale
         self.states, self.actions = np.zeros((2, EPISODES_PER_SEED, H), dtype=np.int64)
         self.lengths = np.zeros(EPISODES_PER_SEED, dtype=np.int64)
         # Single numbers are read and written faster through a memoryview than through an array.

@@ -68,7 +68,7 @@ class Periods:
             array[half:] = 0.0
 
     def _make_room(self, entries: int) -> None:
-        """Have room for so many more entries, as far as there may be so many."""
+        """Make room for more entries, up to the largest number there may be."""
         needed = min(int(self.used[0]) + entries, MOST_ENTRIES)
         if needed > len(self.link):
             extra = min(max(needed, 2 * len(self.link)), MOST_ENTRIES) - len(self.link)
