@@ -172,7 +172,7 @@ def test_the_table_has_every_form_and_what_became_of_the_policies(records):
 # -- studies -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_is_what_was_saved_and_frames_have_every_checkpoint(records, tmp_path):
+def test_a_study_is_the_saved_one_and_frames_have_every_checkpoint(records, tmp_path):
     mixed = [*records[:6], make_record("paper/grid", "pri", 0)]
     for record in mixed:
         store.save_record(record, tmp_path)

@@ -119,7 +119,7 @@ def test_the_folder_of_a_run_continues_it_by_more_episodes_each_time(tmp_path):
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_stops_by_the_clock_is_the_run_of_so_many_episodes():
+def test_a_run_stopped_by_the_clock_is_the_run_of_that_number_of_episodes():
     timed = ck.learn(PROBLEM, "cl-pri", stop="0.05s", seed=3)
     assert timed.seconds >= 0.05
     assert difference(timed, ck.learn(PROBLEM, "cl-pri", stop=timed.run.episodes, seed=3)) is None
@@ -161,7 +161,7 @@ def test_times_and_numbers_of_episodes_are_read(asked, seconds, episodes):
 @pytest.mark.parametrize(
     "bad", ["soon", "", "0", "-5", "1.5", "0s", "width=0", "width=", "nan", "infs", 0, 2.5, True, None]
 )
-def test_other_rules_are_refused_with_what_is_expected(bad):
+def test_other_rules_are_refused_with_the_expected_form(bad):
     with pytest.raises(ck.CmdpkitError, match="stop"):
         ck.learn("paper/synthetic", "cl-pri", stop=bad)
 

@@ -141,7 +141,7 @@ def test_a_pair_leads_where_it_has_led_to_once_it_was_tried_a_few_times():
     assert box.start_lo.tolist() == box.start_up.tolist() == [0, 1, 0]  # the present state
 
 
-def test_a_world_that_begins_anew_has_the_box_of_the_mixed_kernel():
+def test_a_world_that_restarts_has_the_box_of_the_mixed_kernel():
     spec = spec_of(2, 1, criterion="discounted", restart=0.2)
     counts = seen(spec, [[[1, 3]], [[0, 4]]], starts=[3, 1])
     box = box_around(frequencies(counts), np.full((2, 1, 1), 0.05), counts, 1)
@@ -240,7 +240,7 @@ def test_copies_of_triple_qa_never_rise_within_a_frame_and_drive_its_queues():
     assert (learner.learned.values == 10).all() and (learner.learned.visits == 0).all()
 
 
-def test_the_theory_of_triple_qa_says_what_is_vacuous():
+def test_the_theory_of_triple_qa_names_vacuous_constants():
     cmdp = ck.load("machine-two")
     learner = load("triple-qa")(Spec.of(cmdp, 10**6), preset="theory")
     p, iota = learner.params, 8 * math.log(math.sqrt(2) * 10**6)
@@ -253,7 +253,7 @@ def test_the_theory_of_triple_qa_says_what_is_vacuous():
 # -- UCRL-CMDP and Chen-Jain-Luo ---------------------------------------------------------------------------------------
 
 
-def test_the_theory_of_ucrl_cmdp_plans_every_so_many_steps():
+def test_the_theory_of_ucrl_cmdp_plans_at_fixed_intervals():
     learner, _, _ = after("ucrl-cmdp", "machine-two", 64, preset="theory")
     assert learner.explain()["plans"] == 64 // 4 + 1  # epochs of 64^(1/3) = 4 steps, and one that begins after the last
 

@@ -29,7 +29,7 @@ def test_every_pass_of_a_version_is_kept_and_rounded_to_four_digits(history, tmp
     assert history.read("0.2.0") == {}
 
 
-def test_a_pass_is_shown_beside_all_versions_in_the_order_of_their_numbers(history):
+def test_a_pass_is_shown_next_to_all_versions_in_order(history):
     history.save("0.10.0", {"a over b": 3.0})
     history.save("0.9.0", {"a over b": 2.0})
     history.save("0.9.0", {"a over b": 2.5})

@@ -92,7 +92,7 @@ def test_tradeoffs_and_diagnoses_are_in_the_unit_of_the_bound(criterion, steps):
 
 
 @ALL
-def test_what_is_printed_names_the_unit_and_tables_show_both(criterion, steps):
+def test_printed_bounds_name_the_unit_and_tables_show_both(criterion, steps):
     model = server(0.5, True, **criterion)
     assert repr(model).endswith("N=1: cost ≤ 0.5 per step)")
     assert repr(model.constraints[0]) == "Constraint(name='cost', sense='at_most', bound=0.5, per_step=True)"

@@ -110,7 +110,7 @@ def test_spaces_have_to_be_discrete():
         ({"costs": ("none",) * 3}, r"episode 1, step 1: info\[\"cost\"\] is 'none', expected a number"),
     ],
 )
-def test_rewards_and_costs_have_to_be_what_is_declared(options, expected):
+def test_rewards_and_costs_have_to_match_their_declaration(options, expected):
     (said,) = limited(Line, **options)
     assert re.match(f"Played with random actions, it fails: {expected}", said)
 

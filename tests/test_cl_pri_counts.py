@@ -38,7 +38,7 @@ def remembered(T, H=4, S=5, A=2, M=2, episodes=60, seed=3):
 
 
 @pytest.mark.parametrize("T", [1, 4])
-def test_the_estimated_kernel_and_signals_are_the_frequencies_of_what_was_seen(T):
+def test_the_estimated_kernel_and_signals_are_the_observed_frequencies(T):
     H, S, A, M = 4, 5, 2, 2
     memory, seen = remembered(T)
     counts, sums, visits = np.zeros((T, S, A, S)), np.zeros((T, S, A, M)), np.zeros((T, S, A))

@@ -242,7 +242,7 @@ def test_exploration_does_not_end_while_every_reward_is_the_same():
     assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v >= 0.99 * solve(cmdp).value
 
 
-def test_an_action_gets_the_tries_it_was_promised_and_hardly_more():
+def test_an_action_gets_the_tries_it_was_promised_and_few_more():
     """Where all steps share their counts, a try that is used up at one step may be made once more at every other."""
     cmdp = envs.build("random", S=5, A=3, H=4, N=1, stationary=True, seed=2)
     learner = ClosedLoopPRI(Spec.of(cmdp, 5000))

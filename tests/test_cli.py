@@ -109,7 +109,7 @@ def test_bounds_can_be_changed_one_by_one_whatever_their_names() -> None:
     assert (spaced["name"], spaced["bound"], spaced["slack"]) == ("fast link", 4.0, pytest.approx(0, abs=1e-9))
 
 
-def test_slack_is_what_is_left_of_a_bound_in_its_own_sense() -> None:
+def test_slack_is_the_distance_to_the_bound_in_its_own_sense() -> None:
     loose = answer("solve", "paper/grid", "--bound", "cost=3")["constraints"][0]
     assert loose["slack"] == pytest.approx(3 - loose["value"])
     assert (loose["price"], loose["binding"]) == (0, False)
@@ -117,7 +117,7 @@ def test_slack_is_what_is_left_of_a_bound_in_its_own_sense() -> None:
     assert loose["slack"] == pytest.approx(loose["value"] - 1)
 
 
-def test_what_is_not_finite_is_null_in_json() -> None:
+def test_numbers_that_are_not_finite_are_null_in_json() -> None:
     assert json.loads(json_text({"a": [math.inf, -math.inf, math.nan, 1.5], 2: True})) == {
         "a": [None, None, None, 1.5],
         "2": True,

@@ -156,7 +156,7 @@ def test_a_killed_command_continues_and_a_finished_one_is_not_repeated(tmp_path)
 NEEDY = ("dope", "opdop", "opsrl", "opt-dual", "opt-pess-lp", "opt-pess-primal-dual", "opt-primal-dual")
 
 
-def test_every_algorithm_says_what_is_proved_what_it_needs_and_where_it_is_from():
+def test_every_algorithm_names_its_guarantee_needs_and_source():
     for entry in answer("algos"):
         ours = entry["name"] in ("cl-pri", "dual-q", "mf-pri", "pac", "ps-cmdp")
         assert entry["reference"].startswith("our own, after arXiv " if ours else ("arXiv ", "doi ")), entry["name"]

@@ -29,7 +29,7 @@ def test_a_tradeoff_is_the_optimum_at_every_bound_and_its_slope_is_the_price():
     assert (np.diff(curve.prices) >= -1e-9).all(), "the value is concave in the bound"
 
 
-def test_a_tradeoff_reports_the_bounds_nobody_can_meet():
+def test_a_tradeoff_reports_infeasible_bounds():
     curve = ck.tradeoff(synthetic(), "utility", 3, low=1.9, high=2.3)
     assert curve.bounds == pytest.approx([1.9])
     assert curve.infeasible == pytest.approx([2.1, 2.3])

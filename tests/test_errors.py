@@ -16,7 +16,7 @@ def test_with_unbiased_variances_and_no_average_a_share_is_the_squared_error_of_
     assert found.shares == pytest.approx([flow**2 * x.var(ddof=1) / 4, 0.0]) and found.freedom[0] == 3
 
 
-def test_the_average_variance_counts_as_so_many_observations():
+def test_the_average_variance_counts_as_pseudo_observations():
     # Variances 6 / 2 and 0 / 2 with two observations each; their average is 6 / 4, or 6 / 2 if they are unbiased.
     for ddof, mixed in ((0, (6 + 5 * 1.5) / 7), (1, (6 + 5 * 3.0) / 6)):
         found = row_shares(np.array([2.0, 0.0]), np.array([6.0, 0.0]), np.array([2, 2]), pseudo=5.0, ddof=ddof)

@@ -89,7 +89,7 @@ def test_learn_and_bench_share_their_records(reference, tmp_path):
     assert_same(study, bench(["paper/synthetic"], ["triple-q"], **SMALL, executor="serial"))
 
 
-def test_what_is_done_is_skipped_and_what_is_added_is_done(tmp_path):
+def test_finished_runs_are_skipped_and_added_ones_are_done(tmp_path):
     bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "study.json"}
     seen = Seen()
@@ -236,7 +236,7 @@ def test_two_benches_at_once_share_a_folder(tmp_path, reference):
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_a_full_disk_ends_the_bench_with_what_is_done_kept(tmp_path, executor):
+def test_a_full_disk_ends_the_bench_and_keeps_finished_runs(tmp_path, executor):
     """RLIMIT_FSIZE makes every write beyond so many bytes fail as a full disk does, in the workers too."""
     code = textwrap.dedent(f"""
         import resource, signal, sys

@@ -78,7 +78,7 @@ def test_whatever_is_added_or_moved_the_other_runs_stay_what_they_were():
         assert before <= set(keys(asked(**changes))), changes
 
 
-def test_every_part_of_what_is_asked_counts():
+def test_every_part_of_a_request_counts():
     changes = ({"episodes": 1001}, {"noise": "bernoulli"}, {"algorithms": ["dual-q"]}, {"environments": ["paper/grid"]})
     changes += ({"environments": [{"model": "paper/synthetic", "bounds": {"utility": 1.9}}]},)
     found = [key for change in ({}, *changes) for key in keys(asked(**change))]

@@ -313,7 +313,7 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
         ({"model": "my_places:model"}, r"(constraints|horizon): this is for Gymnasium environments"),
     ],
 )
-def test_what_is_wrong_with_a_users_environment_is_said(project, change, said):
+def test_faults_of_a_users_environment_are_named(project, change, said):
     fall = {"name": "falls", "sense": "at_most", "bound": 1}
     table = {"model": "my_places:line", "horizon": 4, "constraints": [fall], **change}
     with pytest.raises(ck.CmdpkitError, match=said):

@@ -65,7 +65,7 @@ def test_environments_come_back_equal(name, suffix, tmp_path):
     assert_same(read_model(write_model(cmdp, tmp_path / f"model{suffix}")), cmdp)
 
 
-def test_changing_any_part_by_the_least_changes_what_is_read_back(tmp_path):
+def test_changing_any_part_by_the_least_changes_the_model_read_back(tmp_path):
     # Guards the tests above: a reader or an equality that looks away from some part would make them empty.
     def changed(before: str, after: str) -> CMDP:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"

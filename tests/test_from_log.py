@@ -38,7 +38,7 @@ def simulated(cmdp, episodes, seed, **options):
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_plug_in_model_has_the_shares_and_means_of_the_log_and_only_what_was_tried():
+def test_the_plug_in_model_has_the_shares_and_means_of_the_log_and_its_actions_only():
     cmdp = ck.from_log(ROWS, columns=COLUMNS, horizon=2, constraints=BOUND).cmdp
     assert (cmdp.states, cmdp.action_names) == (("a", "b"), ("go", "stay"))
     assert cmdp.actions[0, 0].tolist() == [True, False] and cmdp.actions[1, 1].tolist() == [True, True]
@@ -80,7 +80,7 @@ def test_the_standard_error_of_one_coin_is_the_textbook_one():
 
 @pytest.mark.parametrize("visits", [20, 60, 200, 2_000])
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.99, 0.999])
-def test_limits_of_rare_events_are_safe_beside_the_exact_ones_of_a_binomial_share(visits, level):
+def test_limits_of_rare_events_contain_the_exact_binomial_ones(visits, level):
     """Clopper and Pearson's limits are the oracle. Before surprises were counted, no event at all gave a limit of 0."""
     for events in (0, 1, 2, 3, 5, 10, 15):
         total = Fitted(failing(visits, events, 0.5).log, 1).totals(np.ones((1, 1, 1)))[0][1]
@@ -180,7 +180,7 @@ def test_steps_that_differ_are_found_out():
 # -- promises ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_parts_share_nothing_and_do_not_depend_on_what_was_recorded():
+def test_the_parts_share_nothing_and_do_not_depend_on_the_recorded_values():
     log = simulated(small(), 101, 0).log
     for T in (4, 1):
         first, second = log.parts(T)

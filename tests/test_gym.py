@@ -251,7 +251,7 @@ def test_the_cliff_is_solved_by_hand():
     assert sol.shadow_prices == pytest.approx([(15 - 13) / (12 - 2)], abs=1e-9)
 
 
-def test_an_unbounded_taxi_earns_what_is_known_of_it():
+def test_an_unbounded_taxi_earns_its_known_optimum():
     """7.93 is the mean over all starts of 20 minus a shortest way's other steps, as often reported for Taxi."""
     sol = ck.solve(ck.load("gym/taxi", H=25, fuel=100))
     assert sol.value == pytest.approx(7.93, abs=1e-9)

@@ -145,7 +145,7 @@ def undisturbed(request):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "kind"), KINDS, ids=[" ".join(kind) for kind in KINDS])
-def test_what_came_back_and_where_is_said_and_what_was_learned_is_kept(method, kind, undisturbed, tmp_path):
+def test_a_faulty_answer_is_named_with_its_place_and_the_learned_policy_is_kept(method, kind, undisturbed, tmp_path):
     algo, whole = undisturbed
     change, said = {"step": STEP, "reset": RESET}[method][kind]
     moments = random.Random(f"{algo} {method} {kind}")

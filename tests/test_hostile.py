@@ -50,7 +50,7 @@ def unreachable(bound: float) -> ck.CMDP:
 
 
 @pytest.mark.parametrize("method", ["auto", "columns", "lp"])
-def test_a_huge_number_where_nobody_goes_does_not_switch_a_bound_off(method):
+def test_a_huge_number_in_an_unreached_state_does_not_switch_a_bound_off(method):
     solution = ck.solve(unreachable(7.5), method)
     assert solution.value == pytest.approx(5.0, abs=1e-9)
     assert solution.utilities == pytest.approx([7.5], abs=1e-9)
@@ -115,7 +115,7 @@ def test_the_exact_master_agrees_with_another_solver(N):
         assert (w @ y).max() - y @ rho == pytest.approx(t, abs=1e-12), "y proves it"
 
 
-def test_the_exact_master_lowers_thresholds_that_nobody_reaches_by_the_least_amount():
+def test_the_exact_master_lowers_infeasible_thresholds_by_the_least_amount():
     w = np.array([[0.0, 1.0], [1.0, 0.0]])
     weights, _ = best_mixture(np.array([0.0, 1.0]), w, np.array([0.75, 0.75]))
     assert weights.tolist() == [0.5, 0.5]

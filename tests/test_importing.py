@@ -42,7 +42,7 @@ def test_returns_give_realised_curves_in_the_users_sense():
     assert at(record, "realised_violation", 4) == pytest.approx(4) and record.violation.tolist() == pytest.approx([-2])
 
 
-def test_imported_runs_stand_beside_ours_and_come_back_from_disk(tmp_path):
+def test_imported_runs_are_listed_with_ours_and_come_back_from_disk(tmp_path):
     ours = [ck.learn(job(), "triple-q", episodes=50, seed=seed) for seed in (0, 1)]
     theirs = [ck.import_run(job(), "theirs", policies=[(50, MIXED)], seed=seed, code="abc") for seed in (0, 1)]
     for record in theirs:
@@ -54,7 +54,7 @@ def test_imported_runs_stand_beside_ours_and_come_back_from_disk(tmp_path):
     assert "theirs" in study.to_markdown()
 
 
-def test_a_run_on_a_problem_that_nobody_can_solve_has_no_optimum_and_no_regret():
+def test_a_run_on_an_infeasible_problem_has_no_optimum_and_no_regret():
     """Wear of at least 3 in two steps is out of reach: working misses it by 1, resting by 3."""
     hard = ck.CMDP([[[1.0], [1.0]]], r=[[1, 0]], constraints=[ck.at_least("wear", 3, [[1, 0]])], horizon=2)
     record = ck.import_run(hard, "theirs", policies=[(10, WORK), (30, REST)], returns=[[2.0, 2.0]] * 40)

@@ -210,7 +210,7 @@ def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path):
         (NAMES, "*, 0 AS step", r"'step' is below 1 in some line; steps count from 1"),
     ],
 )
-def test_what_is_wrong_with_a_parquet_file_is_said(names, select, message, tmp_path):
+def test_faults_of_a_parquet_file_are_named(names, select, message, tmp_path):
     path = parquet(tmp_path / "m.parquet", names, select=select)
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.read_model(path, horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])

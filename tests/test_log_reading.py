@@ -100,7 +100,7 @@ def test_a_log_that_contradicts_itself_is_refused_with_its_place(change, message
         ),
     ],
 )
-def test_what_is_asked_of_a_log_is_checked(given, message):
+def test_arguments_of_from_log_are_checked(given, message):
     with pytest.raises(ck.CmdpkitError, match=message):
         ck.from_log(pd.DataFrame(ROWS, columns=COLUMNS), **{"constraints": BOUND, **given})
 

@@ -91,7 +91,7 @@ def test_a_policy_is_evaluated_only_when_it_has_changed():
     assert 10 < source.meter.clock[EVALUATIONS] < n / 3
 
 
-def test_on_a_large_model_only_every_so_many_episodes_are_evaluated_and_their_values_held():
+def test_on_a_large_model_every_nth_episode_is_evaluated_and_its_values_held():
     cmdp = envs.build("random", S=60, A=3, H=4, concentration=1.0)
     meter = Meter.of(cmdp, 0.0)
     every = 1 + 4 * 60 * 60 // MAX_TRANSITIONS_PER_EPISODE
@@ -127,7 +127,7 @@ def show(meter, changed, best, usable):
     collect(meter, np.zeros(3))
 
 
-def test_without_a_model_only_what_was_realised_is_known():
+def test_without_a_model_only_realised_totals_are_known():
     cmdp, n = awkward(), 50
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     source = Source.of(cmdp)._replace(meter=Meter.blind(cmdp.H, cmdp.rho, scales))

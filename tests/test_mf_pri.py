@@ -176,7 +176,7 @@ def test_it_finds_the_optimum_of_the_synthetic_instance_and_stays_within_its_bou
     assert learner.multipliers[0] == pytest.approx(best.shadow_prices[0], abs=0.05)
 
 
-def test_two_binding_bounds_are_met_in_what_was_realised_and_by_the_policy_handed_over():
+def test_two_binding_bounds_are_met_by_realised_totals_and_by_the_policy_handed_over():
     for seed in range(2):
         cmdp = envs.build("random", S=6, A=3, H=4, N=2, conflict=0.5, slack=0.05, seed=11)
         best = solve(cmdp)
@@ -212,7 +212,7 @@ def test_a_bound_that_is_met_anyway_costs_nothing():
     assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v == pytest.approx(solve(cmdp).value, abs=1e-9)
 
 
-def test_an_impossible_bound_is_reported_with_what_is_missing_and_the_best_policy_handed_over():
+def test_an_impossible_bound_is_reported_with_its_shortfall_and_the_best_policy_handed_over():
     cmdp = envs.build("paper/synthetic", rho=2.2)
     with pytest.raises(Infeasible) as nothing:
         solve(cmdp)

@@ -131,7 +131,7 @@ def test_standard_errors_of_advantages_and_utilities_are_those_of_repeated_exper
     assert np.abs(np.mean(found, axis=0) - truth[:2]).max() < 0.02
 
 
-def test_the_error_of_a_changed_policy_is_that_of_what_was_played_and_of_the_changed_rows():
+def test_the_error_of_a_changed_policy_is_that_of_the_played_one_and_of_the_changed_rows():
     """By the delta method, entry by entry, from the records themselves."""
     cmdp = synthetic()
     pi = np.eye(3)[np.zeros((3, 3), dtype=int)]

@@ -137,7 +137,7 @@ def test_three_copies_of_one_constraint_are_learned_like_one():
     assert solve(cmdp).value - values.v < 0.02 and (values.w >= cmdp.rho - 1e-3).all()
 
 
-def test_a_bound_that_was_missed_in_what_was_realised_is_said_to_be():
+def test_a_bound_missed_by_the_realised_total_is_reported():
     cmdp = envs.build("paper/synthetic", rho=2.5)  # at most 2.09 can be had
     learner = run(cmdp, 3000)
     short = 2.5 - learner.samples.totals[1] / 3000

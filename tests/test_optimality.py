@@ -310,7 +310,7 @@ def test_what_cannot_be_certified_is_refused():
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_proved_is_told_in_the_users_units_and_sense():
+def test_proofs_are_told_in_the_users_units_and_sense():
     """Reward from -2 to 2 and a cost from 0 to 10 over 3 steps; in unit scale 3 is the best of both totals."""
     scales, cost = (Scale(-2.0, 4.0), Scale(-10.0, 10.0)), ck.at_most("cost", 12.0)
     part = Part(step=1, state=0, action=1, visits=7, amount=0.1)
@@ -341,7 +341,7 @@ def test_gap_stops_at_the_first_reading_with_a_proof_and_the_curve_ends_with_it(
     assert difference(ck.learn("paper/synthetic", "cl-pri", stop=run.run.episodes, seed=3, certified=True), run) is None
 
 
-def test_what_is_said_while_a_run_looks_for_a_proof():
+def test_progress_messages_while_a_run_looks_for_a_proof():
     told = []
     ck.learn("paper/synthetic", "cl-pri", stop="gap=0.6", seed=3, progress=lambda at: told.append(outlook(at)))
     assert told[0] == "nothing is proved yet, goal 0.6"
@@ -424,7 +424,7 @@ def test_a_log_proves_how_far_any_policy_is_from_the_optimum(stationary):
         endless.certificate(lambda s: "wait")
 
 
-def test_a_log_that_contradicts_what_was_declared_proves_nothing():
+def test_a_log_that_contradicts_its_declaration_proves_nothing():
     rng = np.random.default_rng(1)
     rows = [(k, h, "on", "go", float(rng.random() < (0.1, 0.9)[h - 1]), "on") for k in range(400) for h in (1, 2)]
     names = ["episode", "step", "state", "action", "reward", "next_state"]

@@ -254,7 +254,7 @@ def test_what_is_missing_or_wrong_is_named():
         learner.restore({name: x for name, x in learner.state().items() if name != "counts/moves"})
 
 
-def test_theory_says_what_is_vacuous():
+def test_the_theory_preset_names_vacuous_constants():
     cmdp = synthetic()
     for algo in MODEL_BASED:
         assert make(algo, cmdp, 4000, preset="theory").notes, algo

@@ -65,7 +65,7 @@ def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c
     assert (mean_radius(means.visits, log) >= 1).all()
 
 
-def test_with_c_zero_only_what_was_never_seen_is_uncertain():
+def test_with_c_zero_only_unseen_pairs_are_uncertain():
     counts = simulated(synthetic(), np.random.default_rng(0), 3)
     means = means_of(counts, 3)
     box = confidence_box(means, 0.0, 3)
@@ -149,7 +149,7 @@ def covered(cmdp: ck.CMDP, means: Means, K: int, delta: float, c: float) -> bool
 
 
 @pytest.mark.long
-def test_the_truth_is_covered_in_all_episodes_with_the_stated_probability():
+def test_the_truth_is_covered_in_every_episode_with_the_stated_probability():
     """120 runs at delta = 0.3: more failures than the 1 - 1e-6 quantile would happen once in a million correct codes.
 
     A hundredth of the logarithm must fail far more often than that, or the test could not tell.

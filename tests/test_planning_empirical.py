@@ -33,7 +33,7 @@ def count(counts: Counts, episode: Episode) -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_estimates_are_the_means_of_what_was_seen(pooled):
+def test_estimates_are_the_means_of_the_observations(pooled):
     seen = episodes(np.random.default_rng(0), 40)
     counts = no_counts(H, S, A, N, pooled=pooled)
     earned, successors = defaultdict(list), defaultdict(list)

@@ -130,7 +130,7 @@ def test_compiled_and_plain_python_agree_to_the_bit():
         np.testing.assert_array_equal(compiled, plain)
 
 
-def test_what_was_computed_before_does_not_matter():
+def test_earlier_computations_do_not_matter():
     rng = np.random.default_rng(4)
     lo, up = box_oracle.random_box(rng, (1, 5, 2, 5))
     box = box_of(lo, up, np.full(5, 0.0), np.full(5, 0.5))

@@ -65,7 +65,7 @@ def test_colours_stay_with_the_algorithm_in_every_figure(grid, two):
     assert all(len(used) == 1 for used in colours.values()) and colours["pri"] != colours["triple-q"]
 
 
-def test_scales_kinds_and_raw_curves_are_what_was_asked(grid, two):
+def test_scales_kinds_and_raw_curves_are_those_asked_for(grid, two):
     axis = plot.regret(groups(grid), kind="strong", scale="log", raw=True).axes[0]
     assert (axis.get_xscale(), axis.get_yscale(), axis.get_ylabel()) == ("log", "log", "strong regret")
     assert len(axis.get_lines()) >= 9 + 3  # a line a seed and three means
@@ -83,7 +83,7 @@ def test_scales_kinds_and_raw_curves_are_what_was_asked(grid, two):
         plot.regret(groups(grid), kind="wek")
 
 
-def test_multipliers_stand_beside_the_exact_price(two):
+def test_multipliers_are_drawn_with_the_exact_price(two):
     figure = two.plot("multiplier")
     prices = ck.solve(two_bounds()).shadow_prices
     for axis, price in zip(figure.axes, prices, strict=True):

@@ -177,7 +177,7 @@ def test_names_may_be_arrays():
     assert policy.probabilities(1, "on") == {"stay": 0.25, "leave": 0.75}
 
 
-def test_what_is_no_model_policy_or_mixture_is_named():
+def test_an_argument_that_is_no_model_policy_or_mixture_is_named():
     cmdp = synthetic()
     policy = ck.Policy.uniform(cmdp)
     for call, said in (
@@ -206,7 +206,7 @@ def exact_totals(cmdp, policy):
     return totals
 
 
-def test_what_is_met_once_in_a_million_million_episodes_counts_in_mixtures():
+def test_events_of_one_in_a_million_million_episodes_count_in_mixtures():
     P = np.zeros((3, 2, 3))
     P[0, :] = [0.0, 1 - 1e-12, 1e-12]
     P[1, :, 1] = P[2, :, 2] = 1.0

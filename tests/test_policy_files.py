@@ -251,7 +251,7 @@ step,state,action,probability
         (".csv", "state,action", "state,act", r"policy.csv:5: columns: unknown key 'act'; did you mean 'action'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_policy_is_said_with_its_line(suffix, before, after, message, tmp_path):
+def test_faults_of_a_policy_file_are_named_with_their_line(suffix, before, after, message, tmp_path):
     text = JSON if suffix == ".json" else CSV
     assert text.count(before) >= 1
     path = tmp_path / f"policy{suffix}"

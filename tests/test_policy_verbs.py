@@ -303,7 +303,7 @@ def test_averages_are_means_of_runs_of_the_length_that_is_asked_for():
 
 
 @pytest.mark.compiled
-def test_totals_until_absorption_end_when_hardly_any_run_goes_on():
+def test_totals_until_absorption_end_when_almost_every_run_has_ended():
     """Each step earns 1 and is the last one with probability 1/2, so more than 3 are earned with probability 1/8."""
     cmdp = ck.CMDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[1.0], [0.0]], criterion="total")
     played = ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 20_000, seed=4)

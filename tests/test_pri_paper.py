@@ -64,7 +64,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     assert PRI(Spec.of(cmdp, 1000), preset="paper").notes == ()
 
 
-def test_the_theory_runs_on_what_is_infeasible_for_it():
+def test_the_theory_runs_where_its_tightened_problem_is_infeasible():
     # At this size eps_rho = 1.2: nothing meets rho + eps_rho. The sets stay non-empty, the best margin is played.
     cmdp = easy()
     learner = PRI(Spec.of(cmdp, 30_000), preset="theory", votes=3)
@@ -218,7 +218,7 @@ def test_a_run_can_be_cut_and_resumed_anywhere_without_changing_a_bit(preset, ch
 
 
 @pytest.mark.parametrize("draw_each", [False, True])
-def test_what_is_measured_does_not_reach_the_learner(draw_each):
+def test_measurements_do_not_reach_the_learner(draw_each):
     cmdp = synthetic()
     seen, blind = Source.of(cmdp, 1.5), Source.of(cmdp)
     scales = (cmdp.reward_scale, *cmdp.utility_scales)

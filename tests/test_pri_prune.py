@@ -36,7 +36,7 @@ def test_the_instance_is_solved_by_hand():
     assert sol.policy.pi[0, 0] == pytest.approx([0.5, 0.5, 0.0])
 
 
-def test_an_action_is_underused_by_share_by_count_or_because_nobody_comes_there():
+def test_an_action_is_underused_by_share_by_count_or_in_a_rare_state():
     spec = Spec.of(easy(), 1000)
     usage = np.array([[[97.0, 3.0, 0.0], [2.0, 0.0, 0.0]], [[98.0, 2.0, 0.0], [0.0, 2.0, 0.0]]])
     by_share = chosen(PRI.presets, spec, "paper", {"use_min": 0.02, "reach_min": 0.05})

@@ -111,7 +111,7 @@ def test_the_policies_of_an_action_set_come_in_order_of_visits_however_many_ther
     assert policies_in(huge) == 4**1000 and most_visited(huge, rng.random(huge.shape), 7).shape == (7, 1000)
 
 
-def test_a_tie_in_a_state_that_hardly_anybody_visits_does_not_crowd_out_a_decision_that_matters():
+def test_a_tie_in_a_rare_state_does_not_crowd_out_a_decision_that_matters():
     """Ten states share 10 of 1,000 visits, half and half; in state 1 the second action has 50 of 990."""
     use = np.full((1, 11, 2), 0.5)
     use[0, 0] = 940.0, 50.0

@@ -205,7 +205,7 @@ def test_a_chosen_algorithm_is_followed_everywhere(browser, page):
     assert browser.errors == []
 
 
-def test_axes_and_forms_switch_what_is_drawn(browser, page):
+def test_axes_and_forms_switch_the_drawing(browser, page):
     browser.open(page)
     line = "document.querySelector('#problem-1 [data-charts=curves] path.line').getAttribute('d')"
     seen = {browser.run(line)}

@@ -265,7 +265,7 @@ def commands(path: Path, folder: Path) -> list[list[object]]:
     ]
 
 
-def test_every_command_that_reads_a_model_says_once_what_was_corrected(tmp_path):
+def test_every_command_that_reads_a_model_tells_its_corrections_once(tmp_path):
     path = model_file(tmp_path, ["0.33"] * 3)
     for command in commands(path, tmp_path):
         result = run(*command)

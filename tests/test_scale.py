@@ -205,7 +205,7 @@ def test_options_for_models_with_a_horizon_are_refused_without_one():
         ck.tradeoff(cmdp, cmdp.constraints[0].name, threads=2)
 
 
-def test_progress_is_a_line_that_is_written_anew_on_a_terminal_and_cleared_in_the_end(monkeypatch, capsys):
+def test_progress_is_one_line_that_is_rewritten_on_a_terminal_and_cleared_at_the_end(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     ck.solve(sparse(20, 3, 5, 3, 1), progress=True)
     err = capsys.readouterr().err

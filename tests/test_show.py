@@ -136,7 +136,7 @@ def test_steps_with_the_same_decisions_share_a_column() -> None:
     assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == ["state", "step 1", "steps 2–5", "step 6", "step 7"]
 
 
-def test_a_table_shows_only_what_is_reached() -> None:
+def test_a_table_shows_reached_states_only() -> None:
     lines = printed(view(ck.solve(chain(4, 3, states=["a", "b", "c", "d"])))).splitlines()
     assert [line.split() for line in lines[2:5]] == [
         ["a", "on", "–", "–"],

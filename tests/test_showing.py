@@ -90,7 +90,7 @@ def test_a_solution_without_a_grid_leaves_places_white_that_are_never_reached():
     assert array.mask.tolist() == [[False, False], [True, True]]
 
 
-def test_a_map_that_nobody_could_read_is_refused():
+def test_an_illegible_map_is_refused():
     pytest.importorskip("matplotlib")
     with pytest.raises(ck.CmdpkitError, match="too large to read"):
         ck.Policy(np.ones((3, 1_000_000, 1))).plot()

@@ -270,7 +270,7 @@ def test_the_tables_of_a_simple_policy_say_what_to_do(form, tmp_path):
 
 
 @pytest.mark.parametrize("share", ["2", "x%", "-1%", "nan"])
-def test_what_is_no_share_is_refused(share):
+def test_a_number_that_is_no_share_is_refused(share):
     assert CliRunner().invoke(app, ["solve", "queue", "--simple", share]).exit_code == 2
 
 

@@ -245,7 +245,7 @@ def test_a_discounted_problem_by_hand_in_fractions():
     assert Fraction(solution.value) + Fraction(solution.gap) >= 2 * share
 
 
-def test_where_absorption_can_be_avoided_a_diagnosis_leaves_out_what_is_not_finite():
+def test_where_absorption_can_be_avoided_a_diagnosis_leaves_out_infinite_totals():
     """One state that is left at a cost, or stayed in for nothing but the reward of -1 per step."""
     P = np.zeros((2, 2, 2))
     P[0, 0, 1], P[0, 1, 0], P[1, :, 1] = 1, 1, 1

@@ -182,7 +182,7 @@ def test_unreachable_signals_have_no_influence():
         assert answer.gap <= 1e-9 * best
 
 
-def test_signals_that_hardly_vary_are_solved_to_the_same_precision():
+def test_signals_that_vary_little_are_solved_to_the_same_precision():
     """Costs 1.00000000059 and 1.00000000091 with a bound of 1.00000000078 on the average."""
     P, r = np.ones((1, 2, 1)), np.array([[0.0, 1.0]])
     g = -np.array([[[1.00000000059, 1.00000000091]]])

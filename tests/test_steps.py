@@ -99,7 +99,7 @@ def test_the_meter_adds_up_gaps_and_violation_step_by_step():
     assert tally.realised.regret == pytest.approx(-14 / 15 * 300 - earned)
 
 
-def test_a_discounted_world_begins_anew_with_one_minus_the_discount():
+def test_a_discounted_world_restarts_with_one_minus_the_discount():
     cmdp = ck.load("power-queue:discount=0.95")
     learner, walk = Uniform(Spec.of(cmdp, 20_000)), Walk.of(cmdp)
     returns = learner.walk(walk, stream(1), 20_000)
@@ -253,7 +253,7 @@ def test_it_comes_near_the_optimum_of_a_machine_solved_by_hand(name):
 
 
 @pytest.mark.parametrize("env", ["machine-two", "machine", "cycle-3"])
-def test_cl_pri_steers_what_is_realised_to_its_bounds(env):
+def test_cl_pri_steers_realised_totals_to_its_bounds(env):
     # Availabilities and the work of the cycle vary by more than 0.2 per step, so 20,000 steps of an optimal policy that
     # is not steered end more than 28 on either side of the bound with a probability of about 1/3 at least.
     # It need not end within the bound: with this seed machine-two misses it by 3.
@@ -308,7 +308,7 @@ def test_in_a_hopeful_model_untried_actions_earn_the_best_and_lead_where_others_
     assert abs(P[0, 0, 1] - 0.4) < 0.25  # a Beta(40.5, 60.5) draw: 5 standard deviations
 
 
-def test_the_cautious_model_does_not_rely_on_what_was_tried_seldom_and_keeps_it_as_a_way_out():
+def test_the_cautious_model_does_not_rely_on_rare_actions_and_keeps_them_as_a_way_out():
     counts, spec = counted_queue()
     model = cautious_model(counts, 100)
     P = dense(model, spec.S, spec.A)

@@ -107,7 +107,7 @@ def test_arrays_tuples_and_numpy_scalars_in_an_explanation_become_plain(record, 
         ),
     ],
 )
-def test_what_is_no_result_is_refused_and_leaves_nothing(change, message, record, tmp_path):
+def test_an_invalid_result_is_refused_and_leaves_nothing(change, message, record, tmp_path):
     with pytest.raises(ValueError, match=message):
         store.save_record(replace(record, **change), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -196,7 +196,7 @@ def test_totals_stand_last_behind_a_rule_and_are_no_data():
     assert printed(TerminalTable(table)).split() == ["x", "────", "1.50", "2.25", "3.75"]
 
 
-def test_what_nobody_has_is_left_out_for_people_and_null_for_programs():
+def test_columns_without_values_are_left_out_for_people_and_null_for_programs():
     columns = (
         Column("a", "a", "", lambda row: row),
         Column("b", "b", "", lambda row: None),

@@ -85,7 +85,7 @@ def test_runs_that_would_share_a_folder_get_one_each(tmp_path):
         assert read(folder)["regret"][1][-1] == np.float32(record.regret)
 
 
-def test_what_is_there_is_kept_and_only_the_same_runs_are_replaced(two, tmp_path):
+def test_existing_events_are_kept_and_only_the_same_runs_are_replaced(two, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"is not an empty folder; overwrite=True \(--force\) writes into it"):
         two.to_tensorboard(tmp_path)
@@ -119,7 +119,7 @@ def test_refusals_are_explained(two, tmp_path, monkeypatch):
     assert not (tmp_path / "events").exists()
 
 
-def test_the_command_writes_events_beside_the_report(tmp_path, monkeypatch):
+def test_the_command_writes_events_next_to_the_report(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = learn_many("paper/synthetic", "triple-q", episodes=100, seeds=(0,), out="runs")
     command = ["report", "runs", "--tensorboard", "my events"]
