@@ -29,7 +29,8 @@ PIECES: dict[str, dict[str, float]] = {
     "tries whatever they cost": {"spend": 1e6},
     "no reserve": {"reserve": 0.0},
     "no cap on prices before freeze": {"steep": 1e6},
-    "no margin at the hand-over": {"missed": 0.0},
+    "hardly any margin at the hand-over": {"delta": 0.5, "astray": 1e9},
+    "a margin of the same level for all lengths": {"astray": 1e9},
     "actions tried once are used": {"least": 1},
 }
 SEEDS, GOOD = 2, 0.01

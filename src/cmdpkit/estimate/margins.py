@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import count
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from cmdpkit.estimate.errors import plan_errors
 from cmdpkit.estimate.model import Model, Plan, best_plan
@@ -25,36 +23,23 @@ class HandOver(NamedTuple):
     uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
 
 
-def handed_over(model: Model, rho: FloatArray, extra: FloatArray, *, z: float, missed: float = 0.0) -> HandOver:
-    """The policy that is worth most, among the best plans that clear the bounds by z, z + 1/2, ... standard errors.
+def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float) -> HandOver:
+    """The best plan that clears the bounds by z standard errors of its prediction, as far as that is possible.
 
-    A plan is worth its value, less `missed` of the range of values times the probability that it misses a bound, for
-    every bound; with `missed` 0 the first of them is taken. Where no policy clears all bounds by z standard errors, as
-    large a part of the margin as possible is kept, and `uncovered` says what is missing to it. The margin comes on top
-    of `extra` [N], or of as much of that as is possible.
+    Where no policy clears all bounds by so much, the largest part of the margin is kept that all bounds allow together,
+    and `uncovered` says what is missing. The margin comes on top of `extra` [N], or of as much of that as is possible.
     """
     pool, nothing = Columns(Horizon(model.cmdp)), np.zeros(len(rho))
-    found = HandOver(best_plan(model, rho, pool), nothing, nothing)
+    plan = best_plan(model, rho, pool)
     if not len(rho):
-        return found
-    unit = plan_errors(model, found.plan.pi)
-    if not found.plan.feasible:
-        return found._replace(uncovered=np.maximum(rho + z * unit - found.plan.utilities, 0.0))
-    loss = missed * _value_range(model, pool) if missed else 0.0
-    if extra.any():
-        extra = extra * possible(pool, model, rho, extra)
-    best, share = -np.inf, possible(pool, model, rho + extra, z * unit)
-    for t in count(z, 0.5) if share == 1 else (share * z,):
-        plan = best_plan(model, rho + extra + t * unit, pool)
-        errors = np.maximum(plan_errors(model, plan.pi), NO_SPREAD)
-        worth = plan.value - loss * float(ndtr((rho + extra - plan.utilities) / errors).sum())
-        if worth <= best or not plan.feasible:
-            break
-        best = worth
-        found = HandOver(plan, extra + t * unit, np.maximum(rho + z * errors - plan.utilities, 0.0))
-        if not loss:
-            break
-    return found
+        return HandOver(plan, nothing, nothing)
+    margin = nothing
+    if plan.feasible:
+        for more in (extra, z * plan_errors(model, plan.pi)):
+            margin = margin + (more * possible(pool, model, rho + margin, more) if more.any() else nothing)
+        cleared = best_plan(model, rho + margin, pool)
+        plan, margin = (cleared, margin) if cleared.feasible else (plan, nothing)
+    return HandOver(plan, margin, np.maximum(rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0))
 
 
 def error_quantile(delta: float, tests: int) -> float:
@@ -74,9 +59,3 @@ def possible(pool: Columns[Horizon], model: Model, rho: FloatArray, more: FloatA
     per = np.maximum(more, max(float(more.max(initial=0.0)) / 1000, NO_SPREAD)) / pool.units[1:]
     reached = pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]
     return min(1.0, max(0.0, 0.99 * reached))
-
-
-def _value_range(model: Model, pool: Columns[Horizon]) -> float:
-    """By how much the values of two policies of the model can differ."""
-    nothing, lowest = np.zeros(model.cmdp.N), model._replace(cmdp=model.cmdp.reformulated(r=-model.cmdp.compact.r))
-    return best_plan(model, nothing, pool).value + best_plan(lowest, nothing).value

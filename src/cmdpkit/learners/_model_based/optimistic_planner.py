@@ -80,7 +80,7 @@ class OptimisticPlanner(Planner):
         z = self.params.margin * error_quantile(self.params.delta / 2, spec.N) if spec.N else 0.0
         for least in (self.params.tried, 1):
             model = model_of(self.counts, spec.rho, spec.allowed, least)
-            found = handed_over(model, spec.rho, np.zeros(spec.N), z=z)
+            found = handed_over(model, spec.rho, np.zeros(spec.N), z)
             if found.plan.feasible:
                 break
         return model.known, found

@@ -302,13 +302,13 @@ class ClosedLoopPRI(Player):
     def _hand_over(self) -> None:
         """Fix the policy to hand over, and begin its sample."""
         now, p, rho = self.now, self.params, self.spec.rho
-        z = error_quantile(p.delta / 2, self.spec.N)
+        z = error_quantile(min(p.delta, p.astray / self.table.K), self.spec.N)
         for model in self._models():
             extra = np.zeros(self.spec.N)
             if p.certified:  # a further margin lets the certificate say that the policy is safe
                 delta, planned = self._stage_delta(self.clock.stage), self.table.sample_size()
                 extra = margin_for_certificate(spread(model, now.pi), self.spec.H, delta, planned)
-            found = handed_over(model, rho, extra, z=z, missed=p.missed)
+            found = handed_over(model, rho, extra, z)
             if found.plan.feasible:
                 break
         now.final[...], now.promised[...] = self._completed(model, found.plan.pi), found.plan.utilities

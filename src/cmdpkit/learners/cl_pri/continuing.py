@@ -145,7 +145,7 @@ def cautious_policy(seen: Seen, rho: FloatArray, p: ClosedLoopParams) -> FloatAr
     model = cautious_model(seen, p.seldom)
     if model is None:
         return None
-    planner, z = ContinuingPlanner(model), error_quantile(p.delta / 2, len(rho))
+    planner, z = ContinuingPlanner(model), error_quantile(p.delta, len(rho))
     errors = stationary_errors(model, seen, planner.policy(rho).pi)
     room = planner.reach(rho) if len(rho) else 0.0
     pi: FloatArray = planned(model, rho + np.minimum(z * errors, max(0.0, p.room * room))).pi
