@@ -22,7 +22,11 @@ STEP_GROUPS = 4  # parts of the horizon that are compared with each other
 PERIODS = 8  # number of periods that are compared with each other
 DATED = 40  # periods among which a change is dated
 TAIL_FACTOR = 10.0  # a value this many times as large as the usual one is far out
-TAIL_ROWS, TAIL_SHARE = 0.02, 0.2  # a tail is heavy if at most this share of rows makes up at least this share of all
+TAIL_SHARE = 0.2  # a tail is heavy if values that are far out make up at least this share of all, and
+TAIL_ROWS, TAIL_TOP = (
+    0.02,
+    0.005,
+)  # either are at most the first share of the rows, or the largest do that are the second
 
 
 class Changed(NamedTuple):
@@ -98,12 +102,15 @@ def heavy_tails(log: Log) -> list[str]:
         if not len(usual):
             continue
         far = over > TAIL_FACTOR * np.median(usual)
+        if far.mean() > TAIL_ROWS:
+            far &= over > np.quantile(over, 1 - TAIL_TOP)
         share = float(over[far].sum() / usual.sum())
-        if far.any() and far.mean() <= TAIL_ROWS and share >= TAIL_SHARE:
+        if share >= TAIL_SHARE:
             worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
             notes.append(
-                f"{shown(c.name)} has a heavy tail: {int(far.sum()):,} of {len(over):,} rows make up {share:.0%} of "
-                f"what exceeds its usual value, and the worst is {worst:g}; something worse may not have happened yet, "
+                f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
+                f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may not "
+                "have happened yet, "
                 f"so declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
             )
     return notes
