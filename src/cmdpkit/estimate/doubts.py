@@ -109,8 +109,8 @@ def heavy_tails(log: Log) -> list[str]:
             worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
             notes.append(
                 f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
-                f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may not "
-                "have happened yet, "
+                f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may "
+                "not have happened yet, "
                 f"so declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
             )
     return notes
