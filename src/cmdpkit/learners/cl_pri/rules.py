@@ -109,9 +109,9 @@ def repaying_plan(
 
     `gain` is by how much each bound can be exceeded if its utility is bought at the highest price that is allowed. A
     plan close to what is possible has prices that multiply all noise, so that price is low until the run is settled.
-    The policies that are bought at a high price owe much of their utility to luck in few visits, and bounds may exclude
-    each other. So the reserve, and what tries may cost, count only on `sure`: by how much all bounds can be exceeded at
-    once, less `reserve` standard errors.
+    Bounds may exclude each other, and policies that are bought at a high price owe much of their utility to luck in few
+    visits. So the reserve, and what tries may cost, count only on `sure`: by how much all bounds can be exceeded at
+    once, less `reserve` standard errors when the run is settled. Before that, estimates still improve.
     """
     pool = Columns(Horizon(model.cmdp))
     plan = best_plan(model, rho, pool)
@@ -125,7 +125,7 @@ def repaying_plan(
         _, choice, totals = pool.source.greedy(weights)
         error = plan_errors(model, np.eye(model.cmdp.A)[choice.astype(int)])[n]
         gain[n] = max(gain[n], totals[1 + n] - rho[n])
-        sure[n] = max(sure[n], totals[1 + n] - rho[n] - p.reserve * error)
+        sure[n] = max(sure[n], totals[1 + n] - rho[n] - settled * p.reserve * error)
     if len(rho) > 1:
         sure = sure * possible(pool, model, rho, gain)
     wanted = owed(account, spread(model, plan.pi), sure, p.reserve)
