@@ -27,7 +27,6 @@ from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
-MOST_COMBINED = 3  # constraints whose bounds are combined, which takes 2^3 plans; with more, all are steered together
 APPROXIMATE = (
     "the certificate is approximate: it treats blocks of steps as independent, because nothing repeats itself in a "
     "world without episodes"
@@ -84,7 +83,7 @@ class Steering:
     def of(cls, spec: Spec) -> Steering:
         """Before the first step."""
         S, A, N = spec.S, spec.A, spec.N
-        table = np.zeros((2**N if N <= MOST_COMBINED else 2, S, A))
+        table = np.zeros((2**N if N <= 3 else 2, S, A))  # with more than 3 bounds, all are steered together
         nothing, all_signals = np.zeros(N), np.zeros(1 + N)
         return cls(table, nothing, np.full(N, 0.25), np.zeros((S, A)), np.zeros((0, 1 + N)), all_signals)
 
@@ -115,7 +114,7 @@ class Steering:
         repays = p.haste * float(self.short(at, rho, p.reserve).max(initial=0.0)) / max(at.T - at.t, 1)
         by, room = max(p.steering / math.sqrt(at.t + 1), repays), planner.reach(rho) if N else 0.0
         for i in range(len(self.table)):
-            tight = (i >> np.arange(N)) & 1 if N <= MOST_COMBINED else np.full(N, i)
+            tight = (i >> np.arange(N)) & 1 if len(self.table) == 2**N else np.full(N, i)
             bounds = rho + np.where(tight == 1, min(by, max(0.0, p.room * room)), -by)
             self.table[i] = planner.policy(bounds).pi
         self.next_plan = at.t + max(1, min(at.T // 20, (at.T - at.t) // 2))
@@ -127,7 +126,8 @@ class Steering:
         if at.tests and piece % 2 == 0 and at.t - into + 2 * at.block <= at.T:  # the run ends with steering
             return self.handed, at.block - into
         tight = self.short(at, rho, p.reserve) > 0
-        i = int(tight @ (1 << np.arange(len(rho)))) if len(rho) <= MOST_COMBINED else int(tight.any())
+        combined = len(self.table) == 2 ** len(rho)
+        i = int(tight @ (1 << np.arange(len(rho)))) if combined else int(tight.any())
         block = min(at.block, math.ceil(p.growth * min(at.t + 1, at.T - at.t)))
         return self.table[i], min(block, at.block - into if piece >= -1 else at.T)
 

@@ -23,8 +23,6 @@ from cmdpkit.model.tolerances import LP_TOLERANCE, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import MIN_DELTA
 
-HALVINGS = 16  # of the logarithm of a number of tries, which is then known to 0.1 %
-
 
 @dataclass(frozen=True)
 class ClosedLoopParams(Params):
@@ -189,9 +187,9 @@ def tries(
 
 
 def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoopParams) -> FloatArray:
-    """The largest n whose index  mean + t sd / sqrt(n)  exceeds `tie`, by halving; t is explained at `tries`."""
+    """The largest n whose index  mean + t sd / sqrt(n)  exceeds `tie`, by bisection; t is explained at `tries`."""
     low, high = np.full(mean.shape, -5.0), np.log(np.maximum(visits, 1.0)) + 3.0
-    for _ in range(HALVINGS):
+    for _ in range(16):  # n is then known to 0.1 %
         middle = (low + high) / 2
         n = np.exp(middle)
         freedom = n + p.pseudo
@@ -204,8 +202,6 @@ def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoo
 
 # -- what a run says ---------------------------------------------------------------------------------------------------
 
-SHOWN = 5  # decisions that are listed in an account
-REACHED = 1e-3  # of the episodes: decisions in states that are reached less often are not listed
 BLIND = (
     "every step of {episodes:,} episodes earned the same reward: unless no action ever earns another one, what does "
     "was never reached, and the problem is unsolved; more episodes may reach it"
@@ -249,12 +245,15 @@ def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool
     return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
 
 
-def decisions(cmdp: CMDP, pi: FloatArray, visits: IntArray) -> dict[str, list[dict[str, Any]]]:
-    """The decisions that draw, and the actions in use that were taken most rarely, in states that are reached.
+def decisions(
+    cmdp: CMDP, pi: FloatArray, visits: IntArray, *, reach: float = 1e-3, shown: int = 5
+) -> dict[str, list[dict[str, Any]]]:
+    """The decisions that draw, and the actions in use that were taken most rarely, at most `shown` of these.
 
-    Where all steps share their counts visits [T, S, A], a pair is named once.
+    States that fewer than a share `reach` of the episodes come to are left out. Where all steps share their counts
+    visits [T, S, A], a pair is named once.
     """
-    reached = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1) > REACHED
+    reached = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1) > reach
     drawn = [
         {"step": int(h) + 1, "state index": int(s), "action index": int(a), "probability": float(pi[h, s, a])}
         for h, s in np.argwhere(((pi > 0).sum(axis=-1) > 1) & reached)
@@ -266,6 +265,6 @@ def decisions(cmdp: CMDP, pi: FloatArray, visits: IntArray) -> dict[str, list[di
     for h, s, a in np.argwhere(used)[np.argsort(times[used], kind="stable")]:
         place = {"state index": int(s), "action index": int(a), "times tried": int(times[h, s, a])}
         rarest.setdefault((h % T, s, a), place if T == 1 else {"step": int(h) + 1, **place})
-        if len(rarest) == SHOWN:
+        if len(rarest) == shown:
             break
     return {"stochastic decisions": drawn, "actions in use that were tried least": list(rarest.values())}
