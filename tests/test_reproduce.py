@@ -331,6 +331,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.long
 def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(first_time, shortened, tmp_path):
     text, written = first_time
     assert text.exit_code == 0, text.output
@@ -367,6 +368,7 @@ def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(firs
         assert f'data-value="{row["published"]}"' in page and f'data-value="{row["measured"]}"' in page
 
 
+@pytest.mark.long
 def test_without_matplotlib_everything_else_is_done(first_time, shortened, tmp_path, monkeypatch):
     _, written = first_time
     shutil.copytree(written / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("figures", "report.html"))

@@ -83,7 +83,7 @@ def test_three_hundred_random_models_agree_with_scipy(batch):
                 np.testing.assert_allclose(values, [answer.value, *answer.utilities], rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", [0, 1, *(pytest.param(i, marks=pytest.mark.long) for i in range(2, 10))])
 def test_two_hundred_models_with_several_end_components_agree_with_the_two_block_program(batch):
     several = 0
     for seed in range(BATCH * batch, BATCH * (batch + 1)):
