@@ -16,7 +16,6 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import Name
 
 FEW = 30  # visits; an average of fewer says little
-MOST_LISTED = 20  # places in each list
 
 
 class Untried(NamedTuple):
@@ -51,8 +50,8 @@ class Coverage:
     feasible: bool  # whether some policy of the plug-in model meets the bounds
 
 
-def coverage(log: Log, T: int, cmdp: CMDP) -> Coverage:
-    """The coverage of a log with the plug-in model ``cmdp``."""
+def coverage(log: Log, T: int, cmdp: CMDP, *, listed: int = 20) -> Coverage:
+    """The coverage of a log with the plug-in model ``cmdp``; each list has at most `listed` places."""
     visits = log.visits(T)
     by_state = visits.sum(axis=0)
     known = ~log.terminal
@@ -74,8 +73,7 @@ def coverage(log: Log, T: int, cmdp: CMDP) -> Coverage:
         pairs=int(known.sum()) * log.A,
         tried=int((by_state > 0).sum()),
         untried=tuple(
-            Untried(log.states[s], log.action_names[a], int(by_state[s].sum()))
-            for s, a in missing[:MOST_LISTED].tolist()
+            Untried(log.states[s], log.action_names[a], int(by_state[s].sum())) for s, a in missing[:listed].tolist()
         ),
         thin=tuple(
             Thin(
@@ -85,7 +83,7 @@ def coverage(log: Log, T: int, cmdp: CMDP) -> Coverage:
                 int(visits[t, s, a]),
                 float(uses[t, s, a]),
             )
-            for t, s, a in places[:MOST_LISTED].tolist()
+            for t, s, a in places[:listed].tolist()
         ),
         on_few=float(uses[few].sum() / max(float(uses.sum()), NEGLIGIBLE)),
         feasible=feasible,

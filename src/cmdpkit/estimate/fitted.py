@@ -40,12 +40,11 @@ from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.tolerances import NO_FLOW
+from cmdpkit.model.tolerances import NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
 PSEUDO_VISITS = 5.0  # weight of the average variance, in visits of a row, see above
 KNOWN = 1e9  # degrees of freedom of a variance that is as good as known
-TINY = 1e-300  # avoids a division by 0
 
 
 _Error: TypeAlias = tuple[float, float, float, tuple[float, float], FloatArray]  # the last five fields of a total
@@ -86,7 +85,7 @@ class Total(NamedTuple):
         if error == 0.0 or math.isinf(error):
             return float(error)
         share = (self.error / error) ** 2  # of the variance that was estimated
-        t = float(stdtrit(min(self.freedom / max(share**2, TINY), KNOWN), level))
+        t = float(stdtrit(min(self.freedom / max(share**2, SMALLEST_ERROR), KNOWN), level))
         third = skewness * share**1.5 + (surprise / error) ** 3
         return float(surprise + error * (t + max(third, 0.0) * (2 * t * t + 1) / 6))
 

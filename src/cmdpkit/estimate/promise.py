@@ -42,6 +42,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import LARGEST_ERROR, SMALLEST_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
@@ -52,7 +53,6 @@ MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard erro
 FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the others
 OTHERS = (0.0, 0.5)  # margin of the others then, as a share of the largest that all bounds allow
 BISECTIONS = 4  # for the largest margin that is possible
-TINY, HUGE = 1e-300, 1e300  # instead of standard errors of 0 and infinity
 FORECAST_LOGS, FORECAST_PASSED = 5, 4  # logs that are drawn to try out a size, and how many must lead to a promise
 FORECAST_SIZES = 5  # sizes that are tried,
 LEAST_GROWTH, FORECAST_GROWTH = 1.25, 1.6  # the first at least this many times the present one, the next larger by this
@@ -365,7 +365,7 @@ def _table(policy: Policy | Mixture) -> FloatArray:
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
     """[N]: by how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
     pairs = zip(log.constraints, totals[1:], strict=True)
-    return np.array([_shortfall(c, x, level) / min(max(x.spread, TINY), HUGE) for c, x in pairs])
+    return np.array([_shortfall(c, x, level) / min(max(x.spread, SMALLEST_ERROR), LARGEST_ERROR) for c, x in pairs])
 
 
 def _room(c: Constraint, x: Total) -> float:

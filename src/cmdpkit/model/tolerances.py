@@ -55,5 +55,7 @@ CAPITAL_ERROR: Final = 1e-14  # Relative error of a capital per bet, at most.
 SMALLEST_CAPITAL: Final = 1e-250  # A smaller capital loses digits.
 LGAMMA_ERROR: Final = 2e-15  # Relative error of three values of lgamma and two logarithms together, generously.
 NO_FLOW: Final = 1e-12  # A smaller flow is rounding.
+SMALLEST_ERROR: Final = 1e-300  # Takes the place of a standard error of 0, or of a share of 0, in a quotient.
+LARGEST_ERROR: Final = 1e300  # Takes the place of an infinite standard error in a quotient.
 NO_SPREAD: Final = 1e-12  # Variances, standard errors and gains below this are rounding.
 SAME_REWARD: Final = 1e-12  # Mean rewards that differ by less are the same.
