@@ -521,3 +521,9 @@ def test_the_command_names_the_file_of_a_baseline_and_not_its_digest():
     for made, told in ((runs[:2], "--seeds 2 --baseline YOUR-POLICY.json"), (runs[1:], "baseline=baseline)")):
         (command,) = problems(Study(tuple(made)), DETAILS[0])[0]["reproduction"]["commands"]
         assert command.endswith(told), command
+
+
+def test_what_is_proved_about_a_policy_is_on_the_page():
+    record = ck.learn("paper/synthetic", "opt-cmdp", episodes=2000, seed=1)
+    assert record.certificate.sentence.startswith("at most ")
+    assert record.certificate.sentence in render(Study((record,)))

@@ -83,6 +83,11 @@ class PAC(Counting):
             self._found = episodes, self._estimated() if safe is None else safe[0]
         return self._found[1].copy()
 
+    @property
+    def multipliers(self) -> None:  # type: ignore[override]
+        """None: exploration does not price the bounds."""
+        return None
+
     def _estimated(self) -> FloatArray:
         """The best policy of the model that the counts suggest; in states that it does not know, any action."""
         model = model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), 1)

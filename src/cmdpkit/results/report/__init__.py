@@ -240,7 +240,7 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
         "phases": [{"name": name, "start": start} for name, start in first.phases],
         "episodes": first.run.episodes,
         "seed": first.run.seed,
-        "explanation": _listed(first.explanation),
+        "explanation": _listed({**_proved(first), **first.explanation}),
         "notes": list(first.notes),
         "runs": [
             {
@@ -276,6 +276,12 @@ def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
 def _rounded(x: FloatArray, digits: int = CURVE_DIGITS) -> list[float | int]:
     values = [float(f"{value:.{digits}g}") for value in x.tolist()]
     return [int(value) if value.is_integer() and abs(value) < 2**53 else value for value in values]
+
+
+def _proved(record: RunRecord) -> dict[str, str]:
+    """What is proved about the policy that the run handed over, if anything is."""
+    found = record.certificate
+    return {"proved about its policy": found.sentence} if found is not None and found.sentence else {}
 
 
 def _listed(value: Any) -> Any:

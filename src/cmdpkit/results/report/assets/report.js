@@ -45,8 +45,9 @@ class View {
     seeds.addEventListener("change", () => { this.seeds = seeds.checked; this.curves(); this.dual(); });
   }
 
-  /** The scales of a chart of totals, or of prices. */
-  scales(positive) {
+  /** The scales of a chart of totals, or of prices. A gap that falls over powers of ten asks for logarithms. */
+  scales(positive, falls = false) {
+    if (falls && this.scale === "auto") return { ...this.scales(true), xScale: "log", yScale: "log" };
     const upright = { auto: "auto", linear: "linear", symlog: "symlog", log: positive ? "log" : "symlog" }[this.scale];
     return { x: this.problem.unit, xScale: this.scale === "log" ? "log" : "linear", yScale: upright, zero: true, seeds: this.seeds };
   }
@@ -54,7 +55,7 @@ class View {
   curves() {
     const words = (subject, n) => `${this.kind === "weak" ? "" : `${this.kind} `}${subject.replace("_", " ")}${subject === "violation" ? ` of ${this.problem.constraints[n]}` : ""}`;
     const drawn = this.kind === undefined ? [] : this.drawable(this.kind).map(({ subject, n }) => chart({
-      title: words(subject, n), ...this.scales(subject !== "violation" && this.kind !== "realised"), series: this.series(this.name(subject, this.kind), n),
+      title: words(subject, n), ...this.scales(subject !== "violation" && this.kind !== "realised", subject === "certified_gap"), series: this.series(this.name(subject, this.kind), n),
     }));
     this.find('[data-charts="curves"]').replaceChildren(...drawn);
   }
