@@ -3,10 +3,12 @@
 Left, regret and violation of the published PRI, of Triple-Q and of CL-PRI on the synthetic problem of the PRI paper.
 Right, the exact solution of that problem: the policy with its one stochastic decision, and the optimal value against
 the bound, whose slope is the price. `python -m bench front_page` runs the three algorithms, writes what they did to
-docs/figures/front.json and draws docs/figures/front.svg from it; `python -m bench.front_page draw` only draws.
+docs/figures/front.json and into the tables of both pages, and draws docs/figures/front.svg; `python -m
+bench.front_page draw` only draws.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -138,9 +140,33 @@ def _price(ax) -> None:
     ax.set_title("Price of the bound", fontsize=10.5, loc="left", weight="bold")
 
 
+def rows(data: dict) -> dict[str, str]:
+    """A line of the table of both pages for every algorithm, by its label."""
+    found = {}
+    for name, (label, _, _) in ALGORITHMS.items():
+        run = data["runs"][name]
+        sums = [run["final regret"], run["final violation"]]
+        shown = [f"{np.mean(x):,.0f} ({min(x):,.0f} … {max(x):,.0f})" for x in sums]
+        kept = sum(utility >= 2 for utility in run["policy utility"])
+        numbers = " | ".join([*shown, f"{max(run['policy lacks']):.4f}"]).replace("-", "−")
+        found[label] = f"| {label} | {numbers} | {kept} of {len(SEEDS)} |"
+    return found
+
+
+def fill_in(page: Path, data: dict) -> None:
+    """Put the present numbers into the table of a page."""
+    text = page.read_text(encoding="utf-8")
+    for label, row in rows(data).items():
+        text = re.sub(rf"^\| {re.escape(label)} \|.*$", row, text, flags=re.MULTILINE)
+    page.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     if sys.argv[1:] != ["draw"]:
-        (FIGURES / "front.json").write_text(json.dumps(measured(), indent=1) + "\n", encoding="utf-8")
+        data = measured()
+        (FIGURES / "front.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        for page in (FIGURES.parent / "index.md", FIGURES.parent.parent / "README.md"):
+            fill_in(page, data)
     draw(json.loads((FIGURES / "front.json").read_text(encoding="utf-8")), FIGURES / "front.svg")
 
 

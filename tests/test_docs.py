@@ -245,8 +245,12 @@ def test_a_formula_that_cannot_be_typeset_is_an_error(latex):
 
 def test_formulas_in_tables_of_commands_are_typeset():
     module = extension("mathml")
-    parts = module.PLAIN.split("weak, (H^3 / slack) sqrt(H^4 (1 + N)^2 K) + sqrt K")
-    assert [module.latex_of(part) for part in parts[1::2]] == ["H^{3}", r"\sqrt{H^{4} (1 + N)^{2} K}", r"\sqrt{K}"]
+    parts = module.PLAIN.split("weak, (H^3 / slack) S sqrt(H^4 (1 + N)^2 K) K^0.8 + H sqrt K")
+    assert [module.latex_of(part) for part in parts[1::2]] == [
+        "H^{3}",
+        r"S \sqrt{H^{4} (1 + N)^{2} K} K^{0.8}",
+        r"H \sqrt{K}",
+    ]
 
 
 def finished(folder, body):
@@ -292,14 +296,14 @@ def test_notebooks_are_numbered_and_have_a_title():
 
 def test_the_front_page_and_the_readme_say_what_was_measured():
     runs = json.loads((DOCS / "figures" / "front.json").read_text(encoding="utf-8"))["runs"]
+    labels = ("PRI, as published", "Triple-Q, authors' constants", "CL-PRI, this package")
     rows = []
-    for label, run in zip(
-        ("PRI, as published", "Triple-Q, authors' constants", "CL-PRI, this package"), runs.values(), strict=True
-    ):
-        regret, violation = (sum(run[f"final {what}"]) / 5 for what in ("regret", "violation"))
+    for label, run in zip(labels, runs.values(), strict=True):
+        sums = [run[f"final {what}"] for what in ("regret", "violation")]
+        cells = [f"{sum(x) / 5:,.0f} ({min(x):,.0f} … {max(x):,.0f})" for x in sums]
         kept = sum(utility >= 2 for utility in run["policy utility"])
-        row = f"| {label} | {regret:,.0f} | −{-violation:,.0f} | {max(run['policy lacks']):.4f} | {kept} of 5 |"
-        rows.append(row)
+        row = f"| {label} | {' | '.join(cells)} | {max(run['policy lacks']):.4f} | {kept} of 5 |"
+        rows.append(row.replace("-0", "−0").replace(" -", " −").replace("(-", "(−"))
     for page in (DOCS / "index.md", ROOT / "README.md"):
         text = page.read_text(encoding="utf-8")
         assert all(row in text for row in rows), (page, rows)

@@ -26,7 +26,9 @@ AFTER_TERMS = set(")]}⟩!′")  # what ends a term: a sign that follows is no p
 OPERATORS = set("±∓∣∀∃′")  # latex2mathml calls them variables, which would take away their spaces
 
 
-PLAIN = re.compile(r"(sqrt\((?:[^()]|\([^()]*\))*\)|sqrt [A-Z]\b|\b[A-Z]\^[\d.]*\d)")
+POWER = r"[A-Z]\^[\d.]*\d"
+ROOT = r"sqrt\((?:[^()]|\([^()]*\))*\)|sqrt [A-Z]\b"
+PLAIN = re.compile(rf"((?:\b(?:{POWER}|[A-Z]) )*(?:{ROOT})(?: {POWER})*|\b{POWER})")
 
 
 class UnknownLatex(ValueError):
@@ -137,7 +139,8 @@ def latex_of(plain: str) -> str:
     '\\\\sqrt{H^{4} (1 + N rd)^{2} K}'
     """
     powers = re.sub(r"\^([\w.]+)", r"^{\1}", plain)
-    return re.sub(r"^sqrt ?\(?(.*?)\)?$", r"\\sqrt{\1}", powers) if plain.startswith("sqrt") else powers
+    roots = re.sub(r"sqrt\(((?:[^()]|\([^()]*\))*)\)", r"\\sqrt{\1}", powers)
+    return re.sub(r"sqrt ([A-Z])", r"\\sqrt{\1}", roots)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

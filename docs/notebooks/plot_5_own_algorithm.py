@@ -92,7 +92,7 @@ class ExploreThenCommit(ck.Learner):
 """
 (home / "mylab" / "learners.py").write_text(source, encoding="utf-8")
 sys.path.insert(0, str(home))  # an installed package needs no such line
-import mylab.learners  # noqa: F401
+import mylab.learners
 
 # %%
 # Does it keep the contract?
