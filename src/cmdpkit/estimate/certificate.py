@@ -46,6 +46,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 PRICED_TO = 1e-4  # share of H up to which U is the smallest over all prices
 MARGINS = 8  # plans that are tried for a policy that can be proved to keep its bounds
 SAME_MARGIN = 1e-3  # relative change of a margin below which no further one is tried
+OVERSHOOT = 0.1  # a margin that was too small grows by this share more than was lacking, so that the next one suffices
 CLEAR = 1e-9  # times H: by so much its proved utilities shall exceed the bounds, so that no rounding decides
 STEADY = 1e-12  # variances of signals below this are rounding
 
@@ -194,10 +195,11 @@ class Certifier:
             low = self.totals(pi)[:, 0]
             if np.all(low[1:] >= self.rho) and (best is None or low[0] > best[1]):
                 best = pi, float(low[0])
-            before, margin = margin, np.maximum(margin + self.rho + CLEAR * self.H - low[1:], 0.0)
+            lacking = self.rho + CLEAR * self.H - low[1:]
+            before, margin = margin, np.maximum(margin + lacking + OVERSHOOT * np.maximum(lacking, 0.0), 0.0)
             if np.any(margin >= refused):
                 margin = (before + np.minimum(margin, refused)) / 2
-            if np.allclose(before, margin, rtol=SAME_MARGIN, atol=CLEAR):
+            if np.all(lacking <= 0) and np.allclose(before, margin, rtol=SAME_MARGIN, atol=CLEAR):
                 break
         return best
 
