@@ -293,7 +293,7 @@ def test_only_compiled_functions_have_no_annotations():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.returns is None:
                 decorators = {ast.unparse(x) for x in node.decorator_list}
-                assert decorators & {"compiled", "inlined", "embedded"}, (path, node.name)
+                assert decorators & {"compiled", "inlined", "embedded", "internal"}, (path, node.name)
 
 
 def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_path):

@@ -45,7 +45,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     assert pruning_episodes(Spec.of(cmdp, 1), K) == (1 + 4 * 27 * 64) * 64 * 52, "as printed: three times K"
     learner = PRI(Spec.of(cmdp, 3 * K), preset="theory")
     assert learner.params.K == K
-    said = " ".join(learner.notes)
+    said = " ".join(map(str, learner.notes))
     for number in (
         "4 / K^0.03 = 2.49 ",
         "sqrt K, 3.1% of",
@@ -58,7 +58,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     assert "only if at least 90% of the episodes come by" in said, "2 x 23.4 of 52"
     assert "1e71" in said, "4 / K^0.03 = 0.03 at K = (4 / 0.03)^(1 / 0.03) = 1e70.8"
     tiny = Spec(1, 1, 2, 10**5, np.array([0.99] * 4), np.ones((1, 1, 2), dtype=bool))
-    said = " ".join(PRI(tiny, preset="theory").notes)
+    said = " ".join(map(str, PRI(tiny, preset="theory").notes))
     assert "above every possible gap (H = 1)" in said and "so tightened, constraint 1 asks for more than" in said
     assert "2^N = 16" in said and "usage leaves one policy, and Compare and refinement are never reached" in said
     assert PRI(Spec.of(cmdp, 1000), preset="paper").notes == ()
