@@ -2,14 +2,14 @@
 
 python -m bench cl_pri                    everything with counts, half an hour
 python -c "from bench.cl_pri import synthetic; synthetic(algo='mf-pri')"
-                                          one of them, here without counts: synthetic, grid, random, coverage, sizes
+                                          one of them, here without counts: synthetic, grid, random, sizes
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -168,31 +168,6 @@ def random(K: int = 2_000_000, seeds: int = 5, n: int = 30, algo: str = "cl-pri"
     print(f"realised violation <= 0 in {sum(x.tally.realised.violation.max() <= 0 for x in everything)}", flush=True)
 
 
-def coverage(runs: int = 1000, K: int = 5_000, delta: float = 0.05, algo: str = "cl-pri") -> None:
-    """How often all true values of the policy handed over lie in their intervals, and how wide those are."""
-    for name, given in (("paper/synthetic", {}), ("random", {"S": 5, "A": 3, "H": 4, "N": 2, "conflict": 0.5})):
-        cmdp = envs.build(name, **given)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            found = list(pool.map(lambda seed, cmdp=cmdp: _covered(cmdp, K, seed, delta, algo), range(runs)))
-        hits, widths = zip(*found, strict=True)
-        print(
-            f"{name}, {runs} runs of {K:,} episodes: all {1 + cmdp.N} intervals hold in {np.mean(hits):.1%} at level "
-            f"{1 - delta:.0%}; mean width {np.mean(widths):.3f} of {cmdp.H}",
-            flush=True,
-        )
-
-
-def _covered(cmdp: CMDP, K: int, seed: int, delta: float, algo: str) -> tuple[bool, float]:
-    learner = load(algo)(Spec.of(cmdp, K), delta=delta)
-    learner.run(Source.of(cmdp), stream(seed), K)
-    values = evaluate(cmdp, Policy.of(cmdp, learner.recommend()))
-    scales, totals = (cmdp.reward_scale, *cmdp.utility_scales), (values.v, *values.w * cmdp.signs)
-    truth = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(scales, totals, strict=True)]
-    intervals = learner.certificate().intervals  # type: ignore[attr-defined]
-    hit = all(low <= x <= high for x, (low, high) in zip(truth, intervals, strict=True))
-    return hit, float(np.mean([high - low for low, high in intervals]))
-
-
 def sizes(K: int = 10_000) -> None:
     """Bytes of a saved learner after K episodes against the tables without counts, on the development suite."""
     ratios = []
@@ -212,5 +187,4 @@ def main() -> None:
     synthetic()
     grid()
     random()
-    coverage()
     sizes()
