@@ -57,8 +57,8 @@ def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(debt, price, s
         assert spare[0] == pytest.approx(100 * (0.5 * 0.11 - debt), abs=1e-4)
 
 
-def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far_as_possible():
-    """Two utilities that exclude each other: either can be 1, both together 1/2. They owe the same."""
+def two_utilities_that_exclude_each_other():
+    """One decision between two actions, each of which earns one of two utilities; and the bounds of 0.3."""
     counts, episode = new_counts(1, 1, 2, 3), new_episode(1, 3)
     for a, signals in enumerate([(0.5, 1.0, 0.0), (0.5, 0.0, 1.0)]):
         episode.actions[0], episode.signals[0] = a, signals
@@ -66,6 +66,12 @@ def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far
             count_episode(counts, episode, 2)
     rho = np.array([0.3, 0.3])
     model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
+    return model, rho
+
+
+def test_bounds_that_cannot_all_be_exceeded_at_once_are_exceeded_together_as_far_as_possible():
+    """Two utilities that exclude each other: either can be 1, both together 1/2. They owe the same."""
+    model, rho = two_utilities_that_exclude_each_other()
     account = Account(np.array([50.0, 50.0]), 100, None)
     plan, _ = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
     np.testing.assert_allclose(plan.utilities, 0.5, atol=0.005)
@@ -85,13 +91,7 @@ def test_the_reserve_counts_on_what_can_be_bought_less_three_standard_errors(tim
 
 def test_the_reserve_counts_on_what_all_bounds_allow_together():
     """Either of two utilities can be exceeded by 0.7, both together by 0.2, less 1 %. Signals do not vary."""
-    counts, episode = new_counts(1, 1, 2, 3), new_episode(1, 3)
-    for a, signals in enumerate([(0.5, 1.0, 0.0), (0.5, 0.0, 1.0)]):
-        episode.actions[0], episode.signals[0] = a, signals
-        for _ in range(5):
-            count_episode(counts, episode, 2)
-    rho = np.array([0.3, 0.3])
-    model = model_of(counts, rho, np.ones((1, 1, 2), dtype=bool), 1)
+    model, rho = two_utilities_that_exclude_each_other()
     account = Account(np.zeros(2), 100, None)
     _, spare = repaying_plan(model, rho, account, replace(PARAMS, reserve=0.0), settled=True)
     np.testing.assert_allclose(spare, 100 * 0.5 * 0.2 * 0.99, rtol=1e-4)

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-import shlex
 import sys
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -21,9 +20,8 @@ from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run
 from cmdpkit.results.groups import curve, finals, groups
 from cmdpkit.results.report import DETAILS, problems, render, summary
-from cmdpkit.results.study import Study, model_of
+from cmdpkit.results.study import Study
 from cmdpkit.results.study_tables import group_table
-from cmdpkit.running.learning import learn_many
 from records import make_record, study, two_bounds
 
 
@@ -475,55 +473,23 @@ def test_the_reproduction_box_says_what_to_type(browser, page):
     )
 
 
-def test_the_command_of_the_box_makes_the_same_runs():
-    """Bounds, noise and parameters included: what the command asks for has the keys of the records."""
-    asked = {"bounds": {"utility": 1.9}, "noise": "bernoulli", "eta": 4.0}
-    made = learn_many("paper/synthetic", "triple-q", episodes=50, seeds=(2, 3), **asked)
-    (command,) = problems(Study(tuple(made)), DETAILS[0])[0]["reproduction"]["commands"]
-    words = shlex.split(command)
-    options = dict(zip(words[3::2], words[4::2], strict=True))
-    again = learn_many(
-        words[2],
-        options["--algo"],
-        episodes=int(options["--episodes"]),
-        seeds=range(int(options["--first-seed"]), int(options["--first-seed"]) + int(options["--seeds"])),
-        preset=options["--preset"],
-        bounds={name: float(value) for name, value in [options["--bound"].split("=")]},
-        noise=options["--noise"],
-        **{name: float(value) for name, value in [options["--set"].split("=")]},
-    )
-    assert [r.run.key for r in again] == [r.run.key for r in made]
-    assert model_of(made[0].run) is not None
-
-
-def test_the_command_of_a_run_with_readings_or_of_unknown_length_has_its_key():
-    """Both were given as plain runs of so many episodes, which have other keys; and imported runs got commands too."""
-    made = ck.learn("paper/synthetic", "cl-pri", stop=40)
-    theirs = ck.import_run("paper/synthetic", "theirs", policies=[(5, made.policy)])
-    (command,) = problems(Study((made, theirs)), DETAILS[0])[0]["reproduction"]["commands"]
-    assert command == "cmdpkit learn paper/synthetic --algo cl-pri --preset practical --stop 40 --seeds 1"
-    assert "Reproduce" not in render(Study((theirs,))) and "Reproduce" in render(Study((made,)))
-    read = ck.learn("paper/synthetic", "dual-q", episodes=40, readings=[7])
-    (command,) = problems(Study((read,)), DETAILS[0])[0]["reproduction"]["commands"]
-    again = eval(command.partition(": ")[2], {"ck": ck, "seed": 0})
-    assert again.run == read.run and 7 in again.curves["episode"]
+def test_the_copy_button_copies_the_commands_or_selects_them(browser, page):
+    """A browser may refuse the clipboard. Both answers are given by hand, and what is taken are the commands."""
+    browser.open(page)
+    clipboard = "Object.defineProperty(navigator, 'clipboard', {{configurable: true, value: {{writeText: {}}}}})"
+    wanted = browser.run("document.querySelector('.copy').parentElement.querySelector('pre').textContent")
+    for answer, taken, said in (
+        ("async (text) => { window.taken = text }", "window.taken", "copied"),
+        ("async () => { throw new Error('refused') }", "getSelection().toString()", "selected: press Ctrl+C"),
+    ):
+        browser.run(clipboard.format(answer) + ", 1")
+        browser.run("document.querySelector('.copy').click()")
+        browser.wait(f"document.querySelector('.copy').textContent === {json.dumps(said)}")
+        assert browser.run(taken).strip() == wanted.strip() and wanted.strip()
+    assert not browser.errors
 
 
 def test_the_data_in_the_page_are_valid_json(page):
     text = page.read_text(encoding="utf-8")
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert len(json.loads(found.group(1))["problems"]) == 3
-
-
-def test_the_command_names_the_file_of_a_baseline_and_not_its_digest():
-    safe = ck.solve(ck.load("paper/synthetic").with_bounds(utility=2.05)).policy
-    runs = [ck.learn("paper/synthetic", "dope", episodes=20, seed=seed, baseline=safe) for seed in (0, 1, 5)]
-    for made, told in ((runs[:2], "--seeds 2 --baseline YOUR-POLICY.json"), (runs[1:], "baseline=baseline)")):
-        (command,) = problems(Study(tuple(made)), DETAILS[0])[0]["reproduction"]["commands"]
-        assert command.endswith(told), command
-
-
-def test_what_is_proved_about_a_policy_is_on_the_page():
-    record = ck.learn("paper/synthetic", "opt-cmdp", episodes=2000, seed=1)
-    assert record.certificate.sentence.startswith("at most ")
-    assert record.certificate.sentence in render(Study((record,)))

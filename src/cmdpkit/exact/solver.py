@@ -83,7 +83,10 @@ def solve(
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):
         if given is not None and cmdp.criterion.kind != "average":
             what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
-            raise CmdpkitError(f"{name} is {given!r}, but {what}: it is for long-run averages only")
+            raise CmdpkitError(
+                f"{name} is {given!r}, but {what}: it is for long-run averages only. Leave it out, or judge the model "
+                'by long-run averages (criterion="average"; on the command line --average)'
+            )
     if bridge is not None and not 0 < bridge < 1:
         raise CmdpkitError(f"bridge is {bridge}, expected a share of time between 0 and 1")
     try:
