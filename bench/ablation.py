@@ -28,9 +28,10 @@ PIECES: dict[str, dict[str, float]] = {
     "tries by the plan's own reach": {"revisit": 0.0},
     "tries whatever they cost": {"spend": 1e6},
     "no reserve": {"reserve": 0.0},
-    "no cap on prices before freeze": {"steep": 1e6},
-    "hardly any margin at the hand-over": {"delta": 0.5, "astray": 1e9},
-    "a margin of the same level for all lengths": {"astray": 1e9},
+    "no cheap price, only the highest": {"steep": 1e6},
+    "nothing is repaid at a dear price": {"repay_price": 1.0},
+    "hardly any margin at the hand-over": {"delta": 0.5, "missed": 0.0},
+    "a margin of one level, whatever it costs": {"missed": 0.0},
     "actions tried once are used": {"least": 1},
 }
 SEEDS, GOOD = 2, 0.01

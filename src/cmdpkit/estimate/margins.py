@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from cmdpkit.estimate.errors import plan_errors
 from cmdpkit.estimate.model import Model, Plan, best_plan
@@ -13,6 +15,8 @@ from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.tolerances import NO_SPREAD
 from cmdpkit.model.transitions import FloatArray
+
+MARGINS = 9  # margins that are compared: they cover 8/3 standard errors beyond the least one
 
 
 class HandOver(NamedTuple):
@@ -23,23 +27,47 @@ class HandOver(NamedTuple):
     uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
 
 
-def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float) -> HandOver:
-    """The best plan that clears the bounds by z standard errors of its prediction, as far as that is possible.
+def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float, missed: float = 0.0) -> HandOver:
+    """The best plan that clears the bounds by a margin of at least z standard errors, as far as that is possible.
 
-    Where no policy clears all bounds by so much, the largest part of the margin is kept that all bounds allow together,
-    and `uncovered` says what is missing. The margin comes on top of `extra` [N], or of as much of that as is possible.
+    A wider margin costs value and makes it less likely that a bound is missed. Among margins of z, z + 1/3, ...
+    standard errors, the plan is chosen that has the largest
+
+        value - missed * range of values * (sum over the bounds of the probability of missing it),
+
+    so the margin is wide where it is cheap. Where no policy clears all bounds by so much, the largest part of the
+    margin is kept that all bounds allow together, and `uncovered` says what z standard errors lack. The margin comes on
+    top of `extra` [N], or of as much of that as is possible.
     """
     pool, nothing = Columns(Horizon(model.cmdp)), np.zeros(len(rho))
     plan = best_plan(model, rho, pool)
-    if not len(rho):
-        return HandOver(plan, nothing, nothing)
-    margin = nothing
-    if plan.feasible:
-        for more in (extra, z * plan_errors(model, plan.pi)):
-            margin = margin + (more * possible(pool, model, rho + margin, more) if more.any() else nothing)
-        cleared = best_plan(model, rho + margin, pool)
-        plan, margin = (cleared, margin) if cleared.feasible else (plan, nothing)
-    return HandOver(plan, margin, np.maximum(rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0))
+    if not len(rho) or not plan.feasible:
+        return HandOver(plan, nothing, _uncovered(model, rho, plan, z))
+    base = extra * possible(pool, model, rho, extra) if extra.any() else nothing
+    weight, errors, chosen = missed * _value_range(pool), plan_errors(model, plan.pi), (-np.inf, plan, nothing)
+    for i in range(MARGINS if missed else 1):
+        more = (z + i / 3) * errors
+        share = possible(pool, model, rho + base, more) if more.any() else 1.0
+        found = best_plan(model, rho + base + share * more, pool)
+        if not found.feasible:
+            break
+        clear = (found.utilities - rho - base) / np.maximum(plan_errors(model, found.pi), NO_SPREAD)
+        worth = found.value - weight * float(ndtr(-clear[~model.moot]).sum())
+        chosen = max(chosen, (worth, found, base + share * more), key=itemgetter(0))
+        if share < 1:
+            break
+    return HandOver(chosen[1], chosen[2], _uncovered(model, rho, chosen[1], z))
+
+
+def _uncovered(model: Model, rho: FloatArray, plan: Plan, z: float) -> FloatArray:
+    """[N]: by how much z standard errors may take a plan's utilities below the bounds."""
+    return np.maximum(rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0) if len(rho) else np.zeros(0)
+
+
+def _value_range(pool: Columns[Horizon]) -> float:
+    """The difference between the largest and the smallest value of all policies."""
+    most, least = (pool.source.greedy(np.append(sign, np.zeros(pool.source.N)))[2][0] for sign in (1.0, -1.0))
+    return float(most - least)
 
 
 def error_quantile(delta: float, tests: int) -> float:

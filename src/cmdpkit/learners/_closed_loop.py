@@ -31,9 +31,10 @@ class Timetable:
         size = max(1, math.ceil(self.growth * min(k, self.K - k)))
         return min(k + size, *(x for x in (self.freeze, self.hand, self.K) if x > k))
 
-    def sample_size(self) -> int:
-        """How many episodes the certificate will rest on: those of every other block from the hand-over on."""
-        k, n, chosen = self.hand, 0, True
+    def sample_size(self, k: int = 0) -> int:
+        """How many of the episodes from k on are for the certificate: every other block from the hand-over on."""
+        n, chosen = 0, k <= self.hand
+        k = max(k, self.hand)
         while k < self.K:
             end = self.block_end(k)
             n += (end - k) * chosen
@@ -42,25 +43,23 @@ class Timetable:
 
 
 class Account(NamedTuple):
-    """How what was realised compares with the bounds."""
+    """How the realised totals compare with the bounds, and what is left to repay a debt with."""
 
     short: FloatArray  # [N]: by how much the totals of all episodes fall short of the bounds
-    left: int  # episodes that are left
-    final: FloatArray | None  # [N]: by how much the policy of every other block exceeds the bounds, if there is one
+    left: float  # episodes left that can repay
+    sampled: float  # episodes left that play the policy handed over, for its certificate
+    surplus: FloatArray  # [N]: by how much that policy exceeds the bounds; 0 before it is fixed
 
 
 def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
-    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that are left.
+    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay.
 
     The reserve covers z standard deviations sd [N] of bad luck in the last m episodes, beyond what half of these can
     make up for by exceeding the bounds by `gain` [N]; m is the number for which that is most.
     """
-    left, final = float(account.left), account.final
-    lasting = np.maximum(gain if final is None else gain + final, NO_SPREAD) / 2  # at the end, every other block repays
-    m = np.minimum((z * sd / (2 * lasting)) ** 2, left)
-    debt = account.short + np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0) + REPAID
-    if final is not None:  # only every other block repays
-        left = left / 2
-        debt = debt - left * final
-    rate: FloatArray = debt / max(left, 1.0)
+    lasting = np.maximum(gain + account.surplus, NO_SPREAD) / 2  # at the end, every other block repays
+    m = np.minimum((z * sd / (2 * lasting)) ** 2, account.left + account.sampled)
+    reserve = np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0)
+    debt = account.short + reserve + REPAID - account.sampled * account.surplus
+    rate: FloatArray = debt / max(account.left, 1.0)
     return rate

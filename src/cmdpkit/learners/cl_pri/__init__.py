@@ -269,8 +269,9 @@ class ClosedLoopPRI(Player):
         """A new plan from everything seen so far; returns up to how many visits actions are tried beside it."""
         now, clock, p, spec, k = self.now, self.clock, self.params, self.spec, self.clock.episode
         settled = k >= self.table.freeze
-        final = now.promised - spec.rho if k >= self.table.hand else None
-        account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k, final)
+        sampled = self.table.sample_size(k)
+        surplus = now.promised - spec.rho if k >= self.table.hand else np.zeros(spec.N)
+        account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
         for model in self._models():
             plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
             if plan.feasible:
@@ -302,13 +303,13 @@ class ClosedLoopPRI(Player):
     def _hand_over(self) -> None:
         """Fix the policy to hand over, and begin its sample."""
         now, p, rho = self.now, self.params, self.spec.rho
-        z = error_quantile(min(p.delta, p.astray / self.table.K), self.spec.N)
+        z = error_quantile(p.delta, self.spec.N)
         for model in self._models():
             extra = np.zeros(self.spec.N)
             if p.certified:  # a further margin lets the certificate say that the policy is safe
                 delta, planned = self._stage_delta(self.clock.stage), self.table.sample_size()
                 extra = margin_for_certificate(spread(model, now.pi), self.spec.H, delta, planned)
-            found = handed_over(model, rho, extra, z)
+            found = handed_over(model, rho, extra, z, p.missed)
             if found.plan.feasible:
                 break
         now.final[...], now.promised[...] = self._completed(model, found.plan.pi), found.plan.utilities

@@ -289,7 +289,9 @@ class ModelFreePRI(Learner):
         cap = np.full(spec.N, p.price) if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
         dearer = now.lam + np.diag(np.maximum(cap - now.lam, 0.0))  # [N, N]: one bound at its highest price
         gain = np.array([greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
-        account = Account(k * spec.rho - self.samples.totals[1:], table.K - k, now.spare if k >= table.hand else None)
+        half, fixed = (table.K - k) / 2, k >= table.hand
+        left, sampled, surplus = (half, half, now.spare) if fixed else (2 * half, 0.0, np.zeros(spec.N))
+        account = Account(k * spec.rho - self.samples.totals[1:], left, sampled, surplus)
         asked = np.minimum(owed(account, sd, gain, p.reserve), np.maximum(gain, 0.0))
         pi = best(seen, spec.rho + asked, np.maximum(cap, at_bounds.lam), live, fee).p
         if k < table.hand:
