@@ -11,33 +11,18 @@ shrunk accordingly, and the programs over it know of nothing but long-run averag
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box, box_of
-from cmdpkit.estimate.counts import Counts, dense_moves, signals_of
-from cmdpkit.exact.stationary.problem import Arrays as Model
+from cmdpkit.estimate.counts import Counts, dense_moves, signal_squares, signals_of
+from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream, generator
 
-__all__ = [
-    "Model",
-    "Seen",
-    "box_around",
-    "cautious_model",
-    "chain_of",
-    "drawn_model",
-    "frequencies",
-    "hopeful_model",
-    "may_lead",
-    "mean_model",
-    "means",
-    "proven_model",
-    "seen_in",
-    "with_patience",
-]
+Model: TypeAlias = Arrays
 
 
 class Seen(NamedTuple):
@@ -58,8 +43,7 @@ def seen_in(counts: Counts, state: int, allowed: BoolArray, restart: float, crit
     """Dense arrays of counts that all steps share; the other arguments are fields of `Seen`."""
     S, A = allowed.shape
     M = signals_of(counts)
-    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1  # of the lower triangle of products
-    sums, squares = (counts.moments[:, columns].T.reshape(M, S, A) for columns in (np.arange(M), diagonal))
+    sums, squares = (x.T.reshape(M, S, A).copy() for x in (counts.moments[:, :M], signal_squares(counts, M)))
     moves = dense_moves(counts, A)[0]
     return Seen(counts.visits.reshape(S, A), moves, sums, squares, counts.starts, state, allowed, restart, criterion)
 
