@@ -32,9 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.estimate.doubts import condition_of
-from cmdpkit.estimate.fitted import Fitted, Total
-from cmdpkit.estimate.log import Log, drawn_log
+from cmdpkit.estimate.fitted import Fitted, Total, as_recorded
+from cmdpkit.estimate.log import Log, condition_of, drawn_log
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
@@ -42,22 +41,11 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.tolerances import LARGEST_ERROR, SMALLEST_ERROR
+from cmdpkit.model.tolerances import BOUND_MET, LARGEST_ERROR, SMALLEST_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
-LEAST_VISITS = (20, 5)
-CLEAR = 2.0  # standard errors of room with which a policy should pass
-BEHAVIOUR_SHARE = 0.2  # of the permitted error, for the test of what was done in the log
-MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard errors
-FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the others
-OTHERS = (0.0, 0.5)  # margin of the others then, as a share of the largest that all bounds allow
-BISECTIONS = 4  # for the largest margin that is possible
-FORECAST_LOGS, FORECAST_PASSED = 5, 4  # logs that are drawn to try out a size, and how many must lead to a promise
-FORECAST_SIZES = 5  # sizes that are tried,
-LEAST_GROWTH, FORECAST_GROWTH = 1.25, 1.6  # the first at least this many times the present one, the next larger by this
-FORECAST_ROWS = 200_000  # transitions of the largest log that is drawn
-MOST_WANTED = 5  # places that are named where more data would help
+LEAST_VISITS = (20, 5)  # visits of the actions among which policies are chosen
 
 
 class Range(NamedTuple):
@@ -147,10 +135,14 @@ class _Chosen(NamedTuple):
     value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
     hopeful: bool  # whether its estimates meet the bounds if the best is assumed where nothing was recorded
+    feasible: bool  # whether it meets the tightened bounds in the model of the first part
 
-    def order(self, n: int) -> tuple[bool, int, float]:
-        """Where bound n is tested for it: those that should pass clearly come first, and those on more visits."""
-        return bool(self.rooms[n] < CLEAR), -self.least, -float(self.rooms[n])
+    def order(self, n: int, clear: float = 2.0) -> tuple[bool, int, float]:
+        """Where bound n is tested for it: those come first that should pass with `clear` standard errors of room.
+
+        Then come those that rest on more visits.
+        """
+        return bool(self.rooms[n] < clear), -self.least, -float(self.rooms[n])
 
 
 class _Tested(NamedTuple):
@@ -196,7 +188,7 @@ def _tests(log: Log, T: int, confidence: float) -> tuple[list[_Tested], tuple[in
     seen = second.visits(T).any(axis=-1)
     usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
     chooser = Fitted(first, T)
-    behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0)
+    behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0, feasible=True)
     tests = _tested(log, Fitted(second, T), behaviour, _candidates(chooser, usual), confidence)
     return tests, (first.episodes, second.episodes)
 
@@ -206,11 +198,16 @@ def _within(c: Constraint, x: Range) -> Range:
     return x._replace(low=max(x.low, c.total)) if c.sign > 0 else x._replace(high=min(x.high, c.total))
 
 
-def _tested(log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float) -> list[_Tested]:
-    """The tests of all policies on the second part of the log; see the top of this module."""
+def _tested(
+    log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float, for_behaviour: float = 0.2
+) -> list[_Tested]:
+    """The tests of all policies on the second part of the log; see the top of this module.
+
+    The share `for_behaviour` of the permitted error is for the test of what was done in the log.
+    """
     error, found = 1 - confidence, []
     if behaviour.hopeful or not others:
-        share = BEHAVIOUR_SHARE if others else 1.0
+        share = for_behaviour if others else 1.0
         totals, unknown = part.totals(behaviour.pi)
         passed = _misses(log, totals, 1 - share * error).max(initial=-np.inf) <= 0
         found.append(_Tested(behaviour, totals, unknown, 1 - share * error, (bool(passed),) * max(log.N, 1)))
@@ -256,43 +253,43 @@ def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
     visits[visits < min(LEAST_VISITS)] = 0.0
     t, s = np.nonzero(~visits.any(axis=-1))
     visits[t, s, usual[t, s]] = 1.0
-    pi = visits / visits.sum(axis=-1, keepdims=True)
-    steps = half.log.criterion.horizon or 1
-    return np.ascontiguousarray(np.broadcast_to(pi, (steps, *pi.shape[1:])))
+    return as_recorded(visits, half.log.criterion.horizon)
 
 
-def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int) -> _Chosen:
+def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int, *, feasible: bool) -> _Chosen:
     """A policy with what the first part expects of it."""
-    totals = half.totals(pi)[0]
-    rooms = np.array([_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)])
-    pairs = zip(half.log.constraints, totals[1:], strict=True)
+    reward, *totals = half.totals(pi)[0]
+    pairs = list(zip(half.log.constraints, totals, strict=True))
+    rooms = np.array([_room(c, x) for c, x in pairs])
     hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.total) >= 0 for c, x in pairs)
-    return _Chosen(margins, pi, least, rooms, totals[0].low, np.array([x.spread for x in totals[1:]]), hopeful)
+    errors = np.array([x.spread for x in totals])
+    return _Chosen(margins, pi, least, rooms, reward.low, errors, hopeful, feasible)
 
 
-def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
+def _for_bounds(
+    half: Fitted,
+    usual: IntArray,
+    least: int,
+    *,
+    margins: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0),
+    further: Sequence[float] = (1.0, 2.0, 4.0),
+    others: Sequence[float] = (0.0, 0.5),
+) -> Iterator[_Chosen]:
     """The best policies for tighter and tighter bounds, among actions with enough visits.
 
-    All bounds are tightened together, and where there are several, each of them further than the others.
+    All bounds are tightened together by `margins`, in standard errors. Where there are several, each of them is then
+    tightened `further` than the others, whose margin is a share, `others`, of the largest that all bounds allow.
     """
     planner, N = _Planner(half, usual, least), half.log.N
     plain = planner.solved(np.zeros(N))
-    yield plain.chosen
-    if not N or not plain.feasible or not np.isfinite(plain.chosen.errors).all():
+    yield plain
+    if not N or not plain.feasible or not np.isfinite(plain.errors).all():
         return
-    planner.errors = plain.chosen.errors
-    most = yield from planner.path(np.zeros(N), np.ones(N), MARGINS)
+    planner.errors = plain.errors
+    most = yield from planner.path(np.zeros(N), np.ones(N), margins)
     for n in range(N if N > 1 and most > 0 else 0):
-        for others in OTHERS:
-            base = np.full(N, others * most)
-            yield from planner.path(base, np.eye(N)[n], [others * most + x for x in FURTHER])
-
-
-class _Solved(NamedTuple):
-    """The best policy for tightened bounds."""
-
-    chosen: _Chosen  # the policy, or the nearest one where no policy meets the bounds
-    feasible: bool  # whether it meets the tightened bounds in the model of the first part
+        for share in others:
+            yield from planner.path(np.full(N, share * most), np.eye(N)[n], [share * most + x for x in further])
 
 
 class _Planner:
@@ -301,43 +298,43 @@ class _Planner:
     def __init__(self, half: Fitted, usual: IntArray, least: int) -> None:
         self.half, self.least = half, least
         self.cmdp = _planned(half, usual, least)
-        self.bounds = np.array([c.total for c in self.cmdp.constraints])
-        self.signs = np.array([c.sign for c in self.cmdp.constraints])
-        self.errors = np.zeros(len(self.bounds))  # [N], the unit of margins
+        self.errors = np.zeros(half.log.N)  # [N], the unit of margins
 
-    def solved(self, margins: FloatArray) -> _Solved:
-        """The best policy that keeps each bound with its own margin [N]."""
-        tighter = (self.bounds + self.signs * margins * self.errors).tolist()
-        names = [c.name for c in self.cmdp.constraints]
+    def solved(self, margins: FloatArray) -> _Chosen:
+        """The best policy that keeps each bound with its own margin [N], or the nearest one where no policy does."""
+        tighter = {
+            c.name: float(c.total + c.sign * margin * error)
+            for c, margin, error in zip(self.cmdp.constraints, margins, self.errors, strict=True)
+        }
         try:
-            policy, possible = solve_fully(self.cmdp.with_totals(dict(zip(names, tighter, strict=True)))).policy, True
+            policy, feasible = solve_fully(self.cmdp.with_totals(tighter)).policy, True
         except Infeasible as infeasible:
-            policy, possible = infeasible.policy, False
-        return _Solved(_rated(self.half, margins, _table(policy), self.least), possible)
+            policy, feasible = infeasible.policy, False
+        if isinstance(policy, Mixture):
+            policy = policy.policies[int(policy.weights.argmax())]
+        return _rated(self.half, margins, policy.pi[:, :-1], self.least, feasible=feasible)  # without "unknown"
 
     def path(
-        self, base: FloatArray, direction: FloatArray, margins: Sequence[float]
+        self, base: FloatArray, direction: FloatArray, margins: Sequence[float], bisections: int = 4
     ) -> Generator[_Chosen, None, float]:
-        """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that."""
-        low, high = 0.0, None
+        """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that.
+
+        With several bounds, `bisections` come near the largest.
+        """
+        low, high = 0.0, np.inf
         for margin in margins:
-            if margin == 0.0:
-                continue
             found = self.solved(np.maximum(base, margin * direction))
+            yield found  # where it is not within all bounds, it is the nearest to them
             if not found.feasible:
                 high = margin
                 break
             low = margin
-            yield found.chosen
-        if high is None:
-            return low
-        yield found.chosen  # the nearest to all bounds, if not within them
-        for _ in range(BISECTIONS if len(base) > 1 else 0):
+        for _ in range(bisections if high < np.inf and len(base) > 1 else 0):
             middle = (low + high) / 2
             found = self.solved(np.maximum(base, middle * direction))
             if found.feasible:
                 low = middle
-                yield found.chosen
+                yield found
             else:
                 high = middle
         return low
@@ -352,14 +349,7 @@ def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
     tried[t, s, usual[t, s]] = True
     low, high = half.log.ranges.T
     signs = np.array([1, *(c.sign for c in half.log.constraints)])
-    return half.cmdp(np.where(signs > 0, low, high), tried)
-
-
-def _table(policy: Policy | Mixture) -> FloatArray:
-    """Probabilities of a policy without the state "unknown"."""
-    if isinstance(policy, Mixture):
-        policy = policy.policies[int(policy.weights.argmax())]
-    return policy.pi[:, :-1]
+    return half.filled(np.where(signs > 0, low, high), tried)
 
 
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
@@ -378,7 +368,7 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     """By how much the total can miss the bound; negative if it is met for sure."""
     if np.isinf(x.error):
         return np.inf
-    slack = 1e-9 * max(1.0, abs(c.total))
+    slack = BOUND_MET * max(1.0, abs(c.total))
     return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
 
 
@@ -431,54 +421,53 @@ def _of_all(cmdp: CMDP) -> str:
     return "in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
 
 
-def _forecast(log: Log, T: int, confidence: float, lacking: float) -> tuple[int | None, str]:
+def _forecast(
+    log: Log,
+    T: int,
+    confidence: float,
+    lacking: float,
+    *,
+    logs: int = 5,
+    enough: int = 4,
+    sizes: int = 5,
+    growth: float = 1.6,
+    most_rows: int = 200_000,
+) -> tuple[int | None, str]:
     """How large a log would be enough, tried out on logs that are drawn from this one, and how to tell it.
 
-    ``lacking`` is by which factor the error is too large, which is where the search begins.
+    ``lacking`` is by which factor the error is too large, which is where the search begins. Each size is tried out on
+    so many ``logs``, of which ``enough`` must lead to a promise. Up to ``sizes`` are tried, which grow by the factor
+    ``growth``, and none with more than ``most_rows`` transitions.
     """
     unit = "episodes" if log.criterion.horizon is not None else "transitions"
     present = log.episodes if log.criterion.horizon is not None else len(log.s)
     rows = len(log.s) / present
-    size = present * max(LEAST_GROWTH, lacking**2 if np.isfinite(lacking) else 4.0)
+    size = present * max(1.25, lacking**2 if np.isfinite(lacking) else 4.0)
     tried = None
-    for _ in range(FORECAST_SIZES):
-        if size * rows > FORECAST_ROWS:
+    for _ in range(sizes):
+        if size * rows > most_rows:
             break
         tried = int(float(f"{size:.2g}"))
         made = 0
-        for k in range(FORECAST_LOGS):
-            made += _would_pass(drawn_log(log, T, tried, np.random.default_rng([k, tried])), T, confidence)
-            if k + 1 - made > FORECAST_LOGS - FORECAST_PASSED:
+        for k in range(logs):
+            drawn = drawn_log(log, T, tried, np.random.default_rng([k, tried]))
+            made += any(x.passed for x in _tests(drawn, T, confidence)[0])
+            if k + 1 - made > logs - enough:
                 break
-        if made >= FORECAST_PASSED:
+        if made >= enough:
             told = (
-                f"About {tried:,} {unit} of the same kind would be enough: of {FORECAST_LOGS} logs of that size drawn "
+                f"About {tried:,} {unit} of the same kind would be enough: of {logs} logs of that size drawn "
                 f"from this one, {made} led to a promise (this log has {present:,})"
             )
             return tried, told
-        size *= FORECAST_GROWTH
+        size *= growth
     if tried is None:
         return None, f"This log has {present:,} {unit}; far more would be needed"
     return None, f"Even {tried:,} {unit} of the same kind would probably not be enough (this log has {present:,})"
 
 
-def _would_pass(log: Log, T: int, confidence: float) -> bool:
-    """Whether this log leads to a promise."""
-    return any(x.passed for x in _tests(log, T, confidence)[0])
-
-
-def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
+def wanted_of(log: Log, T: int, shares: FloatArray, most: int = 5) -> list[Wanted]:
     """The rows that contribute most to a squared error, with how often the whole log visits them."""
-    total, visits = float(shares.sum()), log.visits(T)
-    order = np.argsort(-shares, axis=None, kind="stable")[:MOST_WANTED]
-    places = [tuple(int(i) for i in np.unravel_index(i, shares.shape)) for i in order if shares.reshape(-1)[i] > 0]
-    return [
-        Wanted(
-            t + 1 if T > 1 else None,
-            log.states[s],
-            log.action_names[a],
-            int(visits[t, s, a]),
-            float(shares[t, s, a]) / total,
-        )
-        for t, s, a in places
-    ]
+    total, visits, flat = float(shares.sum()), log.visits(T).ravel(), shares.ravel()
+    rows = [int(i) for i in np.argsort(-flat, kind="stable")[:most] if flat[i] > 0]
+    return [Wanted(*log.named(i, T), int(visits[i]), float(flat[i]) / total) for i in rows]
