@@ -7,20 +7,17 @@
 probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
 episodes. Presets make the radii smaller by this number c alone; the formulas stay as they are.
 
-In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms.
-Each of the S A pairs then has up to H K observations instead of each of the H S A triples up to K, so the union bound
-is over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
-made at: think of a pile of next states and signals that was drawn beforehand for every pair, and of which each visit
-takes the next one. A box that holds the true kernel then holds it at every step. The plan may choose another kernel of
-the box at every step, which only makes it more optimistic.
+In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms:
+each of the S A pairs has up to H K observations instead of each of the H S A triples up to K, so the union bound is
+over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
+made at. A plan may choose another kernel of the box at every step, which only makes it more optimistic.
 
 Where nothing was seen a radius is at least 1, whatever c is: any distribution is possible and any mean in [0, 1]. The
 last step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box,
 which takes the place of a row of the last step in the union bound.
 
-Kernels and boxes have H S^2 A entries, or S^2 A where the steps share their counts, but from one plan to the next only
-those rows change whose action was taken meanwhile. A `Belief` is kept up to date row by row: `refresh` finds these rows
-by their number of visits.
+From one plan to the next only those rows change whose action was taken meanwhile. `refresh` finds them by their number
+of visits, and leaves all other rows of a `Belief` alone.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cmdpkit.errors import quoted, shown
+from cmdpkit.errors import shown
 from cmdpkit.estimate.alike import Alike, compared, several_marks, together
 from cmdpkit.estimate.fitted import as_recorded, judged_by, values_of
-from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.log import Log, place_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
@@ -150,13 +150,6 @@ def _value_marks(seen: Observed) -> FloatArray:
 # -- Changes in a log ------------------------------------------------------------------------------------------------
 
 
-class Changed(NamedTuple):
-    """The process changed while the log was recorded."""
-
-    since: int  # the first time (see `Log.time`) after the change
-    note: str  # what is told about it: when, where and by how much
-
-
 def steps_alike(log: Log, parts: int = 4) -> Alike:
     """Whether the log contradicts that all steps of the horizon, which is divided in so many parts, behave alike."""
     H = int(log.criterion.horizon or 1)
@@ -164,10 +157,11 @@ def steps_alike(log: Log, parts: int = 4) -> Alike:
     return compared_groups(seen._replace(starts=np.zeros((0, log.S))))
 
 
-def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> Changed | None:
-    """The clearest change of the process in the course of time, if the log contradicts that there is none.
+def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> tuple[int, str] | None:
+    """The first time after the clearest change of the process, and a note; None if the log does not contradict that
+    there is none.
 
-    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones.
+    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones (see `Log.time`).
     """
     found, finer = compared_groups(_observed(log, _periods(log, periods), periods, T)), _periods(log, dated)
     change = change_of(found, _observed(log, finer, dated, T)) if found.contradicted else None
@@ -175,9 +169,9 @@ def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> Changed | 
         return None
     late = np.flatnonzero(finer >= change.split)
     first = int(late[np.argmin(log.time[late])])
-    places = [_named(log, T, cell) for cell in change.cells]
+    places = ["the beginning of an episode" if i == START else place_of(*log.named(i, T)) for i in change.cells]
     names = ["reward", *(c.name for c in log.constraints)]
-    return Changed(int(log.time[first]), told(change, log.place[first], places, names))
+    return int(log.time[first]), told(change, log.place[first], places, names)
 
 
 def _periods(log: Log, periods: int) -> IntArray:
@@ -200,10 +194,3 @@ def _observed(log: Log, group: IntArray, groups: int, T: int) -> Observed:
         return CMDP(kernel, signals[0], signals[1:], mu=mu, renormalise=True, **asked)
 
     return Observed((T, log.S, log.A), groups, group, cell, s_next, n, log.x, log.x**2, spans, starts, judge)
-
-
-def _named(log: Log, T: int, cell: int) -> str:
-    if cell == START:
-        return "the beginning of an episode"
-    step, state, action = log.named(cell, T)
-    return f"{quoted(action)} in state {quoted(state)}{'' if step is None else f' at step {step}'}"

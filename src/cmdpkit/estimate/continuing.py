@@ -1,9 +1,7 @@
 """Models made of the counts of one unbroken run: their mean, a draw from those left plausible, or a box of kernels.
 
-The mean has no transition that was not seen of the action itself, and in the proven model no plan relies on actions
-that were tried only a few times. In the cautious model an action that was tried seldom may also lead where other
-actions of the same state have led: a mean that is smoothed for ever would let policies rely on transitions that do not
-exist, and one that is never smoothed would not prepare them for what has been rare so far.
+The mean has no transition that was not seen of the action itself. Smoothed for ever, it would let policies rely on
+transitions that do not exist; never smoothed, it would not prepare them for what has been rare so far.
 
 A world that begins again with probability e after each step is one whose kernel is (1 - e) P + e mu: a box is moved and
 shrunk accordingly, and the programs over it know of nothing but long-run averages.
@@ -63,23 +61,15 @@ def proven_model(seen: Seen) -> Model | None:
     they serve to get away where nothing else does. An action that was tried twice and stayed twice would otherwise
     count as one that stays for ever.
     """
-    return _mean(seen.moves.astype(float), _proven(seen), seen)
+    return cautious_model(seen, seldom=0)
 
 
 def cautious_model(seen: Seen, seldom: int) -> Model | None:
-    """The proven model prepared for surprises.
-
-    An action that was tried fewer than `seldom` times may also lead where other actions of the same state have led.
-    """
-    weights = seen.moves.astype(float) + np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
-    return _mean(weights, _proven(seen), seen)
-
-
-def _proven(seen: Seen) -> FloatArray:
-    """Mean signals [1+N, S, A]; 0 for actions that were tried fewer than sqrt(n) times in a state with n visits."""
+    """The proven model, where an action tried fewer than `seldom` times may also lead where others of its state did."""
+    others = np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
     rare = seen.visits**2 < seen.visits.sum(axis=1, keepdims=True)
     proven: FloatArray = np.where(rare, 0.0, means(seen))
-    return proven
+    return _mean(seen.moves.astype(float) + others, proven, seen)
 
 
 def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
@@ -89,8 +79,7 @@ def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
     if not known.any():
         return None
     weights[~known] = known
-    allowed = np.where(known[:, None], tried, seen.allowed)
-    return _model(weights, signals, allowed, seen)
+    return _model(weights, signals, np.where(known[:, None], tried, seen.allowed), seen)
 
 
 def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Model:
@@ -100,8 +89,7 @@ def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Mode
     could lead everywhere, as in `drawn_model`, most of them would look bad instead: in a queue that is kept short, a
     jump to any other state is a loss.
     """
-    shape = seen.moves + prior * on_others(seen.moves)
-    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
+    return drawn_model(seen, rng, unsure=unsure, few=0, prior=prior)
 
 
 def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float) -> Model:
@@ -113,13 +101,8 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
     """
     everywhere = (seen.visits < few)[:, :, None]
     shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
-    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
-
-
-def _hopes(seen: Seen, unsure: int) -> FloatArray:
-    """Mean signals [1+N, S, A]; 1 as long as an action was tried only a few times."""
-    hopes: FloatArray = np.where(seen.visits < unsure, 1.0, means(seen))
-    return hopes
+    hopes = np.where(seen.visits < unsure, 1.0, means(seen))
+    return _model(gamma_weights(shape, prior, generator(rng)), hopes, seen.allowed, seen)
 
 
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
@@ -195,8 +178,7 @@ def box_around(p: FloatArray, radius: FloatArray, seen: Seen, few: int) -> Box:
     return box_of(lo[None], up[None], start, start)
 
 
-# -- Draws from what counts leave plausible: Dirichlet rows of transitions, Beta means of signals. Rows are [..., S];
-# the axes before it are whatever is counted apart, of which the last is that of actions.
+# -- Draws from what counts leave plausible. Rows are [..., S]; the last axis before it is that of actions.
 
 
 def on_others(moves: IntArray) -> FloatArray:

@@ -184,19 +184,29 @@ class ExtendedPlan(NamedTuple):
     q: FloatArray  # [H, S, A]: expected visits of the policy in that model
 
 
-class BoxSource:
-    """The source of columns of the extended LP: pairs of a policy and a kernel in the box; `last` is the latest."""
+class PairSource:
+    """A source of columns that are pairs of a policy and a model, with values that are exact up to rounding."""
 
     exact = True
     first: tuple[PolicyColumn, ...] = ()
 
-    def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
-        self.N, (_, self.S, self.A), self.H = len(g), r.shape, H
-        self.r, self.g = r, g
-        largest = np.array([float(np.abs(x).max(initial=0.0)) for x in (r, *g)])
-        self.units = np.where(largest > 0, H * largest, 1.0)
+    def __init__(self, units: FloatArray) -> None:
+        self.units, self.N = units, len(units) - 1
         self.offsets, self.noise = np.zeros(1 + self.N), np.zeros(1 + self.N)
         self.best = np.full(self.N, np.inf)
+
+    def refine(self, column: PolicyColumn) -> PolicyColumn:
+        """Values of backward induction are exact up to rounding."""
+        return column
+
+
+class BoxSource(PairSource):
+    """The source of columns of the extended LP: pairs of a policy and a kernel in the box; `last` is the latest."""
+
+    def __init__(self, box: Box, r: FloatArray, g: FloatArray, allowed: BoolArray, H: int) -> None:
+        largest = np.array([float(np.abs(x).max(initial=0.0)) for x in (r, *g)])
+        super().__init__(np.where(largest > 0, H * largest, 1.0))
+        (_, self.S, self.A), self.r, self.g = r.shape, r, g
         self.last = Optimistic.empty(H, self.S, 1 + self.N)
         signals = np.empty((1 + self.N, max(len(r), g.shape[1] if len(g) else 1), self.S, self.A))
         for signal, x in zip(signals, (r, *g), strict=True):
@@ -214,10 +224,6 @@ class BoxSource:
         extended_induction(self.box, readonly(self._objective), self._signals, self._allowed, self.last)
         total, values = float(self.last.totals[0]), self.last.totals[1:] / self.units
         return total, [PolicyColumn(self.last.choice.copy(), float(values[0]), values[1:], weights, total)]
-
-    def refine(self, column: PolicyColumn) -> PolicyColumn:
-        """Values of backward induction are exact up to rounding."""
-        return column
 
 
 def plan(

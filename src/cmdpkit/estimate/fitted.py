@@ -10,10 +10,10 @@ counts, one row acts at all steps. The average variance within rows counts as `p
 was visited twice there is nothing to average, and the error is infinite.
 
 **Limits.** They use Student's quantile t with the degrees of freedom that Welch and Satterthwaite give for a sum of
-variances, so that a total that rests on a few visits gets wide limits. Totals of rare and costly events are skewed:
-where few of them happened, the estimate and its error are both too small. With the skewness k of the estimate (third
-moments add up over the rows as variances do) a limit moves by k (2 t^2 + 1) / 6 standard errors, if that is outward
-(Johnson, Modified t tests and confidence intervals for asymmetrical populations, 1978).
+variances. Totals of rare and costly events are skewed: where few of them happened, the estimate and its error are both
+too small. With the skewness k of the estimate (third moments add up over the rows as variances do) a limit moves by
+k (2 t^2 + 1) / 6 standard errors, if that is outward (Johnson, Modified t tests and confidence intervals for
+asymmetrical populations, 1978).
 
 **Surprises.** An event that never happened in the log leaves no trace in a variance. Every limit is therefore computed
 as if the log had one more transition of the worst kind: with the worst signal of the log, and to the worst next state
@@ -113,28 +113,24 @@ class Fitted:
         n = np.maximum(self.visits, 1)
         return np.array([np.bincount(self.row, weights=x, minlength=len(n)) / n for x in self.log.x])
 
-    def cmdp(self, kernel: Kernel, fill: FloatArray, allowed: BoolArray | None, **names: Any) -> CMDP:
-        """The model with the signals `fill` [1 + N] where the log says nothing."""
-        signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
-        starts = np.bincount(self.log.starts, minlength=self.S)
-        asked: Any = {"constraints": self.log.constraints, **judged_by(self.log), **names}
-        return CMDP(
-            kernel, signals[0], signals[1:], mu=starts / starts.sum(), actions=allowed, renormalise=True, **asked
-        )
-
     @cached_property
     def _kernel(self) -> Kernel:
         return self.shares.renormalised()
 
-    def filled(self, fill: FloatArray, allowed: BoolArray | None = None) -> CMDP:
-        """The model with the signals `fill` [1 + N] where the log says nothing, "unknown" as its last state."""
-        return self.cmdp(self._kernel, fill, allowed)
+    def cmdp(
+        self, fill: FloatArray, allowed: BoolArray | None = None, *, kernel: Kernel | None = None, **names: Any
+    ) -> CMDP:
+        """The model with the signals `fill` [1 + N] where the log says nothing."""
+        signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
+        starts = np.bincount(self.log.starts, minlength=self.S)
+        names |= {"mu": starts / starts.sum(), "constraints": self.log.constraints, **judged_by(self.log)}
+        return CMDP(kernel or self._kernel, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
 
     @cached_property
     def _extremes(self) -> tuple[CMDP, CMDP]:
         """The models with the smallest and the largest signals where the log says nothing."""
         low, high = self.log.ranges.T
-        return self.filled(low), self.filled(high)
+        return self.cmdp(low), self.cmdp(high)
 
     def totals(self, pi: FloatArray) -> tuple[list[Total], float]:
         """The totals [1 + N] of the policy pi [T', S - 1, A], and how often it does what the log does not know."""
@@ -226,11 +222,21 @@ class Fitted:
         return weights
 
 
-def plug_in(log: Log, T: int, allowed: BoolArray) -> CMDP:
-    """The model of shares and means with the actions `allowed` [T, S, A]; those never tried stay where they are."""
-    fitted = Fitted(log, T, unknown=False)
+def plug_in(log: Log, T: int) -> CMDP:
+    """The model of shares and means; actions that were never tried in a state do not exist in it.
+
+    States where no action was recorded keep one, which stays there and signals nothing.
+    """
+    fitted, allowed = Fitted(log, T, unknown=False), log.visits(T) > 0
+    put_usual(allowed, log.usual_actions(T))
     names = {"states": log.states, "action_names": log.action_names}
-    return fitted.cmdp(fitted.shares, np.zeros(1 + log.N), allowed, **names)
+    return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)
+
+
+def put_usual(allowed: Any, usual: IntArray) -> None:
+    """Where a state has no action in allowed [T, S, A], give it the usual one [T, S]."""
+    t, s = np.nonzero(~allowed.any(axis=-1))
+    allowed[t, s, usual[t, s]] = True
 
 
 def as_recorded(visits: FloatArray, steps: int | None) -> FloatArray:

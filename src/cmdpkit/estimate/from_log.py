@@ -15,10 +15,8 @@ from cmdpkit.estimate.changes import change_in, steps_alike
 from cmdpkit.estimate.counts import Counts, new_counts, with_transitions
 from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.intervals import Certificate, stated
-from cmdpkit.estimate.log import Log, heavy_tails, left_out, unchanging, unfinished
-from cmdpkit.estimate.promise import NoPromise, Promise, Range, promised, range_of, usual_actions
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
+from cmdpkit.estimate.log import Log, notes_on
+from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
@@ -118,14 +116,7 @@ class Estimate(Shown):
 
         States where no action was recorded keep one, which stays there and signals nothing.
         """
-        return self._plug_in(self.log)
-
-    def _plug_in(self, log: Log) -> CMDP:
-        allowed = log.visits(self.T) > 0
-        usual = usual_actions(log, self.T)
-        t, s = np.nonzero(~allowed.any(axis=-1))
-        allowed[t, s, usual[t, s]] = True
-        return plug_in(log, self.T, allowed)
+        return plug_in(self.log, self.T)
 
     def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
         """A matplotlib figure: how often every action was recorded in every state, over all steps.
@@ -187,7 +178,7 @@ class Estimate(Shown):
         if self.contradiction is not None:
             raise NoPromise(f"no policy can be promised: {self.contradiction}", notes=self.notes, contradicted=True)
         log = self.log if self.since is None else self.log.part(self.log.time >= self.since)
-        return promised(log, self.T, self._plug_in(log), confidence, self.notes, forecast=forecast)
+        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes, forecast=forecast)
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
@@ -282,11 +273,8 @@ def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Cri
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
-    notes: list[str] = [*left_out(log), *unchanging(log), *heavy_tails(log)]
-    contradiction = None
-    horizon = log.criterion.horizon
+    notes, contradiction, horizon = notes_on(log), None, log.criterion.horizon
     if horizon is not None:
-        notes += unfinished(log, horizon)
         found = steps_alike(log)
         if stationary and found.contradicted:
             contradiction = (
@@ -300,19 +288,18 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
                 "they share their counts, and the same log says much more"
             )
     change = change_in(log, 1 if stationary else int(horizon or 1))
+    since = None
     if change is not None:
-        notes.append(f"{change.note}. Promises rest only on what was recorded after the change")
-    return Estimate(log, stationary, tuple(notes), contradiction, None if change is None else change.since)
+        since, note = change
+        notes.append(f"{note}. Promises rest only on what was recorded after the change")
+    return Estimate(log, stationary, tuple(notes), contradiction, since)
 
 
 def coverage(log: Log, T: int, cmdp: CMDP, *, listed: int = 20) -> Coverage:
     """The coverage of a log with the plug-in model ``cmdp``; each list has at most `listed` places."""
     visits, known = log.visits(T), ~log.terminal
     by_state = visits.sum(axis=0)
-    try:
-        policy, feasible = solve_fully(cmdp).policy, True
-    except Infeasible as infeasible:
-        policy, feasible = infeasible.policy, False
+    policy, feasible = nearest_policy(cmdp)
     q = occupancy(cmdp, policy)
     uses = np.where(known[:, None], q if len(q) == T else q.sum(axis=0, keepdims=True), 0.0)
     few = (uses > NEGLIGIBLE) & (visits < FEW)

@@ -9,17 +9,13 @@ about any policy is in `certificate`.
 next return being above m, another one on it being below. If m is the true mean, neither can expect to win, so a capital
 beyond 1/delta is unlikely: candidates against which a gambler got rich are excluded. A bet uses only returns that came
 before it, and a number of returns that is planned in advance. So the interval holds at any stopping time, and is
-narrowest when there are about as many returns as planned. It would not hold if the bets were made for the number of
-returns at a stop that the returns themselves have decided about.
+narrowest when there are about as many returns as planned. The size of a bet (Voracek and Orabona, arXiv 2505.22422)
+depends on what is still missing to the capital that excludes the candidate, and on how many returns are left.
 
-How much is bet follows Voracek and Orabona (arXiv 2505.22422): what is still missing to the capital that excludes the
-candidate, and how many returns are left to win it. A gambler who is ahead of this plan bets less from then on, and one
-who is behind bets more.
-
-[0, 1] is divided into cells, and all candidates of a cell are bet against in the same way, namely as against the end of
-the cell that is hardest to exclude. Within a cell the capital then falls steadily from candidate to candidate. From
-cell to cell the bets differ, but below a cell that is excluded all others are excluded as well (the proof is in
-docs/theory/cl-pri.md). So halving finds first the cell and then the candidate at which the interval begins.
+[0, 1] is divided into cells, and all candidates of a cell are bet against as against the end of the cell that is
+hardest to exclude. Within a cell the capital then falls steadily from candidate to candidate, and below a cell that is
+excluded all others are excluded as well (the proof is in docs/theory/cl-pri.md). So halving finds first the cell and
+then the candidate at which the interval begins.
 """
 
 from __future__ import annotations

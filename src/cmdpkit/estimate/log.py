@@ -1,7 +1,7 @@
 """A log: recorded transitions with the bounds and the criterion that were asked for, whole or in parts.
 
-The notes at the end say what in a log speaks against the assumptions of a promise, which are that no step is worse than
-the declared range or, without one, than the worst of the log, and that nothing that was left out matters.
+A promise assumes that no step is worse than the declared range or, without one, than the worst of the log, and that
+what was left out does not matter. `notes_on` says what in the log speaks against that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cmdpkit.errors import shown
+from cmdpkit.errors import quoted, shown
 from cmdpkit.io.logs import Recorded
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion
@@ -109,6 +109,15 @@ class Log(Recorded):
         """[T, S, A]: how often each action was recorded in each state, at each step or (T = 1) at all of them."""
         return np.bincount(self.rows(T), minlength=T * self.S * self.A).reshape(T, self.S, self.A)
 
+    def usual_actions(self, T: int) -> IntArray:
+        """[T, S]: what was done most often; where a state was not recorded at a step, what was done in it at others."""
+        visits = self.visits(T)
+        by_state = visits.sum(axis=0, keepdims=True)
+        anywhere = by_state.sum(axis=1, keepdims=True)
+        found = np.where(by_state.any(axis=-1), by_state.argmax(axis=-1), anywhere.argmax(axis=-1))
+        usual: IntArray = np.where(visits.any(axis=-1), visits.argmax(axis=-1), found)
+        return usual
+
     def named(self, row: int, T: int) -> tuple[int | None, Name, Name]:
         """Step (from 1, None where all steps share their rows), state and action of one of the `rows`."""
         t, s, a = np.unravel_index(row, (T, self.S, self.A))
@@ -135,6 +144,11 @@ class Log(Recorded):
         golden = (5**0.5 - 1) / 2  # its multiples spread evenly over the unit interval, with no period
         first = (number * golden) % 1.0 < share
         return whole.part(first), whole.part(~first)
+
+
+def place_of(step: int | None, state: Name, action: Name) -> str:
+    """How a decision is called in a sentence."""
+    return f"{quoted(action)} in state {quoted(state)}{'' if step is None else f' at step {step}'}"
 
 
 def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
@@ -170,7 +184,33 @@ def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
                    x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip
 
 
-def heavy_tails(
+def notes_on(log: Log) -> list[str]:
+    """What in a log speaks against the assumptions of a promise about single steps, and what had to be assumed."""
+    notes, horizon = [], log.criterion.horizon
+    if log.cleaned.episodes:
+        notes.append(
+            f"{log.cleaned}; this is right only if the mistakes in these episodes have nothing to do with what they "
+            "earned and cost"
+        )
+    for n in log.constant:
+        name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
+        notes.append(
+            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
+            "assumed"
+        )
+    notes += _heavy_tails(log)
+    last = np.append(np.diff(log.episode) != 0, True)
+    cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum()) if horizon is not None else 0
+    if cut:
+        notes.append(
+            f"{cut:,} of {log.episodes:,} episodes end before step {horizon} in a state where other decisions were "
+            "recorded; they are taken as cut off there, which is right only if what cut them off has nothing to do "
+            "with what would have followed"
+        )
+    return notes
+
+
+def _heavy_tails(
     log: Log, *, factor: float = 10.0, heavy: float = 0.2, rows: float = 0.02, top: float = 0.005
 ) -> list[str]:
     """A note on every constraint without a declared range whose total rests on a few very large values.
@@ -196,8 +236,8 @@ def heavy_tails(
             notes.append(
                 f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
                 f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may "
-                "not have happened yet, "
-                f"so declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
+                f"not have happened yet, so declare what a single step can be at worst (ranges={{{c.name!r}: (low, "
+                "high)}, --range)"
             )
     return notes
 
@@ -217,38 +257,3 @@ def condition_of(log: Log) -> str | None:
         return None
     said = " or ".join(f"{limits} (the {end} in this log)" for end, limits in found.items())
     return f"if no single step ever has {said}"
-
-
-def unfinished(log: Log, horizon: int) -> list[str]:
-    """A note on episodes that end early in a state from which others went on."""
-    last = np.append(np.diff(log.episode) != 0, True)
-    cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum())
-    if not cut:
-        return []
-    return [
-        f"{cut:,} of {log.episodes:,} episodes end before step {horizon} in a state where other decisions were "
-        "recorded; they are taken as cut off there, which is right only if what cut them off has nothing to do with "
-        "what would have followed"
-    ]
-
-
-def unchanging(log: Log) -> list[str]:
-    """A note on every constraint about which the log says nothing but one number."""
-    notes = []
-    for n in log.constant:
-        name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
-        notes.append(
-            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
-            "assumed"
-        )
-    return notes
-
-
-def left_out(log: Log) -> list[str]:
-    """A note on episodes that were dropped because of mistakes."""
-    if not log.cleaned.episodes:
-        return []
-    return [
-        f"{log.cleaned}; this is right only if the mistakes in these episodes have nothing to do with what they earned "
-        "and cost"
-    ]

@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.estimate.fitted import Fitted, Total, as_recorded
-from cmdpkit.estimate.log import Log, condition_of, drawn_log
+from cmdpkit.errors import CmdpkitError, shown
+from cmdpkit.estimate.fitted import Fitted, Total, as_recorded, put_usual
+from cmdpkit.estimate.log import Log, condition_of, drawn_log, place_of
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
@@ -120,11 +120,6 @@ class NoPromise(CmdpkitError):
         self.contradicted = contradicted  # whether the log contradicts what was declared about it
 
 
-def _place(w: Wanted) -> str:
-    at = "" if w.step is None else f" at step {w.step}"
-    return f"{quoted(w.action)} in state {quoted(w.state)}{at} ({w.visits} visits, {w.share:.0%})"
-
-
 class _Chosen(NamedTuple):
     """A policy chosen on the first part of the log."""
 
@@ -186,7 +181,7 @@ def _tests(log: Log, T: int, confidence: float) -> tuple[list[_Tested], tuple[in
     if not len(first.s) or not len(second.s):
         raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two parts; record more")
     seen = second.visits(T).any(axis=-1)
-    usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
+    usual = np.where(seen, second.usual_actions(T), log.usual_actions(T))
     chooser = Fitted(first, T)
     behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0, feasible=True)
     tests = _tested(log, Fitted(second, T), behaviour, _candidates(chooser, usual), confidence)
@@ -231,16 +226,6 @@ def range_of(total: Total, level: float) -> Range:
     return Range(total.middle, total.below(0.5 + level / 2), total.above(0.5 + level / 2))
 
 
-def usual_actions(log: Log, T: int) -> IntArray:
-    """[T, S]: what was done most often; where a state was not recorded at a step, what was done in it at others."""
-    visits = log.visits(T)
-    by_state = visits.sum(axis=0, keepdims=True)
-    anywhere = by_state.sum(axis=1, keepdims=True)
-    found = np.where(by_state.any(axis=-1), by_state.argmax(axis=-1), anywhere.argmax(axis=-1))
-    usual: IntArray = np.where(visits.any(axis=-1), visits.argmax(axis=-1), found)
-    return usual
-
-
 def _candidates(part: Fitted, usual: IntArray) -> list[_Chosen]:
     """Policies that are better than what was done, each once."""
     found = [x for least in LEAST_VISITS for x in _for_bounds(part, usual, least)]
@@ -251,8 +236,7 @@ def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
     """[T', S, A]: what was done in the first half, as often as it was done, without what was rarely tried."""
     visits = half.visits.reshape(half.T, half.S, half.A)[:, :-1].astype(float)
     visits[visits < min(LEAST_VISITS)] = 0.0
-    t, s = np.nonzero(~visits.any(axis=-1))
-    visits[t, s, usual[t, s]] = 1.0
+    put_usual(visits, usual)
     return as_recorded(visits, half.log.criterion.horizon)
 
 
@@ -306,10 +290,7 @@ class _Planner:
             c.name: float(c.total + c.sign * margin * error)
             for c, margin, error in zip(self.cmdp.constraints, margins, self.errors, strict=True)
         }
-        try:
-            policy, feasible = solve_fully(self.cmdp.with_totals(tighter)).policy, True
-        except Infeasible as infeasible:
-            policy, feasible = infeasible.policy, False
+        policy, feasible = nearest_policy(self.cmdp.with_totals(tighter))
         if isinstance(policy, Mixture):
             policy = policy.policies[int(policy.weights.argmax())]
         return _rated(self.half, margins, policy.pi[:, :-1], self.least, feasible=feasible)  # without "unknown"
@@ -343,13 +324,11 @@ class _Planner:
 def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
     """The model of the first half for planning: pessimistic where it knows nothing, without what was rarely tried."""
     tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
-    nowhere = ~tried.any(axis=-1)
-    tried[:, -1], nowhere[:, -1] = True, False  # the state that stands for "unknown"
-    t, s = np.nonzero(nowhere)
-    tried[t, s, usual[t, s]] = True
+    tried[:, -1] = True  # the state that stands for "unknown"
+    put_usual(tried, usual)
     low, high = half.log.ranges.T
     signs = np.array([1, *(c.sign for c in half.log.constraints)])
-    return half.filled(np.where(signs > 0, low, high), tried)
+    return half.cmdp(np.where(signs > 0, low, high), tried)
 
 
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
@@ -400,7 +379,11 @@ def _declined(
     if inside <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low):
         text += "; too little of what it would do was recorded there, and the worst is assumed: record more episodes"
     elif inside <= 0:
-        text += f"; {_of_all(cmdp)}"
+        text += (
+            "; in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+            if nearest_policy(cmdp)[1]
+            else "; in the estimated model no policy meets all bounds: relax a bound, or record other actions"
+        )
     episodes = None
     if forecast and np.isfinite(x.spread):
         lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf
@@ -408,17 +391,17 @@ def _declined(
         text += f". {told}"
     wanted = wanted_of(log, T, x.shares)
     if wanted:
-        text += ". Most of the error comes from " + ", ".join(_place(w) for w in wanted[:3])
+        places = (f"{place_of(w.step, w.state, w.action)} ({w.visits} visits, {w.share:.0%})" for w in wanted[:3])
+        text += f". Most of the error comes from {', '.join(places)}"
     return NoPromise(text, wanted=wanted, episodes=episodes, **known)
 
 
-def _of_all(cmdp: CMDP) -> str:
-    """What the estimated model says of all policies, where the estimate of one misses a bound."""
+def nearest_policy(cmdp: CMDP) -> tuple[Policy | Mixture, bool]:
+    """The best policy of a model, and True; or the one that comes nearest to its bounds, and False."""
     try:
-        solve_fully(cmdp)
-    except Infeasible:
-        return "in the estimated model no policy meets all bounds: relax a bound, or record other actions"
-    return "in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+        return solve_fully(cmdp).policy, True
+    except Infeasible as infeasible:
+        return infeasible.policy, False
 
 
 def _forecast(
