@@ -99,8 +99,7 @@ class Certifier:
     def bound(self) -> Bound:
         """U, the largest value that any policy within the bounds can have, at the prices that make it smallest.
 
-        The probability of an error counts once for all looks, so the smallest U of all looks would hold too; it is
-        not used, so that a certificate is a function of the counts and of nothing else.
+        The smallest U of all looks would hold too; it is not used, so that a certificate depends only on the counts.
         """
         if self._bound is None:
             self._bound = self._cheapest()

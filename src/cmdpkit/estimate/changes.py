@@ -158,10 +158,9 @@ def steps_alike(log: Log, parts: int = 4) -> Alike:
 
 
 def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> tuple[int, str] | None:
-    """The first time after the clearest change of the process, and a note; None if the log does not contradict that
-    there is none.
+    """The first time (see `Log.time`) after the clearest change of the process, and a note; None if none was found.
 
-    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones (see `Log.time`).
+    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones.
     """
     found, finer = compared_groups(_observed(log, _periods(log, periods), periods, T)), _periods(log, dated)
     change = change_of(found, _observed(log, finer, dated, T)) if found.contradicted else None

@@ -83,11 +83,10 @@ def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
 
 
 def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Model:
-    """A draw in which every action leads where some action of the same state has led, with a total weight of `prior`.
+    """A draw in which every action leads only where some action of the same state has led.
 
-    Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried. If they
-    could lead everywhere, as in `drawn_model`, most of them would look bad instead: in a queue that is kept short, a
-    jump to any other state is a loss.
+    If actions that were rarely tried could lead everywhere, most of them would look bad: in a queue that is kept short,
+    a jump to any other state is a loss.
     """
     return drawn_model(seen, rng, unsure=unsure, few=0, prior=prior)
 
@@ -96,8 +95,8 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
     """A draw from the posterior: transitions from Dirichlet distributions, signals the observed means.
 
     A pair that was tried fewer than `few` times may lead everywhere (`prior` is added to all of its counts). Any other
-    pair may lead where some action has led to from the same state: what was never seen of one action, but of another,
-    stays possible, and these share a total weight of `prior`.
+    pair may lead where some action has led to from the same state, and these next states share a weight of `prior`.
+    Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried.
     """
     everywhere = (seen.visits < few)[:, :, None]
     shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
@@ -108,10 +107,9 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
     """The average-reward model with an effective horizon of `steps`, which starts where the run has been.
 
-    In the long run it costs nothing to wait, so that a plan may go to a promising place by a way that takes for ever,
-    or divide its time between places that it never leaves. With a new start, like one of the steps so far, after each
-    step with probability 1 / `steps`, both cost what they cost in a run. The value of a policy under which states are
-    as frequent as in the run so far does not change.
+    In the long run it costs nothing to wait, so that a plan may take for ever to get to a promising place, or divide
+    its time between places that it never leaves. With a new start from one of the states so far, after each step with
+    probability 1 / `steps`, both cost what they cost in a run.
     """
     if model.kind != "average":
         return model

@@ -87,7 +87,7 @@ class Total(NamedTuple):
 class Fitted:
     """The model of a log; `T` is 1 if all steps share their counts, or else the horizon.
 
-    Without ``unknown`` there is no additional state, and actions that were never tried stay where they are.
+    Without ``unknown`` there is no additional state, and rows that the log does not have stay where they are.
     """
 
     def __init__(self, log: Log, T: int, *, unknown: bool = True) -> None:
@@ -223,10 +223,7 @@ class Fitted:
 
 
 def plug_in(log: Log, T: int) -> CMDP:
-    """The model of shares and means; actions that were never tried in a state do not exist in it.
-
-    States where no action was recorded keep one, which stays there and signals nothing.
-    """
+    """The model of shares and means, see `Estimate.cmdp`."""
     fitted, allowed = Fitted(log, T, unknown=False), log.visits(T) > 0
     put_usual(allowed, log.usual_actions(T))
     names = {"states": log.states, "action_names": log.action_names}

@@ -106,13 +106,12 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
-        safe = ["undecided" if x is None else x for x in self.safe]
         names = ("step", "state", "action", "times taken", "share")
         plain = {
             **vars(self),
             "value": list(self.value),
             "utilities": [list(x) for x in self.utilities],
-            "safe": safe,
+            "safe": ["undecided" if x is None else x for x in self.safe],
             "least_known": [dict(zip(names, part, strict=True)) for part in self.least_known],
         }
         for name in ("approximate", "infeasible", "least_known", "since"):
@@ -209,9 +208,8 @@ def batch_intervals(means: FloatArray, steps: int, delta: float) -> Intervals | 
     """Intervals per step that hold together at about 1 - delta, from means [B, 1+N] of B blocks of `steps` steps.
 
     The means of separate blocks are treated as independent and normal with one unknown spread, so that Student's t
-    gives the intervals. They come near that if a block is much longer than the world remembers where it began. Nothing
-    here proves that it is, and so the intervals are called approximate. Signals are in unit scale. With fewer than
-    LEAST_BATCHES blocks there are no intervals.
+    gives the intervals. Nothing proves that a block is much longer than the world remembers where it began, and so they
+    are called approximate. Signals are in unit scale. With fewer than LEAST_BATCHES blocks there are no intervals.
 
     >>> import numpy as np
     >>> found = batch_intervals(np.tile([[0.4], [0.6]], (10, 1)), 2000, 0.05)

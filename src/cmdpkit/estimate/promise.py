@@ -1,7 +1,7 @@
 """A policy that can be promised: its true totals meet the bounds with a given probability.
 
-The best policy of an estimated model is the one whose luck in the log was best, so its totals in that model are too
-good. The log is therefore divided in two parts, which know nothing of each other (`Log.parts`).
+The best policy of an estimated model had the best luck in the log, so its totals in that model are too good. The log
+is therefore divided in two parts, which know nothing of each other (`Log.parts`).
 
 1. On the first part, policies are chosen: the behaviour of the log, and the best policies for bounds that are tightened
    by multiples of their standard errors, all bounds together and each further than the others, among the actions with
@@ -133,10 +133,7 @@ class _Chosen(NamedTuple):
     feasible: bool  # whether it meets the tightened bounds in the model of the first part
 
     def order(self, n: int, clear: float = 2.0) -> tuple[bool, int, float]:
-        """Where bound n is tested for it: those come first that should pass with `clear` standard errors of room.
-
-        Then come those that rest on more visits.
-        """
+        """By which bound n is tested: first those with `clear` standard errors of room, and those on more visits."""
         return bool(self.rooms[n] < clear), -self.least, -float(self.rooms[n])
 
 
@@ -298,10 +295,7 @@ class _Planner:
     def path(
         self, base: FloatArray, direction: FloatArray, margins: Sequence[float], bisections: int = 4
     ) -> Generator[_Chosen, None, float]:
-        """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that.
-
-        With several bounds, `bisections` come near the largest.
-        """
+        """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that."""
         low, high = 0.0, np.inf
         for margin in margins:
             found = self.solved(np.maximum(base, margin * direction))
