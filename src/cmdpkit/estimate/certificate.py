@@ -86,9 +86,8 @@ class Certifier:
             self.noiseless, self.contradicted = False, True
             self.sides.moves[...], self.sides.visits[...] = -1, -1
         log = math.log(self.number_of_intervals() / self.delta)
-        within.update_sides(
-            counts, self.sides, log, self.noiseless
-        )  # lgamma of Python and of C differ in the last bits
+        # It is always compiled, because lgamma of Python and of C differ in the last bits.
+        within.update_sides(counts, self.sides, log, self.noiseless)
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""

@@ -230,10 +230,10 @@ def plug_in(log: Log, T: int) -> CMDP:
     return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)
 
 
-def put_usual(allowed: Any, usual: IntArray) -> None:
-    """Where a state has no action in allowed [T, S, A], give it the usual one [T, S]."""
-    t, s = np.nonzero(~allowed.any(axis=-1))
-    allowed[t, s, usual[t, s]] = True
+def put_usual(table: Any, usual: IntArray) -> None:
+    """Where a state has no action in table [T, S, A], a mask or numbers of visits, give it the usual one [T, S]."""
+    t, s = np.nonzero(~table.any(axis=-1))
+    table[t, s, usual[t, s]] = 1
 
 
 def as_recorded(visits: FloatArray, steps: int | None) -> FloatArray:

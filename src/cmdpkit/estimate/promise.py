@@ -225,7 +225,7 @@ def range_of(total: Total, level: float) -> Range:
 
 def _candidates(part: Fitted, usual: IntArray) -> list[_Chosen]:
     """Policies that are better than what was done, each once."""
-    found = [x for least in LEAST_VISITS for x in _for_bounds(part, usual, least)]
+    found = [x for least in LEAST_VISITS for x in _Planner(part, usual, least).policies()]
     return [x for i, x in enumerate(found) if not any(np.array_equal(x.pi, y.pi) for y in found[:i])]
 
 
@@ -247,41 +247,45 @@ def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int, *, fea
     return _Chosen(margins, pi, least, rooms, reward.low, errors, hopeful, feasible)
 
 
-def _for_bounds(
-    half: Fitted,
-    usual: IntArray,
-    least: int,
-    *,
-    margins: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0),
-    further: Sequence[float] = (1.0, 2.0, 4.0),
-    others: Sequence[float] = (0.0, 0.5),
-) -> Iterator[_Chosen]:
-    """The best policies for tighter and tighter bounds, among actions with enough visits.
-
-    All bounds are tightened together by `margins`, in standard errors. Where there are several, each of them is then
-    tightened `further` than the others, whose margin is a share, `others`, of the largest that all bounds allow.
-    """
-    planner, N = _Planner(half, usual, least), half.log.N
-    plain = planner.solved(np.zeros(N))
-    yield plain
-    if not N or not plain.feasible or not np.isfinite(plain.errors).all():
-        return
-    planner.errors = plain.errors
-    most = yield from planner.path(np.zeros(N), np.ones(N), margins)
-    for n in range(N if N > 1 and most > 0 else 0):
-        for share in others:
-            yield from planner.path(np.full(N, share * most), np.eye(N)[n], [share * most + x for x in further])
-
-
 class _Planner:
-    """The model of the first part, in which policies are chosen."""
+    """Chooses policies in the model of the first part, pessimistic where that knows nothing.
+
+    Only actions with at least `least` visits are allowed, and the usual one where there are none.
+    """
 
     def __init__(self, half: Fitted, usual: IntArray, least: int) -> None:
         self.half, self.least = half, least
-        self.cmdp = _planned(half, usual, least)
+        tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
+        tried[:, -1] = True  # the state that stands for "unknown"
+        put_usual(tried, usual)
+        low, high = half.log.ranges.T
+        signs = np.array([1, *(c.sign for c in half.log.constraints)])
+        self.cmdp = half.cmdp(np.where(signs > 0, low, high), tried)
         self.errors = np.zeros(half.log.N)  # [N], the unit of margins
 
-    def solved(self, margins: FloatArray) -> _Chosen:
+    def policies(
+        self,
+        margins: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0),
+        further: Sequence[float] = (1.0, 2.0, 4.0),
+        others: Sequence[float] = (0.0, 0.5),
+    ) -> Iterator[_Chosen]:
+        """The best policies for tighter and tighter bounds.
+
+        All bounds are tightened together by `margins`, in standard errors. Where there are several, each of them is
+        then tightened `further` than the others, whose margin is a share, `others`, of the largest that all allow.
+        """
+        N = self.half.log.N
+        plain = self._solved(np.zeros(N))
+        yield plain
+        if not N or not plain.feasible or not np.isfinite(plain.errors).all():
+            return
+        self.errors = plain.errors
+        most = yield from self._path(np.zeros(N), np.ones(N), margins)
+        for n in range(N if N > 1 and most > 0 else 0):
+            for share in others:
+                yield from self._path(np.full(N, share * most), np.eye(N)[n], [share * most + x for x in further])
+
+    def _solved(self, margins: FloatArray) -> _Chosen:
         """The best policy that keeps each bound with its own margin [N], or the nearest one where no policy does."""
         tighter = {
             c.name: float(c.total + c.sign * margin * error)
@@ -292,13 +296,13 @@ class _Planner:
             policy = policy.policies[int(policy.weights.argmax())]
         return _rated(self.half, margins, policy.pi[:, :-1], self.least, feasible=feasible)  # without "unknown"
 
-    def path(
+    def _path(
         self, base: FloatArray, direction: FloatArray, margins: Sequence[float], bisections: int = 4
     ) -> Generator[_Chosen, None, float]:
         """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that."""
         low, high = 0.0, np.inf
         for margin in margins:
-            found = self.solved(np.maximum(base, margin * direction))
+            found = self._solved(np.maximum(base, margin * direction))
             yield found  # where it is not within all bounds, it is the nearest to them
             if not found.feasible:
                 high = margin
@@ -306,23 +310,13 @@ class _Planner:
             low = margin
         for _ in range(bisections if high < np.inf and len(base) > 1 else 0):
             middle = (low + high) / 2
-            found = self.solved(np.maximum(base, middle * direction))
+            found = self._solved(np.maximum(base, middle * direction))
             if found.feasible:
                 low = middle
                 yield found
             else:
                 high = middle
         return low
-
-
-def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
-    """The model of the first half for planning: pessimistic where it knows nothing, without what was rarely tried."""
-    tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
-    tried[:, -1] = True  # the state that stands for "unknown"
-    put_usual(tried, usual)
-    low, high = half.log.ranges.T
-    signs = np.array([1, *(c.sign for c in half.log.constraints)])
-    return half.cmdp(np.where(signs > 0, low, high), tried)
 
 
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
