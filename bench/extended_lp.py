@@ -8,9 +8,8 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.estimate.boxes import confidence_box, kernel_log
+from cmdpkit.estimate.boxes import Means, confidence_box, kernel_log
 from cmdpkit.estimate.extended import BoxSource, ExtendedPlan, plan
-from cmdpkit.estimate.means import Means
 from cmdpkit.exact.columns import Columns
 
 AGREE = 1e-7

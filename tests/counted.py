@@ -3,6 +3,7 @@
 import numpy as np
 
 from cmdpkit.estimate import counts as store
+from cmdpkit.estimate.boxes import Means, update_transition_bonus
 from cmdpkit.estimate.continuing import Seen
 from cmdpkit.estimate.counts import Counts
 
@@ -27,6 +28,13 @@ def count_step(counts: Counts, A: int, h: int, s: int, a: int, signals: np.ndarr
 def count_move(counts: Counts, A: int, h: int, s: int, a: int, s_next: int) -> None:
     """Action a at (h, s) led to s_next."""
     store.count_move(counts, cell(counts, A, h, s, a), s_next)
+
+
+def bonus_of(means: Means, log: float, H: int) -> np.ndarray:
+    """[H, S, A]: the sums of the radii of all rows, as learners update them."""
+    bonus = np.ones((H, *means.moved.shape[1:]))
+    update_transition_bonus(means, log, bonus)
+    return bonus
 
 
 def seen(spec, moves, sums=0.0, visits=None, starts=None, state: int = 0) -> Seen:

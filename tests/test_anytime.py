@@ -7,7 +7,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import envs, learners
-from cmdpkit.estimate.betting import bet_against, betting_interval, variances_before
+from cmdpkit.estimate.intervals import bet_against, betting_interval, variances_before
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, timetable

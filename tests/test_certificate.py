@@ -7,8 +7,7 @@ import pytest
 from bench.certificate import bernstein_width, drawn, measured, problems, returns, truth
 
 from cmdpkit import envs, evaluate
-from cmdpkit.estimate.betting import _gets_rich, betting_interval
-from cmdpkit.estimate.intervals import half_width, simultaneous
+from cmdpkit.estimate.intervals import _gets_rich, betting_interval, half_width, simultaneous
 from cmdpkit.learners import Source, Spec, load, mf_pri
 from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream

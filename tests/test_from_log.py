@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.estimate.doubts import steps_alike
+from cmdpkit.estimate.changes import steps_alike
 from cmdpkit.estimate.fitted import Fitted
 from small_log import BOUND, COLUMNS, ROWS
 

@@ -6,9 +6,8 @@ from bench.lock_in import constant
 from scipy.stats import f_oneway
 
 from cmdpkit import Policy, evaluate, solve
-from cmdpkit.estimate import indifference
 from cmdpkit.estimate.counts import new_counts
-from cmdpkit.estimate.indifference import indifferent
+from cmdpkit.estimate.model import indifferent
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream
 
@@ -22,15 +21,14 @@ def seen(cells, T=1):
     return memory
 
 
-def test_whether_means_differ_is_decided_as_by_another_analysis_of_variance(monkeypatch):
+def test_whether_means_differ_is_decided_as_by_another_analysis_of_variance():
     """100 data sets, half of them without any difference. An error of 0.2 lets both answers occur often."""
-    monkeypatch.setattr(indifference, "ERROR", 0.2)
     rng, answers = np.random.default_rng(1), []
     for i in range(100):
         shift = 0.3 * (i % 2) * rng.random(6)
         cells = [rng.random(rng.integers(2, 30)) * 0.5 + d for d in shift]
         p = f_oneway(*cells).pvalue
-        [found] = indifferent(seen([*cells, []]), 1, 4, np.array([4 * np.concatenate(cells).mean()]))
+        [found] = indifferent(seen([*cells, []]), 1, 4, np.array([4 * np.concatenate(cells).mean()]), error=0.2)
         assert found == (p >= 0.2)
         answers.append(found)
     assert 25 < sum(answers) < 75

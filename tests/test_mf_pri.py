@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
-from cmdpkit.estimate.betting import betting_interval
+from cmdpkit.estimate.intervals import betting_interval
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
 from cmdpkit.simulate.random import stream

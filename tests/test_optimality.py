@@ -19,8 +19,7 @@ from cmdpkit.estimate.boxes import box_of
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
 from cmdpkit.estimate.intervals import Intervals, Part, stated
-from cmdpkit.estimate.sequential import ends_of
-from cmdpkit.estimate.within import add_parts, extreme_total
+from cmdpkit.estimate.within import add_parts, ends_of, extreme_total
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.policy import one_hot

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cmdpkit.estimate.boxes import means_of
 from cmdpkit.estimate.counts import count_start
-from cmdpkit.estimate.means import means_of
 from cmdpkit.learners._model_based.cadence import CADENCES, UNSEEN, PlanRule, mark_planned, new_cadence, note_episode
 from counted import count_move, count_step, no_counts
 

@@ -8,18 +8,18 @@ from scipy.stats import binom
 
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import (
+    Means,
     bernstein,
     confidence_box,
     kernel_log,
     mean_log,
     mean_radius,
+    means_of,
     start_bonus,
-    transition_bonus,
 )
 from cmdpkit.estimate.counts import Counts, count_start
 from cmdpkit.estimate.extended import plan
-from cmdpkit.estimate.means import Means, means_of
-from counted import count_move, count_step, no_counts
+from counted import bonus_of, count_move, count_step, no_counts
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled
@@ -61,7 +61,7 @@ def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c
     box = confidence_box(means, log, 3)
     assert (box.lo[:2] == 0).all() and (box.up[:2] == 1).all()
     assert (box.start_lo == 0).all() and (box.start_up == 1).all()
-    assert (transition_bonus(means, log, 3)[:2] >= 4).all(), "S times a radius of at least 1"
+    assert (bonus_of(means, log, 3)[:2] >= 4).all(), "S times a radius of at least 1"
     assert (mean_radius(means.visits, log) >= 1).all()
 
 
@@ -105,7 +105,7 @@ def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(pooled):
     means = means_of(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled), 3)
-    bonus = transition_bonus(means, 2.0, 3)
+    bonus = bonus_of(means, 2.0, 3)
     assert bonus.shape == (3, 3, 3)
     assert not bonus[2].any()
     for h in range(2):
@@ -115,7 +115,7 @@ def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(p
 def test_with_one_step_there_is_no_transition_at_all():
     for pooled in (False, True):
         means = means_of(no_counts(1, 2, 2, 1, pooled=pooled), 2)
-        assert not transition_bonus(means, 5.0, 1).any()
+        assert not bonus_of(means, 5.0, 1).any()
 
 
 def simulated(cmdp: ck.CMDP, rng: np.random.Generator, episodes: int, *, pooled: bool = False) -> Counts:

@@ -5,11 +5,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.belief import new_belief, refresh
-from cmdpkit.estimate.boxes import confidence_box, point, transition_bonus
+from cmdpkit.estimate.boxes import confidence_box, means_of, new_belief, point, refresh
 from cmdpkit.estimate.counts import Counts, compare_halves, count_start
-from cmdpkit.estimate.means import means_of
-from counted import cell, count_move, count_step, no_counts
+from counted import bonus_of, cell, count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 2, 2
@@ -108,7 +106,7 @@ def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
             listed = np.arange(S) < box.needed[..., None]
             mine, other = np.where(listed, mine, -1), np.where(listed, other, -1)
         np.testing.assert_array_equal(mine, other)
-    np.testing.assert_array_equal(belief.transition_bonus(H), transition_bonus(means, log, H))
+    np.testing.assert_array_equal(belief.transition_bonus(H), bonus_of(means, log, H))
 
 
 def test_pooled_counts_keep_the_halves_of_an_episode_apart():

@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 
 import box_oracle
 from cmdpkit.estimate.boxes import box_of, point
-from cmdpkit.estimate.induction import (
+from cmdpkit.estimate.extended import (
     Optimistic,
     extended_induction,
     extended_value_iteration,

@@ -1,18 +1,15 @@
 """Are these the same distribution? One test, for steps against other steps and for early against late.
 
 **Records.** Observations are kept by cell (a state and an action, or a step, a state and an action) and by group (parts
-of the horizon, or periods of time): how many there were, and the sum and the squares of several quantities: marks of
-the next state, which tell next states apart, and the signals.
+of the horizon, or periods of time): their number, and the sum and the squares of several quantities. These are the
+signals and marks of the next state, which tell next states apart.
 
-**Test.** The groups are in order. Every split, "the first g groups against the others", is tested, so that any
-difference between groups shows in some split. For each quantity three statistics are compared with chance:
-
-- the largest difference of a single cell,
-- the sum of squared differences of all cells, in standard errors, against a chi-squared distribution,
-- the sum of the differences themselves, which finds a small shift that all cells share.
-
-Limits are those of Bernstein's inequality where outcomes may be rare. The smallest p-value counts, times the number of
-tests (Bonferroni), so that the probability of a false alarm is at most the error that is asked for.
+**Test.** The groups are in order, and every split, "the first g groups against the others", is tested. For each
+quantity three statistics are compared with chance: the largest difference of a single cell; the sum of squared
+differences of all cells, in standard errors, against a chi-squared distribution; and the sum of the differences
+themselves, which finds a small shift that all cells share. Limits are those of Bernstein's inequality where outcomes
+may be rare. The smallest p-value counts, times the number of tests (Bonferroni), so that the probability of a false
+alarm is at most the error that is asked for.
 """
 
 from __future__ import annotations
@@ -22,15 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from cmdpkit.model.tolerances import EQUAL_SUMS
+from cmdpkit.model.tolerances import EQUAL_SUMS, SMALLEST_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray
-
-CONTRADICTED = 0.005  # a smaller p-value contradicts
-IN_A_RUN = 1e-4  # the same for steps in a run, which looks more than once
-ENOUGH = 10  # observations that both sides of a cell need for the tests of single cells
-LEAST_SPREAD = 5.0  # observations times variance (range 1) below which a squared difference is not chi-squared
-CERTAIN = 1e6  # squared standard errors, at which a difference is as clear as it can be
-MARKS = 3  # marks of a next state: its number, and two that are drawn once and for all
 
 
 class Alike(NamedTuple):
@@ -40,17 +30,16 @@ class Alike(NamedTuple):
     comparisons: int  # differences that were looked at
     split: int  # groups before the split with the clearest difference
     cells: IntArray  # the cells that differ at that split, the clearest first
-    shifts: FloatArray  # [Q], mean difference of each quantity there, after less before, over the cells compared
 
     @property
     def contradicted(self) -> bool:
-        """Whether the groups differ more than chance explains."""
-        return self.p < CONTRADICTED
+        """Whether the groups differ more than chance explains, which does so with probability 0.005 at most."""
+        return self.p < 0.005
 
 
-def several_marks(S: int) -> FloatArray:
-    """[MARKS, S]: the number of the state, which shows shifts along an order of the states, and random marks."""
-    drawn = np.random.default_rng(S).random((MARKS - 1, S))
+def several_marks(S: int, marks: int = 3) -> FloatArray:
+    """[marks, S]: the number of the state, which shows shifts along an order of the states, and random marks."""
+    drawn = np.random.default_rng(S).random((marks - 1, S))
     return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
 
 
@@ -66,29 +55,29 @@ def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
 
 def steps_differ(records: FloatArray) -> bool:
     """Whether what a learner recorded in two halves of the steps contradicts that all steps behave alike."""
-    return compared(records).p < IN_A_RUN
+    return bool(steps_warning(records))
 
 
-def steps_warning(records: FloatArray) -> tuple[str, ...]:
-    """What a user is told where that is so."""
-    found = compared(records)
-    if found.p >= IN_A_RUN:
+def steps_warning(records: FloatArray, error: float = 1e-4) -> tuple[str, ...]:
+    """What a user is told where that is so; ``error`` is small because a run looks more than once."""
+    p = compared(records).p
+    if p >= error:
         return ()
     return (
         f"the world was declared not to depend on the step, but in the first and the second half of the steps the same "
-        f"actions in the same states have different consequences (p = {found.p:.2g}): declare it as depending on the "
-        "step",
+        f"actions in the same states have different consequences (p = {p:.2g}): declare it as depending on the step",
     )
 
 
 def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
     """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
     groups, width = records.shape[1:]
-    Q = (width - 1) // 2
-    spans = np.ones(Q) if ranges is None else np.where(ranges > EQUAL_SUMS, ranges, np.inf)  # a constant is never apart
+    spans = np.ones((width - 1) // 2)
+    if ranges is not None:
+        spans = np.where(ranges > EQUAL_SUMS, ranges, np.inf)  # a constant is never apart
     sums = np.cumsum(records, axis=1)
     whole = sums[:, -1]
-    found: list[tuple[float, int, IntArray, FloatArray]] = []  # strength, split, clearest cells, shifts
+    found: list[tuple[float, int, IntArray]] = []  # strength, split, clearest cells
     smallest = 1.0
     tests = comparisons = 0
     for split in range(1, groups):
@@ -105,17 +94,14 @@ def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
         variance = np.where(variance > (1e-7 * spans) ** 2, variance, 0.0)
         apart = np.where(np.abs(late - early) > EQUAL_SUMS * np.maximum(spans, np.abs(early)), late - early, 0.0)
         p, count = _p_values(apart, variance, inverse, np.minimum(n, m), spans)
-        tests, comparisons = tests + count, comparisons + apart.size
-        z = np.abs(apart) / np.sqrt(np.maximum(variance * inverse, 1e-300))
-        clearest = both[np.argsort(-z.max(axis=1), kind="stable")]
-        weights = 1 / inverse
-        smallest = min(smallest, p)
-        strength = float(np.minimum(z**2, CERTAIN).sum())
-        found.append((strength, split, clearest, (weights * apart).sum(axis=0) / weights.sum()))
+        smallest, tests, comparisons = min(smallest, p), tests + count, comparisons + apart.size
+        z = np.abs(apart) / np.sqrt(np.maximum(variance * inverse, SMALLEST_ERROR))
+        strength = float(np.minimum(z**2, 1e6).sum())  # beyond this a difference is as clear as it can be
+        found.append((strength, split, both[np.argsort(-z.max(axis=1), kind="stable")]))
     if not found:
-        return Alike(1.0, 0, 0, np.zeros(0, dtype=np.int64), np.zeros(Q))
-    _, split, clearest, shifts = max(found, key=lambda x: x[0])
-    return Alike(min(1.0, max(tests, 1) * smallest), comparisons if tests else 0, split, clearest, shifts)
+        return Alike(1.0, 0, 0, np.zeros(0, dtype=np.int64))
+    _, split, clearest = max(found, key=lambda x: x[0])
+    return Alike(min(1.0, max(tests, 1) * smallest), comparisons if tests else 0, split, clearest)
 
 
 def together(*found: Alike) -> Alike:
@@ -125,30 +111,37 @@ def together(*found: Alike) -> Alike:
 
 
 def _p_values(
-    apart: FloatArray, variance: FloatArray, inverse: FloatArray, least: FloatArray, spans: FloatArray
+    apart: FloatArray,
+    variance: FloatArray,
+    inverse: FloatArray,
+    least: FloatArray,
+    spans: FloatArray,
+    *,
+    enough: int = 10,
+    spread: float = 5.0,
 ) -> tuple[float, int]:
     """The smallest p-value of the three statistics of one split, and the number of tests.
 
     Differences and variances are [cells, Q], and 1 / n + 1 / m and the smaller number of observations are [cells, 1].
+    Single cells are tested if both sides have `enough` observations. Squared differences count as chi-squared if there
+    are at least `spread` observations times variance, with range 1.
     """
-    smallest, tests = 1.0, 0
+    found = []
     for q, span in enumerate(spans):
         if np.isinf(span):
             continue
         d, v, varies = apart[:, q], variance[:, q], variance[:, q] > 0
-        single = (least[:, 0] >= ENOUGH) & (varies | (d != 0))
+        single = (least[:, 0] >= enough) & (varies | (d != 0))
         if single.any():
-            p = _tail(d[single], v[single], inverse[single, 0], span).min() * int(single.sum())
-            smallest, tests = min(smallest, float(p)), tests + 1
-        usual = varies & (least[:, 0] * v >= LEAST_SPREAD * span**2)
+            found.append(_tail(d[single], v[single], inverse[single, 0], span).min() * int(single.sum()))
+        usual = varies & (least[:, 0] * v >= spread * span**2)
         if usual.any():
             total = float((d[usual] ** 2 / (v[usual] * inverse[usual, 0])).sum())
-            smallest, tests = min(smallest, float(chdtrc(int(usual.sum()), total))), tests + 1
+            found.append(chdtrc(int(usual.sum()), total))
         if varies.any():
             weights = 1 / inverse[varies, 0]
-            p = _tail(np.array([weights @ d[varies]]), np.array([weights @ v[varies]]), np.ones(1), span)[0]
-            smallest, tests = min(smallest, float(p)), tests + 1
-    return smallest, tests
+            found.append(_tail(np.array([weights @ d[varies]]), np.array([weights @ v[varies]]), np.ones(1), span)[0])
+    return float(min(found, default=1.0)), len(found)
 
 
 def _tail(apart: FloatArray, variance: FloatArray, inverse: FloatArray, span: float) -> FloatArray:

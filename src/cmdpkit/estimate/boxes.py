@@ -1,4 +1,4 @@
-"""How far the truth can be from the estimates: radii, the box of kernels they leave, and bonuses.
+"""Dense estimates of everything counted, and how far the truth can be from them: radii, boxes of kernels, bonuses.
 
     beta_p[h, s, a, s'] = 2 sqrt(p_hat (1 - p_hat) L_p / n) + (14/3) L_p / n,   L_p = c ln(6 S A H K / delta)
     beta_l[h, s, a]     = sqrt(L_l / n),                                        L_l = 2 c ln(6 S A H (N+1) K / delta)
@@ -7,16 +7,17 @@
 probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
 episodes. Presets make the radii smaller by this number c alone; the formulas stay as they are.
 
-In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms.
-Each of the S A pairs then has up to H K observations instead of each of the H S A triples up to K, so the union bound
-is over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
-made at: think of a pile of next states and signals that was drawn beforehand for every pair, and of which each visit
-takes the next one. A box that holds the true kernel then holds it at every step. The plan may choose another kernel of
-the box at every step, which only makes it more optimistic.
+In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms:
+each of the S A pairs has up to H K observations instead of each of the H S A triples up to K, so the union bound is
+over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
+made at. A plan may choose another kernel of the box at every step, which only makes it more optimistic.
 
 Where nothing was seen a radius is at least 1, whatever c is: any distribution is possible and any mean in [0, 1]. The
 last step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box,
 which takes the place of a row of the last step in the union bound.
+
+From one plan to the next only those rows change whose action was taken meanwhile. `refresh` finds them by their number
+of visits, and leaves all other rows of a `Belief` alone.
 """
 
 from __future__ import annotations
@@ -28,10 +29,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.means import Means
+from cmdpkit.estimate.counts import Counts, signals_of, steps_of
 from cmdpkit.model.compiled import compiled, internal, readonly
 from cmdpkit.model.tolerances import NOTHING_MISSING
 from cmdpkit.model.transitions import FloatArray, IntArray
+
+STALE = -1  # a number of visits that no row has, so that the row is filled again
+
+
+class Means(NamedTuple):
+    """Empirical means and how many observations each rests on."""
+
+    mu: FloatArray  # [S]: start distribution; uniform before the first episode
+    p: FloatArray  # [T, S, A, S]: transition probabilities; uniform where no transition was seen
+    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    episodes: IntArray  # [1]: number of episodes that the start distribution rests on
+    moved: IntArray  # [T, S, A]: number of transitions that each row of p rests on
+    visits: IntArray  # [T, S, A]: number of visits that the mean signals rest on
+
+    @property
+    def r(self) -> FloatArray:
+        """Mean reward [T, S, A]."""
+        r: FloatArray = self.signals[0]
+        return r
+
+    @property
+    def g(self) -> FloatArray:
+        """Mean utilities [N, T, S, A]."""
+        return self.signals[1:]
 
 
 class Box(NamedTuple):
@@ -47,6 +72,20 @@ class Box(NamedTuple):
     needed: NDArray[np.int32]  # [T, S, A]: how many next states have lo > 0
     states: NDArray[np.int32]  # [T, S, A, S]: these next states, in the first entries of each row
     missing: FloatArray  # [T, S, A]: 1 - sum of lo, the probability that is still to be given out
+
+
+class Belief(NamedTuple):
+    """Estimates, how far they can be trusted, and the kernels that remain possible."""
+
+    means: Means  # the estimated model
+    box: Box  # kernels to plan with: all within their radii, or the estimated one alone
+    width: FloatArray  # [T, S, A]: sum_s' beta_p, the radii of a row added up
+
+    def transition_bonus(self, H: int) -> FloatArray:
+        """`width` for every step [H, S, A]; 0 at the last one, which no transition follows."""
+        bonus = np.broadcast_to(self.width, (H, *self.width.shape[1:])).copy()
+        bonus[H - 1] = 0.0
+        return bonus
 
 
 def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> float:
@@ -71,11 +110,20 @@ def _scaled_log(events: float, delta: float, c: float) -> float:
     return c * math.log(events / delta)
 
 
-def mean_radius(visits: IntArray, log: float) -> FloatArray:
-    """beta_l [T, S, A] with logarithm `log`."""
-    radius = np.zeros(visits.shape)
-    update_mean_radius(visits, log, radius)
-    return radius
+def means_of(counts: Counts, A: int) -> Means:
+    """Means of everything counted; A is the number of actions."""
+    S = len(counts.starts)
+    cells, M = (steps_of(counts, A), S, A), signals_of(counts)
+    means = Means(
+        mu=np.zeros(S),
+        p=np.zeros((*cells, S)),
+        signals=np.zeros((M, *cells)),
+        episodes=np.zeros(1, dtype=np.int64),
+        moved=np.zeros(cells, dtype=np.int64),
+        visits=np.zeros(cells, dtype=np.int64),
+    )
+    update_means(counts, means)
+    return means
 
 
 def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: FloatArray) -> Box:
@@ -93,10 +141,14 @@ def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: Float
     return box
 
 
+def _new_box(means: Means) -> Box:
+    """A box of its own arrays, to be filled."""
+    return box_of(*(np.zeros_like(side) for side in (means.p, means.p, means.mu, means.mu)))
+
+
 def confidence_box(means: Means, log: float, H: int) -> Box:
     """The kernels and the start distributions within beta_p of their estimates."""
-    cells, start = means.p.shape, means.mu.shape
-    box = box_of(np.zeros(cells), np.zeros(cells), np.zeros(start), np.zeros(start))
+    box = _new_box(means)
     update_box(means, log, H, box)
     return box
 
@@ -106,21 +158,90 @@ def point(p: FloatArray, mu: FloatArray) -> Box:
     return box_of(p, p, mu, mu)
 
 
-def transition_bonus(means: Means, log: float, H: int) -> FloatArray:
-    """sum_s' beta_p[h, s, a, s'], [H, S, A], and 0 at the last step.
+def new_belief(counts: Counts, A: int, *, boxed: bool) -> Belief:
+    """A belief that has seen nothing; `boxed` asks for the box of all kernels within their radii."""
+    means = means_of(counts, A)
+    box = _new_box(means) if boxed else point(means.p, means.mu)
+    belief = Belief(means, box, np.zeros(means.visits.shape))
+    forget(belief)
+    return belief
 
-    H times this bonus covers what the error of the kernel can do to values of signals in [0, 1]: values are optimistic
-    if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
-    H times `start_bonus` does the same for the expected totals from the start.
-    """
-    bonus = np.zeros((H, *means.moved.shape[1:]))
-    update_transition_bonus(means, log, bonus)
-    return bonus
+
+def forget(belief: Belief) -> None:
+    """Let the next `refresh` fill every row."""
+    belief.means.visits[...] = STALE
+
+
+def mean_radius(visits: IntArray, log: float) -> FloatArray:
+    """beta_l [T, S, A] with logarithm `log`."""
+    radius = np.zeros(visits.shape)
+    update_mean_radius(visits, log, radius)
+    return radius
 
 
 def start_bonus(means: Means, log: float) -> float:
     """sum_s beta_p[s] of the start distribution."""
     return float(total_radius(means.mu, means.episodes[0], log))
+
+
+@compiled
+def refresh(counts, belief, log, H, boxed):
+    """Bring a belief up to date with the counts; `log` is that of the radii of transitions."""
+    means, box = belief.means, belief.box
+    T, S, A = means.visits.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                if means.visits[t, s, a] == counts.visits[(t * S + s) * A + a]:
+                    continue
+                update_row(counts, means, t, s, a)
+                belief.width[t, s, a] = total_radius(means.p[t, s, a], means.moved[t, s, a], log)
+                if boxed:
+                    update_box_row(means, log, H, box, t, s, a)
+                else:
+                    list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
+    update_start_estimate(counts, means)
+    if boxed:
+        _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
+
+
+@compiled
+def update_means(counts, means):
+    """Fill `means` (Means) from the counts."""
+    T, S, A = means.visits.shape
+    update_start_estimate(counts, means)
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                update_row(counts, means, t, s, a)
+
+
+@internal
+def update_row(counts, means, t, s, a):
+    """Fill what `means` (Means) says of one cell."""
+    _, S, A = means.visits.shape
+    cell = (t * S + s) * A + a
+    visits, moved, p = counts.visits[cell], counts.moves[cell], means.p[t, s, a]
+    means.visits[t, s, a], means.moved[t, s, a] = visits, moved
+    for n in range(len(means.signals)):
+        means.signals[n, t, s, a] = counts.moments[cell, n] / max(visits, 1)
+    for s_next in range(S):
+        p[s_next] = 0.0 if moved > 0 else 1.0 / S
+    j = counts.head[cell]
+    while j >= 0:
+        p[counts.state[j]] = counts.times[j] / moved
+        j = counts.link[j]
+
+
+@internal
+def update_start_estimate(counts, means):
+    """Fill the start distribution of `means` (Means)."""
+    S, total = len(counts.starts), 0
+    for s in range(S):
+        total += counts.starts[s]
+    means.episodes[0] = total
+    for s in range(S):
+        means.mu[s] = counts.starts[s] / total if total > 0 else 1.0 / S
 
 
 @compiled
@@ -159,7 +280,12 @@ def update_mean_radius(visits, log, radius):
 
 @compiled
 def update_transition_bonus(means, log, bonus):
-    """Fill bonus [H, S, A]."""
+    """Fill bonus [H, S, A] with sum_s' beta_p[h, s, a, s'], and 0 at the last step.
+
+    H times this bonus covers what the error of the kernel can do to values of signals in [0, 1]: values are optimistic
+    if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
+    H times `start_bonus` does the same for the expected totals from the start.
+    """
     H, S, A = bonus.shape
     T = len(means.p)
     for h in range(H):
@@ -181,7 +307,7 @@ def update_box(means, log, H, box):
         for s in range(S):
             for a in range(A):
                 update_box_row(means, log, H, box, t, s, a)
-    update_start(means, log, box)
+    _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
 
 
 @internal
@@ -190,12 +316,6 @@ def update_box_row(means, log, H, box, t, s, a):
     last = len(means.p) == H and t == H - 1
     _interval(means.p[t, s, a], means.moved[t, s, a], log, last, box.lo[t, s, a], box.up[t, s, a])
     list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
-
-
-@internal
-def update_start(means, log, box):
-    """Fill both sides of the start distribution."""
-    _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
 
 
 @internal

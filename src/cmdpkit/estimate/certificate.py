@@ -1,6 +1,6 @@
 """A certificate from counts alone: how far a policy is from the optimum at most, and whether it keeps its bounds.
 
-    intervals   for every transition frequency, start frequency and mean signal, by `estimate.sequential`
+    intervals   for every transition frequency, start frequency and mean signal, by `estimate.within`
     U           the largest v + lam . (w - rho) of any policy in any model within the intervals: no policy within the
                 bounds is worth more, whatever lam >= 0 is. An error of the solver that chose lam cannot hurt.
     v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic induction
@@ -22,33 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import Counts, signals_of, steps_of
+from cmdpkit.estimate import within
+from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, signals_of, steps_of
+from cmdpkit.estimate.extended import PairSource
 from cmdpkit.estimate.intervals import Intervals, Part
 from cmdpkit.estimate.model import model_of
-from cmdpkit.estimate.within import (
-    add_parts,
-    best_pair,
-    extreme_totals,
-    most_unknown,
-    new_sides,
-    new_work,
-    update_sides,
-)
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import call, readonly
-from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, ROUNDOFF
+from cmdpkit.model.tolerances import CLEAR_OF_ROUNDING, FEASIBLE, MAX_UNEXPLAINED_GAP, NO_SPREAD, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-
-PRICED_TO = 1e-4  # share of H up to which U is the smallest over all prices
-MARGINS = 8  # plans that are tried for a policy that can be proved to keep its bounds
-SAME_MARGIN = 1e-3  # relative change of a margin below which no further one is tried
-OVERSHOOT = 0.1  # a margin that was too small grows by this share more than was lacking, so that the next one suffices
-CLEAR = 1e-9  # times H: by so much its proved utilities shall exceed the bounds, so that no rounding decides
-STEADY = 1e-12  # variances of signals below this are rounding
 
 
 class Bound(NamedTuple):
@@ -71,7 +57,7 @@ class Certifier:
         self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
         (self.H, S, A), M = allowed.shape, 1 + len(rho)
         self.noiseless, self.contradicted = noiseless, False
-        self.sides, self.work = new_sides(T, S, A, M), new_work(self.H, S, A, M)
+        self.sides, self.work = within.new_sides(T, S, A, M), within.new_work(self.H, S, A, M)
         self.counts: Counts | None = None
         self._bound: Bound | None = None
         self._priced: FloatArray | None = None  # the weights of the pair that `work` holds, if it holds one
@@ -100,7 +86,8 @@ class Certifier:
             self.noiseless, self.contradicted = False, True
             self.sides.moves[...], self.sides.visits[...] = -1, -1
         log = math.log(self.number_of_intervals() / self.delta)
-        update_sides(counts, self.sides, log, self.noiseless)  # lgamma of Python and of C differ in the last bits
+        # It is always compiled, because lgamma of Python and of C differ in the last bits.
+        within.update_sides(counts, self.sides, log, self.noiseless)
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""
@@ -111,14 +98,14 @@ class Certifier:
     def bound(self) -> Bound:
         """U, the largest value that any policy within the bounds can have, at the prices that make it smallest.
 
-        The probability of an error counts once for all looks, so the smallest U of all looks would hold too; it is
-        not used, so that a certificate is a function of the counts and of nothing else.
+        The smallest U of all looks would hold too; it is not used, so that a certificate depends only on the counts.
         """
         if self._bound is None:
             self._bound = self._cheapest()
         return self._bound
 
-    def _cheapest(self) -> Bound:
+    def _cheapest(self, priced_to: float = 1e-4) -> Bound:
+        """U is the smallest over all prices up to the share `priced_to` of H."""
         pool: Columns[_Source] = Columns(_Source(self), FEASIBLE, MAX_UNEXPLAINED_GAP)
         thresholds = pool.scaled(self.rho)
         if pool.N:
@@ -127,7 +114,7 @@ class Certifier:
                 value, _ = self._largest(np.append(0.0, np.maximum(y, 0.0)))
                 if value - float(np.maximum(y, 0.0) @ self.rho) < 0:
                     return Bound(-np.inf, np.zeros(pool.N))
-        best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= PRICED_TO)
+        best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= priced_to)
         lam = np.maximum(best.lam, 0.0)
         # The proof has what `_largest` found at these weights, in units of H; a price below 0 would prove nothing.
         most = best.proof.objective * self.H if np.all(best.lam >= 0) else self._largest(np.append(1.0, lam))[0]
@@ -135,7 +122,7 @@ class Certifier:
 
     def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""
-        self._call(best_pair, readonly(weights), self.allowed, self.work)
+        self._call(within.best_pair, readonly(weights), self.allowed, self.work)
         self._priced = weights
         totals = self.work.totals
         return float(totals[0]) + self._rounding(float(weights.sum())), totals[1:].copy()
@@ -143,7 +130,7 @@ class Certifier:
     def totals(self, pi: FloatArray) -> FloatArray:
         """[1+N, 2]: the smallest and the largest value and utilities of pi [H, S, A] within the intervals."""
         found = np.empty((1 + len(self.rho), 2))
-        self._call(extreme_totals, readonly(pi), self.work, found)
+        self._call(within.extreme_totals, readonly(pi), self.work, found)
         self._priced = None
         return np.clip(found + np.array([-1.0, 1.0]) * self._rounding(1.0), 0.0, float(self.H))
 
@@ -153,16 +140,21 @@ class Certifier:
         With `choice` [H, S] it is filled with the actions that lead to where most is unknown (EXPLORE).
         """
         found, self._priced = self.work.choice if choice is None else choice, None
-        return float(self._call(most_unknown, self.allowed, self.work, found))
+        return float(self._call(within.most_unknown, self.allowed, self.work, found))
 
     def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
         """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
         best, amounts = self.bound(), np.zeros(len(self._seen().visits))
-        if np.isfinite(best.value):
-            self._add_optimism(amounts)
+        known = bool(np.isfinite(best.value))
+        if known:
+            weights = np.append(1.0, best.prices) / self.H
+            if self._priced is None or not np.array_equal(self._priced, weights):
+                self._largest(weights)
+            self._add_parts(self.sides.most, weights, np.eye(self.allowed.shape[2])[self.work.choice], 1.0, amounts)
+            amounts *= self.H
         ends = self.totals(pi)
-        if np.isfinite(best.value):
-            self._add_pessimism(pi, amounts)
+        if known:
+            self._add_parts(self.sides.least, np.eye(1, 1 + len(self.rho))[0], pi, -1.0, amounts)
         if sample is not None:
             own = np.array(sample.intervals)
             ends = np.stack((np.maximum(ends[:, 0], own[:, 0]), np.minimum(ends[:, 1], own[:, 1])), axis=1)
@@ -174,16 +166,19 @@ class Certifier:
             parts=self._largest_parts(amounts),
         )
 
-    def safe_policy(self) -> tuple[FloatArray, float] | None:
+    def safe_policy(
+        self, *, plans: int = 8, beyond: float = 0.1, same: float = 1e-3
+    ) -> tuple[FloatArray, float] | None:
         """HAND-OVER: of plans that can be proved to keep their bounds, the one with the largest proved value.
 
-        The plans are those of the estimated model with its bounds tightened by a margin. The first margin is
-        `accuracy`, which is all that Statement 12 needs; the others are found from what a plan lacked of a proof.
+        The plans, at most so many, are those of the estimated model with its bounds tightened by a margin. The first
+        margin is `accuracy`, which is all that Statement 12 needs. The others grow by what a plan lacked of a proof and
+        the share `beyond` of it, so that the next one suffices, until the relative change is below `same`.
         """
         cmdp = model_of(self._seen(), self.rho, self.allowed, 1).cmdp
         pool, best = Columns(Horizon(cmdp)), None
         margin, refused = np.full(len(self.rho), self.accuracy()), np.full(len(self.rho), np.inf)
-        for k in range(MARGINS):
+        for k in range(plans):
             names = (c.name for c in cmdp.constraints)
             asked = cmdp.with_bounds(**{name: float(x) for name, x in zip(names, self.rho + margin, strict=True)})
             try:
@@ -195,44 +190,30 @@ class Certifier:
             low = self.totals(pi)[:, 0]
             if np.all(low[1:] >= self.rho) and (best is None or low[0] > best[1]):
                 best = pi, float(low[0])
-            lacking = self.rho + CLEAR * self.H - low[1:]
-            before, margin = margin, np.maximum(margin + lacking + OVERSHOOT * np.maximum(lacking, 0.0), 0.0)
+            lacking = self.rho + CLEAR_OF_ROUNDING * self.H - low[1:]
+            before, margin = margin, np.maximum(margin + lacking + beyond * np.maximum(lacking, 0.0), 0.0)
             if np.any(margin >= refused):
                 margin = (before + np.minimum(margin, refused)) / 2
-            if np.all(lacking <= 0) and np.allclose(before, margin, rtol=SAME_MARGIN, atol=CLEAR):
+            if np.all(lacking <= 0) and np.allclose(before, margin, rtol=same, atol=CLEAR_OF_ROUNDING):
                 break
         return best
 
-    # -- parts of the gap ----------------------------------------------------------------------------------------------
-    #
-    # U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
-    # the intervals allow beyond the estimate. So is the estimated value of a policy less v_lo.
+    def _add_parts(
+        self, signals: FloatArray, weights: FloatArray, pi: FloatArray, sign: float, amounts: FloatArray
+    ) -> None:
+        """Add the parts of a gap to amounts [cells]; `work` has the extreme values of pi.
 
-    def _add_optimism(self, amounts: FloatArray) -> None:
-        """Add the parts of U to amounts [cells]."""
-        weights = np.append(1.0, self.bound().prices) / self.H
-        if self._priced is None or not np.array_equal(self._priced, weights):
-            self._largest(weights)
-        pi, own = np.eye(self.allowed.shape[2])[self.work.choice], np.zeros(len(amounts))
-        self._add(self.sides.most, weights, pi, 1.0, own)
-        amounts += self.H * own
-
-    def _add_pessimism(self, pi: FloatArray, amounts: FloatArray) -> None:
-        """Add the parts of v_lo to amounts [cells]; `totals` was called for pi just before."""
-        self._add(self.sides.least, np.eye(1, 1 + len(self.rho))[0], pi, -1.0, amounts)
-
-    def _add(self, signals: FloatArray, weights: FloatArray, pi: FloatArray, sign: float, amounts: FloatArray) -> None:
+        U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
+        the intervals allow beyond the estimate. So is the estimated value of a policy less v_lo.
+        """
         flow = np.zeros((2, self.allowed.shape[1]))
-        self._call(add_parts, signals, readonly(weights), readonly(pi), sign, self.work, flow, amounts)
+        self._call(within.add_parts, signals, readonly(weights), readonly(pi), sign, self.work, flow, amounts)
 
     def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[Part, ...]:
         """The cells that make the largest parts of U - v_lo, largest first: what is known least, where it matters."""
-        S, A = self.allowed.shape[1:]
-        found, left = [], amounts.copy()
-        for _ in range(min(most, len(amounts))):
-            cell = int(left.argmax())
-            left[cell] = -np.inf
-            h, s, a = cell // (S * A), cell // A % S, cell % A
+        found = []
+        for cell in np.argsort(-amounts, kind="stable")[:most]:
+            h, s, a = (int(i) for i in np.unravel_index(cell, (self.T, *self.allowed.shape[1:])))
             visits = int(self._seen().visits[cell])
             found.append(Part(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
         return tuple(part for part in found if part.amount > 0)
@@ -258,17 +239,12 @@ class Certifier:
         return self.counts
 
 
-class _Source:
-    """The source of columns of the extended LP: pairs of a policy and a model within the intervals."""
-
-    exact = True
-    first: tuple[PolicyColumn, ...] = ()
+class _Source(PairSource):
+    """Pairs of a policy and a model within the intervals."""
 
     def __init__(self, certifier: Certifier) -> None:
-        self.certifier, self.N = certifier, len(certifier.rho)
-        self.units = np.full(1 + self.N, float(certifier.H))
-        self.offsets, self.noise = np.zeros(1 + self.N), np.zeros(1 + self.N)
-        self.best = np.full(self.N, np.inf)
+        super().__init__(np.full(1 + len(certifier.rho), float(certifier.H)))
+        self.certifier = certifier
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The pair with the largest weights . (v, w), and that value."""
@@ -277,14 +253,9 @@ class _Source:
         choice = self.certifier.work.choice.copy()
         return upper, [PolicyColumn(choice, float(values[0]), values[1:], weights, upper)]
 
-    def refine(self, column: PolicyColumn) -> PolicyColumn:
-        """Values of backward induction are exact up to rounding."""
-        return column
-
 
 def _varies(counts: Counts, M: int) -> bool:
     """Whether some action has ever earned different signals."""
     n = np.maximum(counts.visits, 1)[:, None]
-    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1
-    means = counts.moments[:, :M] / n
-    return bool(np.any(counts.moments[:, diagonal] / n - means**2 > STEADY + 4 * ROUNDOFF * n))
+    variances = signal_squares(counts, M) / n - signal_means(counts, M) ** 2
+    return bool(np.any(variances > NO_SPREAD + 4 * ROUNDOFF * n))

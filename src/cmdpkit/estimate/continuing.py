@@ -1,9 +1,7 @@
 """Models made of the counts of one unbroken run: their mean, a draw from those left plausible, or a box of kernels.
 
-The mean has no transition that was not seen of the action itself, and in the proven model no plan relies on actions
-that were tried only a few times. In the cautious model an action that was tried seldom may also lead where other
-actions of the same state have led: a mean that is smoothed for ever would let policies rely on transitions that do not
-exist, and one that is never smoothed would not prepare them for what has been rare so far.
+The mean has no transition that was not seen of the action itself. Smoothed for ever, it would let policies rely on
+transitions that do not exist; never smoothed, it would not prepare them for what has been rare so far.
 
 A world that begins again with probability e after each step is one whose kernel is (1 - e) P + e mu: a box is moved and
 shrunk accordingly, and the programs over it know of nothing but long-run averages.
@@ -11,33 +9,18 @@ shrunk accordingly, and the programs over it know of nothing but long-run averag
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box, box_of
-from cmdpkit.estimate.counts import Counts, dense_moves, signals_of
-from cmdpkit.exact.stationary.problem import Arrays as Model
+from cmdpkit.estimate.counts import Counts, dense_moves, signal_squares, signals_of
+from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream, generator
 
-__all__ = [
-    "Model",
-    "Seen",
-    "box_around",
-    "cautious_model",
-    "chain_of",
-    "drawn_model",
-    "frequencies",
-    "hopeful_model",
-    "may_lead",
-    "mean_model",
-    "means",
-    "proven_model",
-    "seen_in",
-    "with_patience",
-]
+Model: TypeAlias = Arrays
 
 
 class Seen(NamedTuple):
@@ -58,8 +41,7 @@ def seen_in(counts: Counts, state: int, allowed: BoolArray, restart: float, crit
     """Dense arrays of counts that all steps share; the other arguments are fields of `Seen`."""
     S, A = allowed.shape
     M = signals_of(counts)
-    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1  # of the lower triangle of products
-    sums, squares = (counts.moments[:, columns].T.reshape(M, S, A) for columns in (np.arange(M), diagonal))
+    sums, squares = (x.T.reshape(M, S, A).copy() for x in (counts.moments[:, :M], signal_squares(counts, M)))
     moves = dense_moves(counts, A)[0]
     return Seen(counts.visits.reshape(S, A), moves, sums, squares, counts.starts, state, allowed, restart, criterion)
 
@@ -79,23 +61,15 @@ def proven_model(seen: Seen) -> Model | None:
     they serve to get away where nothing else does. An action that was tried twice and stayed twice would otherwise
     count as one that stays for ever.
     """
-    return _mean(seen.moves.astype(float), _proven(seen), seen)
+    return cautious_model(seen, seldom=0)
 
 
 def cautious_model(seen: Seen, seldom: int) -> Model | None:
-    """The proven model prepared for surprises.
-
-    An action that was tried fewer than `seldom` times may also lead where other actions of the same state have led.
-    """
-    weights = seen.moves.astype(float) + np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
-    return _mean(weights, _proven(seen), seen)
-
-
-def _proven(seen: Seen) -> FloatArray:
-    """Mean signals [1+N, S, A]; 0 for actions that were tried fewer than sqrt(n) times in a state with n visits."""
+    """The proven model, where an action tried fewer than `seldom` times may also lead where others of its state did."""
+    others = np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
     rare = seen.visits**2 < seen.visits.sum(axis=1, keepdims=True)
     proven: FloatArray = np.where(rare, 0.0, means(seen))
-    return proven
+    return _mean(seen.moves.astype(float) + others, proven, seen)
 
 
 def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
@@ -105,46 +79,37 @@ def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
     if not known.any():
         return None
     weights[~known] = known
-    allowed = np.where(known[:, None], tried, seen.allowed)
-    return _model(weights, signals, allowed, seen)
+    return _model(weights, signals, np.where(known[:, None], tried, seen.allowed), seen)
 
 
 def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Model:
-    """A draw in which every action leads where some action of the same state has led, with a total weight of `prior`.
+    """A draw in which every action leads only where some action of the same state has led.
 
-    Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried. If they
-    could lead everywhere, as in `drawn_model`, most of them would look bad instead: in a queue that is kept short, a
-    jump to any other state is a loss.
+    If actions that were rarely tried could lead everywhere, most of them would look bad: in a queue that is kept short,
+    a jump to any other state is a loss.
     """
-    shape = seen.moves + prior * on_others(seen.moves)
-    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
+    return drawn_model(seen, rng, unsure=unsure, few=0, prior=prior)
 
 
 def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float) -> Model:
     """A draw from the posterior: transitions from Dirichlet distributions, signals the observed means.
 
     A pair that was tried fewer than `few` times may lead everywhere (`prior` is added to all of its counts). Any other
-    pair may lead where some action has led to from the same state: what was never seen of one action, but of another,
-    stays possible, and these share a total weight of `prior`.
+    pair may lead where some action has led to from the same state, and these next states share a weight of `prior`.
+    Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried.
     """
     everywhere = (seen.visits < few)[:, :, None]
     shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
-    return _model(gamma_weights(shape, prior, generator(rng)), _hopes(seen, unsure), seen.allowed, seen)
-
-
-def _hopes(seen: Seen, unsure: int) -> FloatArray:
-    """Mean signals [1+N, S, A]; 1 as long as an action was tried only a few times."""
-    hopes: FloatArray = np.where(seen.visits < unsure, 1.0, means(seen))
-    return hopes
+    hopes = np.where(seen.visits < unsure, 1.0, means(seen))
+    return _model(gamma_weights(shape, prior, generator(rng)), hopes, seen.allowed, seen)
 
 
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
     """The average-reward model with an effective horizon of `steps`, which starts where the run has been.
 
-    In the long run it costs nothing to wait, so that a plan may go to a promising place by a way that takes for ever,
-    or divide its time between places that it never leaves. With a new start, like one of the steps so far, after each
-    step with probability 1 / `steps`, both cost what they cost in a run. The value of a policy under which states are
-    as frequent as in the run so far does not change.
+    In the long run it costs nothing to wait, so that a plan may take for ever to get to a promising place, or divide
+    its time between places that it never leaves. With a new start from one of the states so far, after each step with
+    probability 1 / `steps`, both cost what they cost in a run.
     """
     if model.kind != "average":
         return model
@@ -211,8 +176,7 @@ def box_around(p: FloatArray, radius: FloatArray, seen: Seen, few: int) -> Box:
     return box_of(lo[None], up[None], start, start)
 
 
-# -- Draws from what counts leave plausible: Dirichlet rows of transitions, Beta means of signals. Rows are [..., S];
-# the axes before it are whatever is counted apart, of which the last is that of actions.
+# -- Draws from what counts leave plausible. Rows are [..., S]; the last axis before it is that of actions.
 
 
 def on_others(moves: IntArray) -> FloatArray:

@@ -21,9 +21,6 @@ from cmdpkit.estimate.alike import mark_of_each, new_records
 from cmdpkit.model.compiled import call, compiled, embedded, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
-FIRST_CAPACITY = 256  # transitions there is room for at the beginning
-FEWEST_EPISODES = 64  # episodes that room is made for at a time, at least
-
 
 class Counts(NamedTuple):
     """Counts of everything seen; compiled code changes the arrays in place. M = 1 + N signals, reward first."""
@@ -50,14 +47,14 @@ class Episode(NamedTuple):
     totals: FloatArray  # [M]
 
 
-def new_counts(T: int, S: int, A: int, M: int) -> Counts:
-    """Nothing seen yet; T is 1 where all steps share their counts, else H."""
+def new_counts(T: int, S: int, A: int, M: int, capacity: int = 256) -> Counts:
+    """Nothing seen yet, with room for `capacity` transitions; T is 1 where all steps share their counts, else H."""
     cells = T * S * A
     return Counts(
         head=np.full(cells, -1, dtype=np.int32),
-        link=np.zeros(FIRST_CAPACITY, dtype=np.int32),
-        state=np.zeros(FIRST_CAPACITY, dtype=np.int32),
-        times=np.zeros(FIRST_CAPACITY, dtype=np.int64),
+        link=np.zeros(capacity, dtype=np.int32),
+        state=np.zeros(capacity, dtype=np.int32),
+        times=np.zeros(capacity, dtype=np.int64),
         used=np.zeros(1, dtype=np.int64),
         visits=np.zeros(cells, dtype=np.int64),
         moves=np.zeros(cells, dtype=np.int64),
@@ -80,21 +77,17 @@ def with_room(counts: Counts, entries: int) -> Counts:
     if needed <= capacity:
         return counts
     extra = max(2 * capacity, needed) - capacity
-    grown = {name: np.append(x, np.zeros(extra, x.dtype)) for name, x in _lists(counts).items()}
-    return counts._replace(**grown)
+    link, state, times = (np.append(x, np.zeros(extra, x.dtype)) for x in (counts.link, counts.state, counts.times))
+    return counts._replace(link=link, state=state, times=times)
 
 
-def _lists(counts: Counts) -> dict[str, NDArray[np.generic]]:
-    return {"link": counts.link, "state": counts.state, "times": counts.times}
-
-
-def with_room_for_episodes(counts: Counts, H: int) -> tuple[Counts, int]:
-    """The same counts with room for some more episodes of H steps, and for how many.
+def with_room_for_episodes(counts: Counts, H: int, least: int = 64) -> tuple[Counts, int]:
+    """The same counts with room for some more episodes of H steps, and for how many; at least `least`.
 
     The room is at least as large as what is in use, so that a long run is rarely interrupted to make more.
     """
     used = int(counts.used[0])
-    grown = with_room(counts, max(used, FEWEST_EPISODES * H))
+    grown = with_room(counts, max(used, least * H))
     return grown, (len(grown.link) - used) // H
 
 
@@ -181,20 +174,26 @@ def count_move(counts, cell, s_next):
 
 def transitions(counts: Counts, T: int, A: int) -> Kernel:
     """The estimated kernel; a cell whose next state was never seen stays where it is."""
-    S = len(counts.starts)
-    cells = len(counts.head)
+    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    stay = np.flatnonzero(counts.moves == 0)
+    rows, successors = np.append(owner, stay), np.append(states, stay // A % S)
+    return Kernel.from_entries((T, S, A), rows, successors, np.append(times / counts.moves[owner], np.ones(len(stay))))
+
+
+def dense_moves(counts: Counts, A: int) -> IntArray:
+    """[T, S, A, S]: how often each transition was seen."""
+    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    moves = np.zeros((len(counts.head), S), dtype=np.int64)
+    moves[owner, states] = times
+    return moves.reshape(-1, S, A, S)
+
+
+def _entries(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
+    """[used] each: cell, next state and number of times of every transition that was seen."""
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
     call(owners, len(counts.head) + used, counts.head, counts.link, owner)
-    known = counts.moves > 0
-    stay = np.flatnonzero(~known)
-    rows = np.concatenate((owner, stay))
-    successors = np.concatenate((counts.state[:used].astype(np.int64), stay // A % S))
-    prob = np.concatenate((counts.times[:used] / counts.moves[owner], np.ones(len(stay))))
-    order = np.lexsort((successors, rows))
-    indptr = np.zeros(cells + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=cells), out=indptr[1:])
-    return Kernel.owning(T, S, A, indptr, successors[order].astype(np.int32), prob[order])
+    return owner, counts.state[:used].astype(np.int64), counts.times[:used]
 
 
 @compiled
@@ -215,36 +214,36 @@ def counts_of(moves: IntArray, visits: IntArray, sums: FloatArray, squares: Floa
     T, S, A = visits.shape
     M, rows = len(sums), moves.reshape(-1, S)
     cell, s_next = np.nonzero(rows)
-    seen, first = np.unique(cell, return_index=True)
-    counts = new_counts(T, S, A, M)
-    counts.head[seen] = first
+    counts = with_transitions(new_counts(T, S, A, M), cell, s_next, rows[cell, s_next])
     counts.visits[...], counts.moves[...], counts.starts[...] = visits.ravel(), rows.sum(axis=1), starts
-    diagonal = M + np.cumsum(np.arange(1, M + 1)) - 1  # where the lower triangle of products has its diagonal
-    counts.moments[:, :M], counts.moments[:, diagonal] = sums.reshape(M, -1).T, squares.reshape(M, -1).T
-    link = np.arange(1, len(cell) + 1)
+    counts.moments[:, :M], counts.moments[:, _diagonal(M)] = sums.reshape(M, -1).T, squares.reshape(M, -1).T
+    return counts
+
+
+def with_transitions(counts: Counts, cell: IntArray, s_next: IntArray, times: IntArray) -> Counts:
+    """Counts without any transitions with these [E], which are sorted by cell; `moves` is left to the caller."""
+    seen, first = np.unique(cell, return_index=True)
+    counts.head[seen] = first
+    link = np.arange(1, len(cell) + 1, dtype=np.int32)
     link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
-    return counts._replace(
-        link=link.astype(np.int32),
-        state=s_next.astype(np.int32),
-        times=rows[cell, s_next].astype(np.int64),
-        used=np.array([len(cell)]),
-    )
-
-
-def dense_moves(counts: Counts, A: int) -> IntArray:
-    """[T, S, A, S]: how often each transition was seen."""
-    S, used = len(counts.starts), int(counts.used[0])
-    owner = np.empty(used, dtype=np.int64)
-    call(owners, len(counts.head) + used, counts.head, counts.link, owner)
-    moves = np.zeros((len(counts.head), S), dtype=np.int64)
-    moves[owner, counts.state[:used]] = counts.times[:used]
-    return moves.reshape(-1, S, A, S)
+    states, used = s_next.astype(np.int32), np.array([len(cell)])
+    return counts._replace(link=link, state=states, times=times.astype(np.int64), used=used)
 
 
 def signal_means(counts: Counts, M: int) -> FloatArray:
     """[cells, M]: mean reward and utilities, 0 where the action was never taken."""
     means: FloatArray = counts.moments[:, :M] / np.maximum(counts.visits, 1)[:, None]
     return means
+
+
+def signal_squares(counts: Counts, M: int) -> FloatArray:
+    """[cells, M]: sums of the squared signals."""
+    return counts.moments[:, _diagonal(M)]
+
+
+def _diagonal(M: int) -> IntArray:
+    """[M]: the columns of moments that hold the squares, which are the diagonal of the triangle of products."""
+    return np.asarray(M + np.cumsum(np.arange(1, M + 1)) - 1)
 
 
 def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:

@@ -35,15 +35,11 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
     """[H, S, A]: squared standard error of an action's value, from where it leads and from what it earns."""
     cmdp, counts = model.cmdp, model.counts
-    H, S, A = cmdp.H, cmdp.S, cmdp.A
-    T = cmdp.kernel.T
-    moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
-    ahead = np.zeros((H, S, A))
-    fill_variance_ahead(cmdp, V, ahead)
-    ahead = _with_average(ahead, moves, pseudo)
+    own, shape = cmdp.kernel.shape, (cmdp.H, cmdp.S, cmdp.A)
+    moves, visits = (np.broadcast_to(x.reshape(own), shape) for x in (counts.moves, counts.visits))
+    ahead = _with_average(_variances_ahead(cmdp, V), moves, pseudo)
     ahead[-1] = 0.0
-    earned = np.broadcast_to(signal_variances(counts, c).reshape(T, S, A), (H, S, A))
-    earned = _with_average(earned, visits, pseudo)
+    earned = _with_average(np.broadcast_to(signal_variances(counts, c).reshape(own), shape), visits, pseudo)
     errors: FloatArray = ahead / np.maximum(moves, 1) + earned / np.maximum(visits, 1)
     return errors
 
@@ -148,20 +144,21 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
 def spread(model: Model, pi: FloatArray) -> FloatArray:
     """[N]: standard deviation of an episode's utilities in the estimated model, by the law of total variance."""
     cmdp, N = model.cmdp, model.cmdp.N
-    q, ahead, found = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), np.zeros(pi.shape), np.zeros(N)
+    q, found = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), np.zeros(N)
     for n, g in enumerate(cmdp.compact.g):
         Q, V = action_values(cmdp, g, pi)
-        fill_variance_ahead(cmdp, V, ahead)
+        ahead = _variances_ahead(cmdp, V)
         noise = signal_variances(model.counts, np.eye(1, 1 + N, 1 + n)[0]).reshape(-1, *pi.shape[1:])
         start = cmdp.mu @ V[0] ** 2 - (cmdp.mu @ V[0]) ** 2
         found[n] = math.sqrt(max(float((q * (ahead + noise + (Q - V[:-1, :, None]) ** 2)).sum() + start), 0.0))
     return found
 
 
-def fill_variance_ahead(cmdp: CMDP, V: FloatArray, out: FloatArray) -> None:
-    """Fill out [H, S, A] with the variance of V[h+1] at the next state; the last step stays 0."""
-    c = cmdp.compact
+def _variances_ahead(cmdp: CMDP, V: FloatArray) -> FloatArray:
+    """[H, S, A]: the variance of V[h+1] at the next state; 0 at the last step."""
+    c, out = cmdp.compact, np.zeros((cmdp.H, cmdp.S, cmdp.A))
     call(_variance_ahead, len(c.prob) * cmdp.H // cmdp.kernel.T, c.indptr, c.successors, c.prob, V, out)
+    return out
 
 
 @compiled

@@ -6,14 +6,14 @@ the process goes there and stays, and each signal is the smallest or the largest
 
 **Errors.** They are those of the delta method (`cmdpkit.estimate.errors`), where y is what a recorded transition is
 worth in signal and value of the next state together. Long-run averages forget the start. Where steps share their
-counts, one row acts at all steps. The average variance within rows counts as `PSEUDO_VISITS` visits of every row. Where
-no row was visited twice there is nothing to average, and the error is infinite.
+counts, one row acts at all steps. The average variance within rows counts as `pseudo` visits of every row. Where no row
+was visited twice there is nothing to average, and the error is infinite.
 
 **Limits.** They use Student's quantile t with the degrees of freedom that Welch and Satterthwaite give for a sum of
-variances, so that a total that rests on a few visits gets wide limits. Totals of rare and costly events are skewed:
-where few of them happened, the estimate and its error are both too small. With the skewness k of the estimate (third
-moments add up over the rows as variances do) a limit moves by k (2 t^2 + 1) / 6 standard errors, if that is outward
-(Johnson, Modified t tests and confidence intervals for asymmetrical populations, 1978).
+variances. Totals of rare and costly events are skewed: where few of them happened, the estimate and its error are both
+too small. With the skewness k of the estimate (third moments add up over the rows as variances do) a limit moves by
+k (2 t^2 + 1) / 6 standard errors, if that is outward (Johnson, Modified t tests and confidence intervals for
+asymmetrical populations, 1978).
 
 **Surprises.** An event that never happened in the log leaves no trace in a variance. Every limit is therefore computed
 as if the log had one more transition of the worst kind: with the worst signal of the log, and to the worst next state
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -40,14 +40,8 @@ from cmdpkit.estimate.log import Log
 from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import action_values, flow
-from cmdpkit.model.tolerances import NO_FLOW, SMALLEST_ERROR
+from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
-
-PSEUDO_VISITS = 5.0  # weight of the average variance, in visits of a row, see above
-KNOWN = 1e9  # degrees of freedom of a variance that is as good as known
-
-
-_Error: TypeAlias = tuple[float, float, float, tuple[float, float], FloatArray]  # the last five fields of a total
 
 
 class Total(NamedTuple):
@@ -85,41 +79,33 @@ class Total(NamedTuple):
         if error == 0.0 or math.isinf(error):
             return float(error)
         share = (self.error / error) ** 2  # of the variance that was estimated
-        t = float(stdtrit(min(self.freedom / max(share**2, SMALLEST_ERROR), KNOWN), level))
+        t = float(stdtrit(min(self.freedom / max(share**2, SMALLEST_ERROR), MOST_FREEDOM), level))
         third = skewness * share**1.5 + (surprise / error) ** 3
         return float(surprise + error * (t + max(third, 0.0) * (2 * t * t + 1) / 6))
 
 
 class Fitted:
-    """The model of a log; `T` is 1 if all steps share their counts, or else the horizon."""
+    """The model of a log; `T` is 1 if all steps share their counts, or else the horizon.
 
-    def __init__(self, log: Log, T: int) -> None:
+    Without ``unknown`` there is no additional state, and rows that the log does not have stay where they are.
+    """
+
+    def __init__(self, log: Log, T: int, *, unknown: bool = True) -> None:
         self.log, self.T = log, T
-        self.S, self.A = log.S + 1, log.A  # the last state is "unknown"
-        self.row = (np.where(T > 1, log.step, 0) * self.S + log.s) * self.A + log.a  # [n], of every transition
+        self.S, self.A = log.S + unknown, log.A  # the last state is "unknown"
+        self.row = log.rows(T, self.S)  # [n], of every transition
         self.visits: IntArray = np.bincount(self.row, minlength=T * self.S * self.A)
+        self.unknown = self.visits == 0  # [T * S * A]: rows about which the log says nothing
+        self.unknown.reshape(T, self.S, self.A)[:, : log.S][:, log.terminal if unknown else slice(None)] = False
 
     @cached_property
-    def over(self) -> BoolArray:
-        """[T * S * A]: rows of states in which the episode is over."""
-        over = np.zeros((self.T, self.S, self.A), dtype=bool)
-        over[:, :-1][:, self.log.terminal] = True
-        flat: BoolArray = over.reshape(-1)
-        return flat
-
-    @cached_property
-    def unknown(self) -> BoolArray:
-        """[T * S * A]: rows about which the log says nothing."""
-        return np.asarray((self.visits == 0) & ~self.over)
-
-    @cached_property
-    def kernel(self) -> Kernel:
+    def shares(self) -> Kernel:
         """Shares of the next states."""
-        lost, over = np.flatnonzero(self.unknown), np.flatnonzero(self.over)
-        rows = np.concatenate((self.row, lost, over))
-        nexts = np.concatenate((self.log.s_next, np.full(len(lost), self.S - 1), over // self.A % self.S))
-        weights = np.concatenate((1 / self.visits[self.row], np.ones(len(lost) + len(over))))
-        return Kernel.from_entries((self.T, self.S, self.A), rows, nexts, weights).renormalised()
+        empty = np.flatnonzero(self.visits == 0)
+        rows = np.append(self.row, empty)
+        nexts = np.append(self.log.s_next, np.where(self.unknown[empty], self.S - 1, empty // self.A % self.S))
+        weights = np.append(1 / self.visits[self.row], np.ones(len(empty)))
+        return Kernel.from_entries((self.T, self.S, self.A), rows, nexts, weights)
 
     @cached_property
     def means(self) -> FloatArray:
@@ -128,35 +114,20 @@ class Fitted:
         return np.array([np.bincount(self.row, weights=x, minlength=len(n)) / n for x in self.log.x])
 
     @cached_property
-    def mu(self) -> FloatArray:
-        """[S]: shares of the first states of the episodes."""
-        starts = np.bincount(self.log.starts, minlength=self.S)
-        shares: FloatArray = starts / starts.sum()
-        return shares
+    def _kernel(self) -> Kernel:
+        return self.shares.renormalised()
 
-    def behaviour(self) -> FloatArray:
-        """[T', S - 1, A]: what was done in the log, as often as it was done; the first action where nothing was."""
-        visits = self.visits.reshape(self.T, self.S, self.A)[:, :-1].astype(float)
-        visits[..., 0] += ~visits.any(axis=-1)
-        pi = visits / visits.sum(axis=-1, keepdims=True)
-        return np.ascontiguousarray(np.broadcast_to(pi, (self.log.criterion.horizon or 1, *pi.shape[1:])))
-
-    def cmdp(self, fill: FloatArray, allowed: BoolArray | None = None) -> CMDP:
-        """The model with the signals `fill` [1 + N] where the log says nothing, "unknown" as its last state."""
+    def cmdp(
+        self, fill: FloatArray, allowed: BoolArray | None = None, *, kernel: Kernel | None = None, **names: Any
+    ) -> CMDP:
+        """The model with the signals `fill` [1 + N] where the log says nothing."""
         signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
-        return CMDP(
-            self.kernel,
-            signals[0],
-            signals[1:],
-            mu=self.mu,
-            actions=allowed,
-            constraints=self.log.constraints,
-            renormalise=True,
-            **judged_by(self.log),
-        )
+        starts = np.bincount(self.log.starts, minlength=self.S)
+        names |= {"mu": starts / starts.sum(), "constraints": self.log.constraints, **judged_by(self.log)}
+        return CMDP(kernel or self._kernel, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
 
     @cached_property
-    def _filled(self) -> tuple[CMDP, CMDP]:
+    def _extremes(self) -> tuple[CMDP, CMDP]:
         """The models with the smallest and the largest signals where the log says nothing."""
         low, high = self.log.ranges.T
         return self.cmdp(low), self.cmdp(high)
@@ -165,41 +136,35 @@ class Fitted:
         """The totals [1 + N] of the policy pi [T', S - 1, A], and how often it does what the log does not know."""
         wide = np.zeros((*pi.shape[:1], self.S, self.A))
         wide[:, :-1], wide[:, -1, 0] = pi, 1.0
-        low, high = self._filled
-        q = _occupancy(low, wide)
+        low, high = self._extremes
+        q, worst, values = values_of(low, wide)
         lost = float((q.reshape(len(q), -1) * self.unknown.reshape(self.T, -1))[:, : -self.A].sum())
-        found = []
-        for m in range(1 + self.log.N):
-            worst, V = value_of(low, wide, m)
-            best = worst if lost <= NO_FLOW else value_of(high, wide, m)[0]
-            found.append(Total(worst, best, *self._error(q, V, m)))
-        return found, lost
+        best = worst if lost <= NO_FLOW else values_of(high, wide)[1]
+        return [self._total(worst[m], best[m], q, values[m], m) for m in range(1 + self.log.N)], lost
 
-    def _error(self, q: FloatArray, V: FloatArray, m: int) -> _Error:
-        """Standard error of a total, its degrees of freedom, skewness, surprises, and what each row adds."""
+    def _total(self, worst: float, best: float, q: FloatArray, V: FloatArray, m: int, pseudo: float = 5.0) -> Total:
+        """The total of signal m between two estimates, with its error, skewness and surprises."""
         n, first = np.maximum(self.visits, 1), V[0][self.log.starts]
         again = len(self.row) - int((self.visits > 0).sum())  # degrees of freedom of the average variance
         if not np.isfinite(V).all() or not again:
-            return np.inf, 1.0, 0.0, (np.inf, np.inf), np.zeros((self.T, self.S - 1, self.A))
+            nothing = np.zeros((self.T, self.S - 1, self.A))
+            return Total(worst, best, np.inf, 1.0, 0.0, (np.inf, np.inf), nothing)
         through, y = self._worth(q, V, m)
         means = np.bincount(self.row, weights=y, minlength=len(n)) / n
         off = y - means[self.row]
         squares: FloatArray = np.bincount(self.row, weights=off**2, minlength=len(n)).astype(float)
-        shares, freedom = row_shares(through, squares, self.visits, pseudo=min(PSEUDO_VISITS, again), ddof=1)
+        shares, freedom = row_shares(through, squares, self.visits, pseudo=min(pseudo, again), ddof=1)
         forgets = self.log.criterion.kind == "average" or len(first) < 2
         start = 0.0 if forgets else float(first.var(ddof=1)) / len(first)
         variance = float(shares.sum()) + start
-        surprises = self._surprises(q, through, means, V, m)
+        rest = self._surprises(q, through, means, V, m), shares.reshape(self.T, self.S, self.A)[:, :-1]
         if variance == 0.0:
-            return 0.0, 1.0, 0.0, surprises, self._by_place(shares)
+            return Total(worst, best, 0.0, 1.0, 0.0, *rest)
         effective = variance**2 / (float((shares**2 / freedom).sum()) + start**2 / max(len(first) - 1, 1))
         third = float((((through / n)[self.row] * off) ** 3).sum())
         if start:
             third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
-        return variance**0.5, effective, third / variance**1.5, surprises, self._by_place(shares)
-
-    def _by_place(self, shares: FloatArray) -> FloatArray:
-        return shares.reshape(self.T, self.S, self.A)[:, :-1]
+        return Total(worst, best, variance**0.5, effective, third / variance**1.5, *rest)
 
     def _surprises(
         self, q: FloatArray, through: FloatArray, means: FloatArray, V: FloatArray, m: int
@@ -257,29 +222,24 @@ class Fitted:
         return weights
 
 
-def plug_in(log: Log, T: int, allowed: BoolArray) -> CMDP:
-    """The model of shares and means with the actions `allowed` [T, S, A]; those never tried stay where they are."""
-    S, A = log.S, log.A
-    row = (np.where(T > 1, log.step, 0) * S + log.s) * A + log.a
-    visits = np.bincount(row, minlength=T * S * A)
-    empty = np.flatnonzero(visits == 0)
-    rows, nexts = np.concatenate((row, empty)), np.concatenate((log.s_next, empty // A % S))
-    weights = np.concatenate((1 / visits[row], np.ones(len(empty))))
-    means = [np.bincount(row, weights=x, minlength=len(visits)) / np.maximum(visits, 1) for x in log.x]
-    signals = np.array(means).reshape(-1, T, S, A)
-    starts = np.bincount(log.starts, minlength=S)
-    return CMDP(
-        Kernel.from_entries((T, S, A), rows, nexts, weights),
-        signals[0],
-        signals[1:],
-        mu=starts / starts.sum(),
-        actions=allowed,
-        constraints=log.constraints,
-        states=log.states,
-        action_names=log.action_names,
-        renormalise=True,
-        **judged_by(log),
-    )
+def plug_in(log: Log, T: int) -> CMDP:
+    """The model of shares and means, see `Estimate.cmdp`."""
+    fitted, allowed = Fitted(log, T, unknown=False), log.visits(T) > 0
+    put_usual(allowed, log.usual_actions(T))
+    names = {"states": log.states, "action_names": log.action_names}
+    return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)
+
+
+def put_usual(table: Any, usual: IntArray) -> None:
+    """Where a state has no action in table [T, S, A], a mask or numbers of visits, give it the usual one [T, S]."""
+    t, s = np.nonzero(~table.any(axis=-1))
+    table[t, s, usual[t, s]] = 1
+
+
+def as_recorded(visits: FloatArray, steps: int | None) -> FloatArray:
+    """[steps or 1, S, A]: the policy that does everything as often as it was recorded, visits [T, S, A]."""
+    pi = visits / visits.sum(axis=-1, keepdims=True)
+    return np.ascontiguousarray(np.broadcast_to(pi, (steps or 1, *pi.shape[1:])))
 
 
 def judged_by(log: Log) -> dict[str, Any]:
@@ -289,25 +249,19 @@ def judged_by(log: Log) -> dict[str, Any]:
     return {"horizon": judged.horizon, "discount": judged.discount, "criterion": average}
 
 
-def _occupancy(cmdp: CMDP, pi: FloatArray) -> FloatArray:
-    if cmdp.criterion.stationary:
-        return stationary_occupancy(cmdp, pi[0])[None]
-    return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu)
+def values_of(cmdp: CMDP, pi: FloatArray) -> tuple[FloatArray, list[float], list[FloatArray]]:
+    """Occupancy q [H, S, A] of a policy, its totals [1 + N] in the user's sense, and the values of states [H+1, S].
 
-
-def value_of(cmdp: CMDP, pi: FloatArray, m: int) -> tuple[float, FloatArray]:
-    """The total of the reward (m = 0) or of signal m in the user's sense, and the values of states, [H+1, S].
-
-    Without a horizon values are [1, S] and up to a constant.
+    Without a horizon q is [1, S, A], and values are [1, S] and up to a constant.
     """
-    sign = 1.0 if m == 0 else float(cmdp.signs[m - 1])
-    signal = cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1]
+    signals = [(1.0, cmdp.compact.r), *((float(sign), g) for sign, g in zip(cmdp.signs, cmdp.compact.g, strict=True))]
     if not cmdp.criterion.stationary:
-        V = sign * action_values(cmdp, signal, pi)[1]
-        return float(cmdp.mu @ V[0]), V
+        values = [sign * action_values(cmdp, x, pi)[1] for sign, x in signals]
+        return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), [float(cmdp.mu @ V[0]) for V in values], values
     q = stationary_occupancy(cmdp, pi[0])
-    total = sign * float((q * signal[0]).sum()) * (cmdp.criterion.steps or 1.0)
-    return total, sign * _relative_values(cmdp, pi[0], (pi[0] * signal[0]).sum(axis=1))[None]
+    totals = [sign * float((q * x[0]).sum()) * (cmdp.criterion.steps or 1.0) for sign, x in signals]
+    values = [sign * _relative_values(cmdp, pi[0], (pi[0] * x[0]).sum(axis=1))[None] for sign, x in signals]
+    return q[None], totals, values
 
 
 def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:

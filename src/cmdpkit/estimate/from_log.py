@@ -5,32 +5,67 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.certificate import Certifier
-from cmdpkit.estimate.counts import Counts, new_counts
-from cmdpkit.estimate.coverage import Coverage, coverage
-from cmdpkit.estimate.doubts import change_in, heavy_tails, left_out, steps_alike, unchanging, unfinished
+from cmdpkit.estimate.changes import change_in, steps_alike
+from cmdpkit.estimate.counts import Counts, new_counts, with_transitions
 from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.intervals import Certificate, stated
-from cmdpkit.estimate.log import Log
-from cmdpkit.estimate.promise import NoPromise, Promise, Range, promised, range_of, usual_actions
+from cmdpkit.estimate.log import Log, notes_on
+from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import nearest
+from cmdpkit.model.validate import Name, nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+FEW = 30  # visits; an average of fewer says little
+
+
+class Untried(NamedTuple):
+    """An action that was never tried in a state where decisions were recorded."""
+
+    state: Name  # where nothing is known of the action
+    action: Name  # that was never tried there
+    visits: int  # of the state
+
+
+class Thin(NamedTuple):
+    """A decision of the best policy of the plug-in model that rests on few visits."""
+
+    step: int | None  # from 1; None where all steps share their counts
+    state: Name  # where the decision is made
+    action: Name  # that the policy takes there
+    visits: int  # times that the log has this action there
+    uses: float  # how often the policy does it in an episode (without a horizon, in a step)
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """How much of the problem a log covers."""
+
+    transitions: int  # how many the log has
+    episodes: int  # how many it has
+    pairs: int  # (state, action), of states in which decisions were recorded
+    tried: int  # of those
+    untried: tuple[Untried, ...]  # the most visited states first; at most 20
+    thin: tuple[Thin, ...]  # the most used ones first; at most 20
+    on_few: float  # share of the best policy's decisions that rest on fewer than 30 visits
+    feasible: bool  # whether some policy of the plug-in model meets the bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +116,7 @@ class Estimate(Shown):
 
         States where no action was recorded keep one, which stays there and signals nothing.
         """
-        return self._plug_in(self.log)
-
-    def _plug_in(self, log: Log) -> CMDP:
-        allowed = log.visits(self.T) > 0
-        usual = usual_actions(log, self.T)
-        t, s = np.nonzero(~allowed.any(axis=-1))
-        allowed[t, s, usual[t, s]] = True
-        return plug_in(log, self.T, allowed)
+        return plug_in(self.log, self.T)
 
     def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
         """A matplotlib figure: how often every action was recorded in every state, over all steps.
@@ -150,7 +178,7 @@ class Estimate(Shown):
         if self.contradiction is not None:
             raise NoPromise(f"no policy can be promised: {self.contradiction}", notes=self.notes, contradicted=True)
         log = self.log if self.since is None else self.log.part(self.log.time >= self.since)
-        return promised(log, self.T, self._plug_in(log), confidence, self.notes, forecast=forecast)
+        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes, forecast=forecast)
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
@@ -245,11 +273,8 @@ def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Cri
 
 def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
     """What a log says, with notes; ``asked`` says whether the user decided if steps share their counts."""
-    notes: list[str] = [*left_out(log), *unchanging(log), *heavy_tails(log)]
-    contradiction = None
-    horizon = log.criterion.horizon
+    notes, contradiction, horizon = notes_on(log), None, log.criterion.horizon
     if horizon is not None:
-        notes += unfinished(log, horizon)
         found = steps_alike(log)
         if stationary and found.contradicted:
             contradiction = (
@@ -263,9 +288,34 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
                 "they share their counts, and the same log says much more"
             )
     change = change_in(log, 1 if stationary else int(horizon or 1))
+    since = None
     if change is not None:
-        notes.append(f"{change.note}. Promises rest only on what was recorded after the change")
-    return Estimate(log, stationary, tuple(notes), contradiction, None if change is None else change.since)
+        since, note = change
+        notes.append(f"{note}. Promises rest only on what was recorded after the change")
+    return Estimate(log, stationary, tuple(notes), contradiction, since)
+
+
+def coverage(log: Log, T: int, cmdp: CMDP, *, listed: int = 20) -> Coverage:
+    """The coverage of a log with the plug-in model ``cmdp``; each list has at most `listed` places."""
+    visits, known = log.visits(T), ~log.terminal
+    by_state = visits.sum(axis=0)
+    policy, feasible = nearest_policy(cmdp)
+    q = occupancy(cmdp, policy)
+    uses = np.where(known[:, None], q if len(q) == T else q.sum(axis=0, keepdims=True), 0.0)
+    few = (uses > NEGLIGIBLE) & (visits < FEW)
+    missing = np.argwhere((by_state == 0) & known[:, None])
+    missing = missing[np.argsort(-by_state.sum(axis=1)[missing[:, 0]], kind="stable")][:listed]
+    rows = np.flatnonzero(few)[np.argsort(-uses[few], kind="stable")][:listed]
+    return Coverage(
+        transitions=len(log.s),
+        episodes=log.episodes,
+        pairs=int(known.sum()) * log.A,
+        tried=int((by_state > 0).sum()),
+        untried=tuple(Untried(log.states[s], log.action_names[a], int(by_state[s].sum())) for s, a in missing.tolist()),
+        thin=tuple(Thin(*log.named(i, T), int(visits.flat[i]), float(uses.flat[i])) for i in rows.tolist()),
+        on_few=float(uses[few].sum() / max(float(uses.sum()), NEGLIGIBLE)),
+        feasible=feasible,
+    )
 
 
 def check_confidence(confidence: float) -> None:
@@ -290,13 +340,17 @@ def certified(log: Log, T: int, pi: FloatArray, confidence: float) -> Certificat
         )
     totals = [c.sign * c.total for c in log.constraints]
     rho = np.array([scale.total_to_unit(x, H) for scale, x in zip(scales[1:], totals, strict=True)])
-    over = log.terminal
+    over, shape = log.terminal, (T, log.S, log.A)
     nothing = np.array([scale.to_unit(0.0) for scale in scales])
-    counts = counts_of_log(log, T, scales)
+    ends = np.arange(T * log.S * log.A).reshape(shape)[:, over, 0].ravel()  # rows in which an episode is over
+    counts = counts_of_log(log, T, scales, ends, nothing)
     certifier = Certifier(np.ones((H, log.S, log.A), dtype=bool), rho, T, 1 - confidence)
     certifier.look(counts)
-    _close(certifier, counts, log, nothing)
-    tried = np.broadcast_to((counts.visits > 0).reshape(T, log.S, log.A), (H, log.S, log.A)).copy()
+    # It is certain that an episode that is over stays so and signals nothing.
+    sides, entries = certifier.sides, counts.head[ends]
+    sides.lo[entries], sides.up[entries], sides.spare[ends], sides.unseen[ends] = 1.0, 1.0, 0.0, 0.0
+    sides.least[ends], sides.most[ends] = nothing, nothing
+    tried = np.broadcast_to((counts.visits > 0).reshape(shape), (H, log.S, log.A)).copy()
     tried[~tried.any(axis=-1)] = True  # where nothing was recorded, anything may happen
     certifier.restrict(tried)
     played = np.where(over[:, None], np.eye(1, log.A)[0], pi)
@@ -321,44 +375,19 @@ def scales_of(log: Log) -> list[Scale]:
     return scales
 
 
-def counts_of_log(log: Log, T: int, scales: list[Scale]) -> Counts:
-    """Transitions and signals of a log in unit scale; the first action of a state where episodes are over stays."""
+def counts_of_log(log: Log, T: int, scales: list[Scale], ends: IntArray, nothing: FloatArray) -> Counts:
+    """Transitions and signals of a log in unit scale; the rows `ends` stay where they are and signal `nothing`."""
     S, A, M = log.S, log.A, 1 + log.N
-    ends = np.array([(t * S + s) * A for t in range(T) for s in np.flatnonzero(log.terminal)], dtype=np.int64)
-    row = np.append((np.where(T > 1, log.step, 0) * S + log.s) * A + log.a, ends)
-    s_next = np.append(log.s_next, ends // A % S)
-    signs = np.array([1.0, *(c.sign for c in log.constraints)])
+    row, s_next = np.append(log.rows(T), ends), np.append(log.s_next, ends // A % S)
+    signs = (1.0, *(c.sign for c in log.constraints))
     x = np.array([scale.to_unit(sign * y) for scale, sign, y in zip(scales, signs, log.x, strict=True)])
-    rest = np.repeat([[scale.to_unit(0.0)] for scale in scales], len(ends), axis=1)
-    x = np.concatenate((x, rest), axis=1)
+    x = np.append(x, np.repeat(nothing[:, None], len(ends), axis=1), axis=1)
     pairs, times = np.unique(row * S + s_next, return_counts=True)
-    cell, counts = pairs // S, new_counts(T, S, A, M)
-    seen, first = np.unique(cell, return_index=True)
-    link = np.arange(1, len(cell) + 1)
-    link[np.append(first[1:], len(cell))[: len(first)] - 1] = -1  # where the list of a cell ends
-    counts.head[seen] = first
-    counts.visits[...] = counts.moves[...] = np.bincount(row, minlength=len(counts.visits))
-    i = M
-    for m in range(M):
-        counts.moments[:, m] = np.bincount(row, weights=x[m], minlength=len(counts.visits))
-        for n in range(m + 1):
-            counts.moments[:, i] = np.bincount(row, weights=x[m] * x[n], minlength=len(counts.visits))
-            i += 1
+    counts = with_transitions(new_counts(T, S, A, M), pairs // S, pairs % S, times)
+    cells = len(counts.visits)
+    counts.visits[...] = counts.moves[...] = np.bincount(row, minlength=cells)
+    products = (x[m] * x[n] for m, n in zip(*np.tril_indices(M), strict=True))
+    for i, y in enumerate((*x, *products)):
+        counts.moments[:, i] = np.bincount(row, weights=y, minlength=cells)
     counts.starts[...] = np.bincount(log.starts, minlength=S)
-    return counts._replace(
-        link=link.astype(np.int32),
-        state=(pairs % S).astype(np.int32),
-        times=times.astype(np.int64),
-        used=np.array([len(cell)]),
-    )
-
-
-def _close(certifier: Certifier, counts: Counts, log: Log, nothing: FloatArray) -> None:
-    """Make certain what is known of states in which an episode is over: it stays there and signals nothing."""
-    sides, S, A = certifier.sides, log.S, log.A
-    for t in range(certifier.T):
-        for s in np.flatnonzero(log.terminal):
-            cell = (t * S + int(s)) * A
-            entry = counts.head[cell]
-            sides.lo[entry], sides.up[entry], sides.spare[cell], sides.unseen[cell] = 1.0, 1.0, 0.0, 0.0
-            sides.least[cell], sides.most[cell] = nothing, nothing
+    return counts

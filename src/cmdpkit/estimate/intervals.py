@@ -1,9 +1,21 @@
 """Confidence intervals from data alone, and the certificate that tells them to a user.
 
-What a number of episodes of one policy says about its value and utilities is in `simultaneous`. The episodes must be
-independent and of a policy that was fixed before the first of them. Nothing else is assumed but the range of an
-episode's total, which is from 0 to H in unit scale. Each of the 1 + N totals has an interval by betting (`betting`)
-with its part of delta, so that all intervals hold together. What counts say about any policy is in `certificate`.
+**Totals of one policy** (`simultaneous`). The episodes must be independent and of a policy that was fixed before the
+first of them. Nothing else is assumed but the range of an episode's total, which is from 0 to H in unit scale. Each of
+the 1 + N totals has an interval by betting with its part of delta, so that all intervals hold together. What counts say
+about any policy is in `certificate`.
+
+**Intervals by betting** (Waudby-Smith and Ramdas, arXiv 2010.09686). For every candidate mean m a gambler bets on each
+next return being above m, another one on it being below. If m is the true mean, neither can expect to win, so a capital
+beyond 1/delta is unlikely: candidates against which a gambler got rich are excluded. A bet uses only returns that came
+before it, and a number of returns that is planned in advance. So the interval holds at any stopping time, and is
+narrowest when there are about as many returns as planned. The size of a bet (Voracek and Orabona, arXiv 2505.22422)
+depends on what is still missing to the capital that excludes the candidate, and on how many returns are left.
+
+[0, 1] is divided into cells, and all candidates of a cell are bet against as against the end of the cell that is
+hardest to exclude. Within a cell the capital then falls steadily from candidate to candidate, and below a cell that is
+excluded all others are excluded as well (the proof is in docs/theory/cl-pri.md). So halving finds first the cell and
+then the candidate at which the interval begins.
 """
 
 from __future__ import annotations
@@ -17,13 +29,16 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.betting import LEAST_BET_LIMIT, betting_interval
 from cmdpkit.model.cmdp import Scale
+from cmdpkit.model.compiled import call, compiled, internal
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import written_name
 
 LEAST_BATCHES = 5  # with fewer, the spread of batches is a guess
+HALVINGS = 30  # of the search within a cell
+KEPT = 0.1  # share of the capital that a bet could lose which is never risked
 
 
 class Part(NamedTuple):
@@ -91,13 +106,12 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; "undecided" for None."""
-        safe = ["undecided" if x is None else x for x in self.safe]
         names = ("step", "state", "action", "times taken", "share")
         plain = {
             **vars(self),
             "value": list(self.value),
             "utilities": [list(x) for x in self.utilities],
-            "safe": safe,
+            "safe": ["undecided" if x is None else x for x in self.safe],
             "least_known": [dict(zip(names, part, strict=True)) for part in self.least_known],
         }
         for name in ("approximate", "infeasible", "least_known", "since"):
@@ -180,7 +194,7 @@ def half_width(n: int, variance: float, width: float, delta: float) -> float:
     figure for the bets that would be made if the variance were known, and it errs on the side of width.
     """
     log, spread = math.log(2 / delta), (0.25 + n * max(variance, 0.0) / width**2) / (n + 1)
-    bet = min(math.sqrt(2 * log / (n * spread)), LEAST_BET_LIMIT)
+    bet = min(math.sqrt(2 * log / (n * spread)), 1 - KEPT)  # no candidate allows a smaller largest bet
     return width * (log / (n * bet) + bet * spread / 2)
 
 
@@ -194,9 +208,8 @@ def batch_intervals(means: FloatArray, steps: int, delta: float) -> Intervals | 
     """Intervals per step that hold together at about 1 - delta, from means [B, 1+N] of B blocks of `steps` steps.
 
     The means of separate blocks are treated as independent and normal with one unknown spread, so that Student's t
-    gives the intervals. They come near that if a block is much longer than the world remembers where it began. Nothing
-    here proves that it is, and so the intervals are called approximate. Signals are in unit scale. With fewer than
-    LEAST_BATCHES blocks there are no intervals.
+    gives the intervals. Nothing proves that a block is much longer than the world remembers where it began, and so they
+    are called approximate. Signals are in unit scale. With fewer than LEAST_BATCHES blocks there are no intervals.
 
     >>> import numpy as np
     >>> found = batch_intervals(np.tile([[0.4], [0.6]], (10, 1)), 2000, 0.05)
@@ -211,3 +224,99 @@ def batch_intervals(means: FloatArray, steps: int, delta: float) -> Intervals | 
     low, high = np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
     ends = tuple((float(a), float(b)) for a, b in zip(low, high, strict=True))
     return Intervals(1 - delta, steps, ends, approximate=True)
+
+
+# -- Betting ----------------------------------------------------------------------------------------------------------
+
+
+def betting_interval(x: FloatArray, delta: float, planned: int | None = None) -> tuple[float, float]:
+    """An interval for the mean of independent x in [0, 1] that misses it with probability at most delta.
+
+    ``planned`` is how many x are expected in the end. It may be left out if their number was fixed before the first.
+    """
+    n, wanted = max(len(x) if planned is None else planned, 1), math.log(2 / delta)
+    cells, spread = math.ceil(20 * math.sqrt(n)), variances_before(x)
+    bets = np.zeros(len(x))
+    work = len(x) * (HALVINGS + int(math.log2(cells)))
+    low = call(_low_end, work, np.ascontiguousarray(x), spread, bets, n, wanted, cells)
+    high = 1.0 - call(_low_end, work, 1.0 - x, spread, bets, n, wanted, cells)
+    return float(low), float(high)
+
+
+def variances_before(x: FloatArray) -> FloatArray:
+    """The variance that is expected of each x by those before it; running means and variances begin at 1/2 and 1/4."""
+    n = np.arange(1, len(x) + 1)
+    means = (0.5 + np.cumsum(x)) / (n + 1)
+    variances = (0.25 + np.cumsum((x - means) ** 2)) / (n + 1)
+    before: FloatArray = np.concatenate(([0.25], variances[:-1]))
+    return before
+
+
+@compiled
+def _low_end(x, spread, bets, planned, wanted, cells):
+    """The largest candidate below which all are excluded by the gambler who bets on "above"."""
+    excluded, kept = 0, cells  # the last cell is always kept, because no x is above 1
+    cell, reach = max(int(x.sum() / max(len(x), 1) * cells), 1), 1  # what is looked for is near the mean
+    while kept - excluded > 1:
+        if bet_against(x, spread, bets, cell / cells, planned, wanted):
+            excluded = cell
+        else:
+            kept = cell
+        cell = max((excluded + kept) // 2, kept - reach)
+        reach *= 2
+    bet_against(x, spread, bets, kept / cells, planned, wanted)
+    outside, inside = excluded / cells, kept / cells
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        if _gets_rich(x, bets, middle, wanted):
+            outside = middle
+        else:
+            inside = middle
+    return outside
+
+
+@internal
+def bet_against(x, spread, bets, m, planned, wanted):
+    """Fill bets [n] as against candidate m, until it is excluded; returns whether it ever is.
+
+    bet = sqrt(2 missing / (left variance)), where `missing` is the logarithm of the factor by which the capital must
+    still grow and `left` the number of x to come. If there are more than planned, twice as many are planned.
+    """
+    log_capital, end = 0.0, planned
+    for t in range(len(x)):
+        if t == end:
+            end *= 2
+        bets[t] = min(math.sqrt(2.0 * (wanted - log_capital) / ((end - t) * spread[t])), (1.0 - KEPT) / m)
+        log_capital += math.log1p(bets[t] * (x[t] - m))
+        if log_capital >= wanted:
+            return True
+    return False
+
+
+@internal
+def _gets_rich(x, bets, m, wanted):
+    """Whether these bets ever bring the wanted capital against m.
+
+    The chance of that is at most delta if m is the mean (Ville's inequality), at whatever time one looks. The capital
+    is multiplied up, which is quicker than adding logarithms. They decide where its rounding errors could matter.
+    """
+    capital, most, enough, close = 1.0, 0.0, math.exp(wanted), CAPITAL_ERROR * len(x)
+    for t in range(len(x)):
+        capital *= 1.0 + bets[t] * (x[t] - m)
+        most = max(most, capital)
+        if most > enough * (1.0 + close):
+            return True
+        if capital < SMALLEST_CAPITAL:
+            return _gets_rich_by_logarithms(x, bets, m, wanted)
+    return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
+
+
+@internal
+def _gets_rich_by_logarithms(x, bets, m, wanted):
+    """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
+    log_capital = 0.0
+    for t in range(len(x)):
+        log_capital += math.log1p(bets[t] * (x[t] - m))
+        if log_capital >= wanted:
+            return True
+    return False

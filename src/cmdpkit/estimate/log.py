@@ -1,4 +1,8 @@
-"""A log: recorded transitions with the bounds and the criterion that were asked for, whole or in halves."""
+"""A log: recorded transitions with the bounds and the criterion that were asked for, whole or in parts.
+
+A promise assumes that no step is worse than the declared range or, without one, than the worst of the log, and that
+what was left out does not matter. `notes_on` says what in the log speaks against that.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
+from cmdpkit.errors import quoted, shown
 from cmdpkit.io.logs import Recorded
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.criterion import Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import Name
 
-GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread evenly over the unit interval, with no period
-VISITS_TO_CHOOSE = 50  # visits of every decision that suffice to choose policies, if the rest of the log tests them
-LEAST_TO_CHOOSE, HALF = 0.25, 0.5  # share of the log for choosing, with several bounds and with one
-MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its episodes instead
-STRETCHES = 200  # so many of them
+MIN_EPISODES = 40  # a log with fewer episodes is split by stretches of its rows instead
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,13 +56,16 @@ class Log(Recorded):
         return self.episode if self.episodes >= MIN_EPISODES else np.arange(len(self.episode))
 
     @cached_property
+    def begins(self) -> BoolArray:
+        """[n]: whether an episode begins with this transition."""
+        return np.asarray(np.append(True, np.diff(self.episode) != 0) & (self.step == 0))
+
+    @cached_property
     def starts(self) -> IntArray:
         """[episodes], the first state of each episode."""
         if self.first_states is not None:
             return self.first_states
-        first = np.ones(len(self.episode), dtype=bool)
-        first[1:] = np.diff(self.episode) != 0
-        starts: IntArray = self.s[first & (self.step == 0)]
+        starts: IntArray = self.s[self.begins]
         return starts if len(starts) or self.whole is None else self.whole.starts
 
     @cached_property
@@ -96,33 +101,54 @@ class Log(Recorded):
         """The constraints without a declared range whose signal is the same in every row."""
         return [n for n, x in enumerate(self.x[1:]) if x.min() == x.max() and self.declared[1 + n] is None]
 
+    def rows(self, T: int, S: int | None = None) -> IntArray:
+        """[n]: the row of each transition in arrays [T, S, A]; T = 1 if all steps share their rows."""
+        return np.asarray((np.where(T > 1, self.step, 0) * (S or self.S) + self.s) * self.A + self.a)
+
     def visits(self, T: int) -> IntArray:
         """[T, S, A]: how often each action was recorded in each state, at each step or (T = 1) at all of them."""
-        row = (np.where(T > 1, self.step, 0) * self.S + self.s) * self.A + self.a
-        return np.bincount(row, minlength=T * self.S * self.A).reshape(T, self.S, self.A)
+        return np.bincount(self.rows(T), minlength=T * self.S * self.A).reshape(T, self.S, self.A)
+
+    def usual_actions(self, T: int) -> IntArray:
+        """[T, S]: what was done most often; where a state was not recorded at a step, what was done in it at others."""
+        visits = self.visits(T)
+        by_state = visits.sum(axis=0, keepdims=True)
+        anywhere = by_state.sum(axis=1, keepdims=True)
+        found = np.where(by_state.any(axis=-1), by_state.argmax(axis=-1), anywhere.argmax(axis=-1))
+        usual: IntArray = np.where(visits.any(axis=-1), visits.argmax(axis=-1), found)
+        return usual
+
+    def named(self, row: int, T: int) -> tuple[int | None, Name, Name]:
+        """Step (from 1, None where all steps share their rows), state and action of one of the `rows`."""
+        t, s, a = np.unravel_index(row, (T, self.S, self.A))
+        return int(t) + 1 if T > 1 else None, self.states[int(s)], self.action_names[int(a)]
 
     def part(self, keep: BoolArray) -> Log:
         """The same log with these transitions [n] only."""
         arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next")}
         return replace(self, x=self.x[:, keep], whole=self.whole or self, **arrays)
 
-    def parts(self, T: int) -> tuple[Log, Log]:
+    def parts(self, T: int, *, enough: int = 50, least: float = 0.25, stretches: int = 200) -> tuple[Log, Log]:
         """A part for choosing policies and a part for testing them.
 
         The rule looks only at the order of the episodes and at sizes. With one bound the parts are halves. Several
-        bounds at once take more to test, so up to three quarters test them if the rest still visits every decision
-        often enough to choose well. A log of few long episodes is cut into stretches, which is
-        possible because the process has no memory beyond its state.
+        bounds at once take more to test, so the share that chooses falls to `least` if it still has `enough` visits of
+        every decision. A log of few long episodes is cut into `stretches`, which is possible because the process has no
+        memory beyond its state.
         """
-        share = VISITS_TO_CHOOSE * T * self.S * self.A / len(self.s)
-        share = min(max(share, LEAST_TO_CHOOSE), HALF) if self.N > 1 else HALF
-        if self.episodes >= MIN_EPISODES:
-            first = (self.episode * GOLDEN) % 1.0 < share
-            return self.part(first), self.part(~first)
-        stretch = np.arange(len(self.episode)) * STRETCHES // len(self.episode)
-        first = (stretch * GOLDEN) % 1.0 < share
-        whole = replace(self, first_states=self.starts)
+        share = min(max(enough * T * self.S * self.A / len(self.s), least), 0.5) if self.N > 1 else 0.5
+        whole, number = self, self.episode
+        if self.episodes < MIN_EPISODES:
+            whole = replace(self, first_states=self.starts)
+            number = np.arange(len(self.episode)) * stretches // len(self.episode)
+        golden = (5**0.5 - 1) / 2  # its multiples spread evenly over the unit interval, with no period
+        first = (number * golden) % 1.0 < share
         return whole.part(first), whole.part(~first)
+
+
+def place_of(step: int | None, state: Name, action: Name) -> str:
+    """How a decision is called in a sentence."""
+    return f"{quoted(action)} in state {quoted(state)}{'' if step is None else f' at step {step}'}"
 
 
 def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
@@ -134,7 +160,7 @@ def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
     horizon = log.criterion.horizon
     chains = size if horizon is not None else MIN_EPISODES
     steps = horizon if horizon is not None else max(size // chains, 1)
-    place = np.where(T > 1, log.step, 0) * log.S + log.s
+    place = log.rows(T) // log.A
     order = np.argsort(place, kind="stable")
     counts = np.bincount(place, minlength=T * log.S)
     begins = np.cumsum(counts) - counts
@@ -156,3 +182,78 @@ def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
     k = k[again]
     return replace(log, episode=episodes[again], step=at[again], s=log.s[k], a=log.a[k], s_next=log.s_next[k],
                    x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip
+
+
+def notes_on(log: Log) -> list[str]:
+    """What in a log speaks against the assumptions of a promise about single steps, and what had to be assumed."""
+    notes, horizon = [], log.criterion.horizon
+    if log.cleaned.episodes:
+        notes.append(
+            f"{log.cleaned}; this is right only if the mistakes in these episodes have nothing to do with what they "
+            "earned and cost"
+        )
+    for n in log.constant:
+        name, x, (low, high) = log.constraints[n].name, float(log.x[1 + n, 0]), log.ranges[1 + n]
+        notes.append(
+            f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
+            "assumed"
+        )
+    notes += _heavy_tails(log)
+    last = np.append(np.diff(log.episode) != 0, True)
+    cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum()) if horizon is not None else 0
+    if cut:
+        notes.append(
+            f"{cut:,} of {log.episodes:,} episodes end before step {horizon} in a state where other decisions were "
+            "recorded; they are taken as cut off there, which is right only if what cut them off has nothing to do "
+            "with what would have followed"
+        )
+    return notes
+
+
+def _heavy_tails(
+    log: Log, *, factor: float = 10.0, heavy: float = 0.2, rows: float = 0.02, top: float = 0.005
+) -> list[str]:
+    """A note on every constraint without a declared range whose total rests on a few very large values.
+
+    Values are far out if they exceed the usual one `factor` times. A tail is heavy if such values make up at least the
+    share `heavy` of all, and are at most the share `rows` of the rows; if they are more, the largest `top` count.
+    """
+    notes = []
+    for n, c in enumerate(log.constraints):
+        if log.declared[1 + n] is not None:
+            continue
+        bad = -c.sign * log.x[1 + n]
+        over = bad - np.median(bad)
+        usual = over[over > 0]
+        if not len(usual):
+            continue
+        far = over > factor * np.median(usual)
+        if far.mean() > rows:
+            far &= over > np.quantile(over, 1 - top)
+        share = float(over[far].sum() / usual.sum())
+        if share >= heavy:
+            worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
+            notes.append(
+                f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
+                f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may "
+                f"not have happened yet, so declare what a single step can be at worst (ranges={{{c.name!r}: (low, "
+                "high)}, --range)"
+            )
+    return notes
+
+
+def condition_of(log: Log) -> str | None:
+    """What has to be true of signals without a declared range, or None if there are none."""
+    found = {}
+    for sign, word, end in ((-1, "above", "largest"), (1, "below", "smallest")):
+        limits = [
+            f"{shown(c.name)} {word} {log.ranges[1 + n, 1 if sign < 0 else 0]:g}"
+            for n, c in enumerate(log.constraints)
+            if c.sign == sign and log.declared[1 + n] is None
+        ]
+        if limits:
+            found[end] = " or ".join(limits)
+    if not found:
+        return None
+    said = " or ".join(f"{limits} (the {end} in this log)" for end, limits in found.items())
+    return f"if no single step ever has {said}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import fdtrc
 
-from cmdpkit.estimate.counts import Counts, signal_means, steps_of, transitions
-from cmdpkit.estimate.indifference import indifferent
+from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, steps_of, transitions
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
@@ -15,6 +15,7 @@ from cmdpkit.exact.solver import solve_fully, solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
+from cmdpkit.model.tolerances import EQUAL_SUMS
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
@@ -79,3 +80,50 @@ def best_plan(model: Model, target: FloatArray, pool: Columns[Horizon] | None = 
     except Infeasible as error:
         return Plan(error.policy.pi.copy(), np.zeros(len(target)), error.utilities, False)
     return Plan(found.policy.pi.copy(), found.shadow_prices, found.utilities, True, found.value)
+
+
+def indifferent(
+    counts: Counts, T: int, H: int, rho: FloatArray, *, near: float = 3.0, error: float = 1e-4
+) -> BoolArray:
+    """[N]: utilities that no state and no action is seen to change, and whose total cannot be told from the bound.
+
+    Where such a utility lies exactly at its bound and its signals are noisy, the estimated model says by chance that it
+    misses the bound, or meets it with nothing to spare. A plan would then give up any amount of reward for actions that
+    were merely lucky so far. Nothing is bought by that, so no plan asks for such a bound.
+
+    T is 1 where all steps share their counts, else H. A total cannot be told from the bound within `near` standard
+    errors. A utility that nothing changes is taken for one that something changes with probability `error`.
+    """
+    M, visits = 1 + len(rho), counts.visits.reshape(T, -1)
+    all_squares, found = signal_squares(counts, M), np.zeros(len(rho), dtype=bool)
+    for n, bound in enumerate(rho):
+        sums, squares = (x[:, n + 1].reshape(visits.shape) for x in (counts.moments, all_squares))
+        variance = _common_variance(visits, sums, squares, error)
+        if variance is None:
+            continue
+        seen = np.maximum(visits.sum(axis=1), 1)
+        total = H / T * (sums.sum(axis=1) / seen).sum()
+        deviation = H / T * np.sqrt((variance / seen).sum())
+        found[n] = abs(total - bound) <= near * deviation + EQUAL_SUMS
+    return found
+
+
+def _common_variance(visits: IntArray, sums: FloatArray, squares: FloatArray, error: float) -> float | None:
+    """The variance of a signal around the mean of its step, or None if the means of a step's cells differ.
+
+    visits, sums and squares [T, cells] are what each cell saw. Whether the means differ is decided by the F-test of the
+    analysis of variance, which compares their spread with the spread within the cells.
+    """
+    steps = visits.sum(axis=1)
+    around_cells = max(float((squares - sums**2 / np.maximum(visits, 1)).sum()), 0.0)
+    around_steps = max(float((squares.sum(axis=1) - sums.sum(axis=1) ** 2 / np.maximum(steps, 1)).sum()), 0.0)
+    between = int((visits > 0).sum()) - int((steps > 0).sum())
+    within = int(np.maximum(visits - 1, 0).sum())
+    if within < between or not between:  # too few visits to tell
+        return None
+    apart = around_steps - around_cells
+    if apart > EQUAL_SUMS * float(squares.sum()):
+        ratio = apart / between / max(around_cells / within, 1e-300)
+        if fdtrc(between, within, ratio) < error:
+            return None
+    return around_steps / (between + within)

@@ -1,7 +1,7 @@
 """A policy that can be promised: its true totals meet the bounds with a given probability.
 
-The best policy of an estimated model is the one whose luck in the log was best, so its totals in that model are too
-good. The log is therefore divided in two parts, which know nothing of each other (`Log.parts`).
+The best policy of an estimated model had the best luck in the log, so its totals in that model are too good. The log
+is therefore divided in two parts, which know nothing of each other (`Log.parts`).
 
 1. On the first part, policies are chosen: the behaviour of the log, and the best policies for bounds that are tightened
    by multiples of their standard errors, all bounds together and each further than the others, among the actions with
@@ -31,10 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.estimate.doubts import condition_of
-from cmdpkit.estimate.fitted import Fitted, Total
-from cmdpkit.estimate.log import Log, drawn_log
+from cmdpkit.errors import CmdpkitError, shown
+from cmdpkit.estimate.fitted import Fitted, Total, as_recorded, put_usual
+from cmdpkit.estimate.log import Log, condition_of, drawn_log, place_of
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
@@ -42,22 +41,11 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.tolerances import LARGEST_ERROR, SMALLEST_ERROR
+from cmdpkit.model.tolerances import BOUND_MET, LARGEST_ERROR, SMALLEST_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
-LEAST_VISITS = (20, 5)
-CLEAR = 2.0  # standard errors of room with which a policy should pass
-BEHAVIOUR_SHARE = 0.2  # of the permitted error, for the test of what was done in the log
-MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)  # in standard errors
-FURTHER = (1.0, 2.0, 4.0)  # by which one bound is tightened further than the others
-OTHERS = (0.0, 0.5)  # margin of the others then, as a share of the largest that all bounds allow
-BISECTIONS = 4  # for the largest margin that is possible
-FORECAST_LOGS, FORECAST_PASSED = 5, 4  # logs that are drawn to try out a size, and how many must lead to a promise
-FORECAST_SIZES = 5  # sizes that are tried,
-LEAST_GROWTH, FORECAST_GROWTH = 1.25, 1.6  # the first at least this many times the present one, the next larger by this
-FORECAST_ROWS = 200_000  # transitions of the largest log that is drawn
-MOST_WANTED = 5  # places that are named where more data would help
+LEAST_VISITS = (20, 5)  # visits of the actions among which policies are chosen
 
 
 class Range(NamedTuple):
@@ -132,11 +120,6 @@ class NoPromise(CmdpkitError):
         self.contradicted = contradicted  # whether the log contradicts what was declared about it
 
 
-def _place(w: Wanted) -> str:
-    at = "" if w.step is None else f" at step {w.step}"
-    return f"{quoted(w.action)} in state {quoted(w.state)}{at} ({w.visits} visits, {w.share:.0%})"
-
-
 class _Chosen(NamedTuple):
     """A policy chosen on the first part of the log."""
 
@@ -147,10 +130,11 @@ class _Chosen(NamedTuple):
     value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
     hopeful: bool  # whether its estimates meet the bounds if the best is assumed where nothing was recorded
+    feasible: bool  # whether it meets the tightened bounds in the model of the first part
 
-    def order(self, n: int) -> tuple[bool, int, float]:
-        """Where bound n is tested for it: those that should pass clearly come first, and those on more visits."""
-        return bool(self.rooms[n] < CLEAR), -self.least, -float(self.rooms[n])
+    def order(self, n: int, clear: float = 2.0) -> tuple[bool, int, float]:
+        """By which bound n is tested: first those with `clear` standard errors of room, and those on more visits."""
+        return bool(self.rooms[n] < clear), -self.least, -float(self.rooms[n])
 
 
 class _Tested(NamedTuple):
@@ -194,9 +178,9 @@ def _tests(log: Log, T: int, confidence: float) -> tuple[list[_Tested], tuple[in
     if not len(first.s) or not len(second.s):
         raise CmdpkitError(f"the log has {len(log.s)} transitions, too few to be split in two parts; record more")
     seen = second.visits(T).any(axis=-1)
-    usual = np.where(seen, usual_actions(second, T), usual_actions(log, T))
+    usual = np.where(seen, second.usual_actions(T), log.usual_actions(T))
     chooser = Fitted(first, T)
-    behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0)
+    behaviour = _rated(chooser, np.zeros(log.N), _behaviour(chooser, usual), 0, feasible=True)
     tests = _tested(log, Fitted(second, T), behaviour, _candidates(chooser, usual), confidence)
     return tests, (first.episodes, second.episodes)
 
@@ -206,11 +190,16 @@ def _within(c: Constraint, x: Range) -> Range:
     return x._replace(low=max(x.low, c.total)) if c.sign > 0 else x._replace(high=min(x.high, c.total))
 
 
-def _tested(log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float) -> list[_Tested]:
-    """The tests of all policies on the second part of the log; see the top of this module."""
+def _tested(
+    log: Log, part: Fitted, behaviour: _Chosen, others: list[_Chosen], confidence: float, for_behaviour: float = 0.2
+) -> list[_Tested]:
+    """The tests of all policies on the second part of the log; see the top of this module.
+
+    The share `for_behaviour` of the permitted error is for the test of what was done in the log.
+    """
     error, found = 1 - confidence, []
     if behaviour.hopeful or not others:
-        share = BEHAVIOUR_SHARE if others else 1.0
+        share = for_behaviour if others else 1.0
         totals, unknown = part.totals(behaviour.pi)
         passed = _misses(log, totals, 1 - share * error).max(initial=-np.inf) <= 0
         found.append(_Tested(behaviour, totals, unknown, 1 - share * error, (bool(passed),) * max(log.N, 1)))
@@ -234,19 +223,9 @@ def range_of(total: Total, level: float) -> Range:
     return Range(total.middle, total.below(0.5 + level / 2), total.above(0.5 + level / 2))
 
 
-def usual_actions(log: Log, T: int) -> IntArray:
-    """[T, S]: what was done most often; where a state was not recorded at a step, what was done in it at others."""
-    visits = log.visits(T)
-    by_state = visits.sum(axis=0, keepdims=True)
-    anywhere = by_state.sum(axis=1, keepdims=True)
-    found = np.where(by_state.any(axis=-1), by_state.argmax(axis=-1), anywhere.argmax(axis=-1))
-    usual: IntArray = np.where(visits.any(axis=-1), visits.argmax(axis=-1), found)
-    return usual
-
-
 def _candidates(part: Fitted, usual: IntArray) -> list[_Chosen]:
     """Policies that are better than what was done, each once."""
-    found = [x for least in LEAST_VISITS for x in _for_bounds(part, usual, least)]
+    found = [x for least in LEAST_VISITS for x in _Planner(part, usual, least).policies()]
     return [x for i, x in enumerate(found) if not any(np.array_equal(x.pi, y.pi) for y in found[:i])]
 
 
@@ -254,112 +233,90 @@ def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
     """[T', S, A]: what was done in the first half, as often as it was done, without what was rarely tried."""
     visits = half.visits.reshape(half.T, half.S, half.A)[:, :-1].astype(float)
     visits[visits < min(LEAST_VISITS)] = 0.0
-    t, s = np.nonzero(~visits.any(axis=-1))
-    visits[t, s, usual[t, s]] = 1.0
-    pi = visits / visits.sum(axis=-1, keepdims=True)
-    steps = half.log.criterion.horizon or 1
-    return np.ascontiguousarray(np.broadcast_to(pi, (steps, *pi.shape[1:])))
+    put_usual(visits, usual)
+    return as_recorded(visits, half.log.criterion.horizon)
 
 
-def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int) -> _Chosen:
+def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int, *, feasible: bool) -> _Chosen:
     """A policy with what the first part expects of it."""
-    totals = half.totals(pi)[0]
-    rooms = np.array([_room(c, x) for c, x in zip(half.log.constraints, totals[1:], strict=True)])
-    pairs = zip(half.log.constraints, totals[1:], strict=True)
+    reward, *totals = half.totals(pi)[0]
+    pairs = list(zip(half.log.constraints, totals, strict=True))
+    rooms = np.array([_room(c, x) for c, x in pairs])
     hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.total) >= 0 for c, x in pairs)
-    return _Chosen(margins, pi, least, rooms, totals[0].low, np.array([x.spread for x in totals[1:]]), hopeful)
-
-
-def _for_bounds(half: Fitted, usual: IntArray, least: int) -> Iterator[_Chosen]:
-    """The best policies for tighter and tighter bounds, among actions with enough visits.
-
-    All bounds are tightened together, and where there are several, each of them further than the others.
-    """
-    planner, N = _Planner(half, usual, least), half.log.N
-    plain = planner.solved(np.zeros(N))
-    yield plain.chosen
-    if not N or not plain.feasible or not np.isfinite(plain.chosen.errors).all():
-        return
-    planner.errors = plain.chosen.errors
-    most = yield from planner.path(np.zeros(N), np.ones(N), MARGINS)
-    for n in range(N if N > 1 and most > 0 else 0):
-        for others in OTHERS:
-            base = np.full(N, others * most)
-            yield from planner.path(base, np.eye(N)[n], [others * most + x for x in FURTHER])
-
-
-class _Solved(NamedTuple):
-    """The best policy for tightened bounds."""
-
-    chosen: _Chosen  # the policy, or the nearest one where no policy meets the bounds
-    feasible: bool  # whether it meets the tightened bounds in the model of the first part
+    errors = np.array([x.spread for x in totals])
+    return _Chosen(margins, pi, least, rooms, reward.low, errors, hopeful, feasible)
 
 
 class _Planner:
-    """The model of the first part, in which policies are chosen."""
+    """Chooses policies in the model of the first part, pessimistic where that knows nothing.
+
+    Only actions with at least `least` visits are allowed, and the usual one where there are none.
+    """
 
     def __init__(self, half: Fitted, usual: IntArray, least: int) -> None:
         self.half, self.least = half, least
-        self.cmdp = _planned(half, usual, least)
-        self.bounds = np.array([c.total for c in self.cmdp.constraints])
-        self.signs = np.array([c.sign for c in self.cmdp.constraints])
-        self.errors = np.zeros(len(self.bounds))  # [N], the unit of margins
+        tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
+        tried[:, -1] = True  # the state that stands for "unknown"
+        put_usual(tried, usual)
+        low, high = half.log.ranges.T
+        signs = np.array([1, *(c.sign for c in half.log.constraints)])
+        self.cmdp = half.cmdp(np.where(signs > 0, low, high), tried)
+        self.errors = np.zeros(half.log.N)  # [N], the unit of margins
 
-    def solved(self, margins: FloatArray) -> _Solved:
-        """The best policy that keeps each bound with its own margin [N]."""
-        tighter = (self.bounds + self.signs * margins * self.errors).tolist()
-        names = [c.name for c in self.cmdp.constraints]
-        try:
-            policy, possible = solve_fully(self.cmdp.with_totals(dict(zip(names, tighter, strict=True)))).policy, True
-        except Infeasible as infeasible:
-            policy, possible = infeasible.policy, False
-        return _Solved(_rated(self.half, margins, _table(policy), self.least), possible)
+    def policies(
+        self,
+        margins: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0),
+        further: Sequence[float] = (1.0, 2.0, 4.0),
+        others: Sequence[float] = (0.0, 0.5),
+    ) -> Iterator[_Chosen]:
+        """The best policies for tighter and tighter bounds.
 
-    def path(
-        self, base: FloatArray, direction: FloatArray, margins: Sequence[float]
+        All bounds are tightened together by `margins`, in standard errors. Where there are several, each of them is
+        then tightened `further` than the others, whose margin is a share, `others`, of the largest that all allow.
+        """
+        N = self.half.log.N
+        plain = self._solved(np.zeros(N))
+        yield plain
+        if not N or not plain.feasible or not np.isfinite(plain.errors).all():
+            return
+        self.errors = plain.errors
+        most = yield from self._path(np.zeros(N), np.ones(N), margins)
+        for n in range(N if N > 1 and most > 0 else 0):
+            for share in others:
+                yield from self._path(np.full(N, share * most), np.eye(N)[n], [share * most + x for x in further])
+
+    def _solved(self, margins: FloatArray) -> _Chosen:
+        """The best policy that keeps each bound with its own margin [N], or the nearest one where no policy does."""
+        tighter = {
+            c.name: float(c.total + c.sign * margin * error)
+            for c, margin, error in zip(self.cmdp.constraints, margins, self.errors, strict=True)
+        }
+        policy, feasible = nearest_policy(self.cmdp.with_totals(tighter))
+        if isinstance(policy, Mixture):
+            policy = policy.policies[int(policy.weights.argmax())]
+        return _rated(self.half, margins, policy.pi[:, :-1], self.least, feasible=feasible)  # without "unknown"
+
+    def _path(
+        self, base: FloatArray, direction: FloatArray, margins: Sequence[float], bisections: int = 4
     ) -> Generator[_Chosen, None, float]:
         """Policies for larger and larger margins in a direction, up to the largest that is possible; returns that."""
-        low, high = 0.0, None
+        low, high = 0.0, np.inf
         for margin in margins:
-            if margin == 0.0:
-                continue
-            found = self.solved(np.maximum(base, margin * direction))
+            found = self._solved(np.maximum(base, margin * direction))
+            yield found  # where it is not within all bounds, it is the nearest to them
             if not found.feasible:
                 high = margin
                 break
             low = margin
-            yield found.chosen
-        if high is None:
-            return low
-        yield found.chosen  # the nearest to all bounds, if not within them
-        for _ in range(BISECTIONS if len(base) > 1 else 0):
+        for _ in range(bisections if high < np.inf and len(base) > 1 else 0):
             middle = (low + high) / 2
-            found = self.solved(np.maximum(base, middle * direction))
+            found = self._solved(np.maximum(base, middle * direction))
             if found.feasible:
                 low = middle
-                yield found.chosen
+                yield found
             else:
                 high = middle
         return low
-
-
-def _planned(half: Fitted, usual: IntArray, least: int) -> CMDP:
-    """The model of the first half for planning: pessimistic where it knows nothing, without what was rarely tried."""
-    tried: Any = half.visits.reshape(half.T, half.S, half.A) >= least
-    nowhere = ~tried.any(axis=-1)
-    tried[:, -1], nowhere[:, -1] = True, False  # the state that stands for "unknown"
-    t, s = np.nonzero(nowhere)
-    tried[t, s, usual[t, s]] = True
-    low, high = half.log.ranges.T
-    signs = np.array([1, *(c.sign for c in half.log.constraints)])
-    return half.cmdp(np.where(signs > 0, low, high), tried)
-
-
-def _table(policy: Policy | Mixture) -> FloatArray:
-    """Probabilities of a policy without the state "unknown"."""
-    if isinstance(policy, Mixture):
-        policy = policy.policies[int(policy.weights.argmax())]
-    return policy.pi[:, :-1]
 
 
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
@@ -378,7 +335,7 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     """By how much the total can miss the bound; negative if it is met for sure."""
     if np.isinf(x.error):
         return np.inf
-    slack = 1e-9 * max(1.0, abs(c.total))
+    slack = BOUND_MET * max(1.0, abs(c.total))
     return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
 
 
@@ -410,7 +367,11 @@ def _declined(
     if inside <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low):
         text += "; too little of what it would do was recorded there, and the worst is assumed: record more episodes"
     elif inside <= 0:
-        text += f"; {_of_all(cmdp)}"
+        text += (
+            "; in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+            if nearest_policy(cmdp)[1]
+            else "; in the estimated model no policy meets all bounds: relax a bound, or record other actions"
+        )
     episodes = None
     if forecast and np.isfinite(x.spread):
         lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf
@@ -418,67 +379,66 @@ def _declined(
         text += f". {told}"
     wanted = wanted_of(log, T, x.shares)
     if wanted:
-        text += ". Most of the error comes from " + ", ".join(_place(w) for w in wanted[:3])
+        places = (f"{place_of(w.step, w.state, w.action)} ({w.visits} visits, {w.share:.0%})" for w in wanted[:3])
+        text += f". Most of the error comes from {', '.join(places)}"
     return NoPromise(text, wanted=wanted, episodes=episodes, **known)
 
 
-def _of_all(cmdp: CMDP) -> str:
-    """What the estimated model says of all policies, where the estimate of one misses a bound."""
+def nearest_policy(cmdp: CMDP) -> tuple[Policy | Mixture, bool]:
+    """The best policy of a model, and True; or the one that comes nearest to its bounds, and False."""
     try:
-        solve_fully(cmdp)
-    except Infeasible:
-        return "in the estimated model no policy meets all bounds: relax a bound, or record other actions"
-    return "in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+        return solve_fully(cmdp).policy, True
+    except Infeasible as infeasible:
+        return infeasible.policy, False
 
 
-def _forecast(log: Log, T: int, confidence: float, lacking: float) -> tuple[int | None, str]:
+def _forecast(
+    log: Log,
+    T: int,
+    confidence: float,
+    lacking: float,
+    *,
+    logs: int = 5,
+    enough: int = 4,
+    sizes: int = 5,
+    growth: float = 1.6,
+    most_rows: int = 200_000,
+) -> tuple[int | None, str]:
     """How large a log would be enough, tried out on logs that are drawn from this one, and how to tell it.
 
-    ``lacking`` is by which factor the error is too large, which is where the search begins.
+    ``lacking`` is by which factor the error is too large, which is where the search begins. Each size is tried out on
+    so many ``logs``, of which ``enough`` must lead to a promise. Up to ``sizes`` are tried, which grow by the factor
+    ``growth``, and none with more than ``most_rows`` transitions.
     """
     unit = "episodes" if log.criterion.horizon is not None else "transitions"
     present = log.episodes if log.criterion.horizon is not None else len(log.s)
     rows = len(log.s) / present
-    size = present * max(LEAST_GROWTH, lacking**2 if np.isfinite(lacking) else 4.0)
+    size = present * max(1.25, lacking**2 if np.isfinite(lacking) else 4.0)
     tried = None
-    for _ in range(FORECAST_SIZES):
-        if size * rows > FORECAST_ROWS:
+    for _ in range(sizes):
+        if size * rows > most_rows:
             break
         tried = int(float(f"{size:.2g}"))
         made = 0
-        for k in range(FORECAST_LOGS):
-            made += _would_pass(drawn_log(log, T, tried, np.random.default_rng([k, tried])), T, confidence)
-            if k + 1 - made > FORECAST_LOGS - FORECAST_PASSED:
+        for k in range(logs):
+            drawn = drawn_log(log, T, tried, np.random.default_rng([k, tried]))
+            made += any(x.passed for x in _tests(drawn, T, confidence)[0])
+            if k + 1 - made > logs - enough:
                 break
-        if made >= FORECAST_PASSED:
+        if made >= enough:
             told = (
-                f"About {tried:,} {unit} of the same kind would be enough: of {FORECAST_LOGS} logs of that size drawn "
+                f"About {tried:,} {unit} of the same kind would be enough: of {logs} logs of that size drawn "
                 f"from this one, {made} led to a promise (this log has {present:,})"
             )
             return tried, told
-        size *= FORECAST_GROWTH
+        size *= growth
     if tried is None:
         return None, f"This log has {present:,} {unit}; far more would be needed"
     return None, f"Even {tried:,} {unit} of the same kind would probably not be enough (this log has {present:,})"
 
 
-def _would_pass(log: Log, T: int, confidence: float) -> bool:
-    """Whether this log leads to a promise."""
-    return any(x.passed for x in _tests(log, T, confidence)[0])
-
-
-def wanted_of(log: Log, T: int, shares: FloatArray) -> list[Wanted]:
+def wanted_of(log: Log, T: int, shares: FloatArray, most: int = 5) -> list[Wanted]:
     """The rows that contribute most to a squared error, with how often the whole log visits them."""
-    total, visits = float(shares.sum()), log.visits(T)
-    order = np.argsort(-shares, axis=None, kind="stable")[:MOST_WANTED]
-    places = [tuple(int(i) for i in np.unravel_index(i, shares.shape)) for i in order if shares.reshape(-1)[i] > 0]
-    return [
-        Wanted(
-            t + 1 if T > 1 else None,
-            log.states[s],
-            log.action_names[a],
-            int(visits[t, s, a]),
-            float(shares[t, s, a]) / total,
-        )
-        for t, s, a in places
-    ]
+    total, visits, flat = float(shares.sum()), log.visits(T).ravel(), shares.ravel()
+    rows = [int(i) for i in np.argsort(-flat, kind="stable")[:most] if flat[i] > 0]
+    return [Wanted(*log.named(i, T), int(visits[i]), float(flat[i]) / total) for i in rows]

@@ -59,3 +59,6 @@ SMALLEST_ERROR: Final = 1e-300  # Takes the place of a standard error of 0, or o
 LARGEST_ERROR: Final = 1e300  # Takes the place of an infinite standard error in a quotient.
 NO_SPREAD: Final = 1e-12  # Variances, standard errors and gains below this are rounding.
 SAME_REWARD: Final = 1e-12  # Mean rewards that differ by less are the same.
+STIRLING_ERROR: Final = 1e-11  # Error of three values of Stirling's series from 16 on, each below 2e-12, generously.
+MOST_FREEDOM: Final = 1e9  # Student's t with more degrees of freedom is the normal distribution.
+CLEAR_OF_ROUNDING: Final = 1e-9  # Share of H by which a proved utility exceeds its bound, so that no rounding decides.

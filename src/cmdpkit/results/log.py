@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.estimate.coverage import FEW, Thin, Untried
-from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
+from cmdpkit.estimate.from_log import FEW, Estimate, OffPolicyEvaluation, Thin, Untried
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import NEGLIGIBLE
