@@ -16,8 +16,6 @@ from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.tolerances import NO_SPREAD
 from cmdpkit.model.transitions import FloatArray
 
-MARGINS = 9  # margins that are compared: they cover 8/3 standard errors beyond the least one
-
 
 class HandOver(NamedTuple):
     """The policy to hand over and what its margin covers."""
@@ -45,7 +43,7 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float, miss
         return HandOver(plan, nothing, _uncovered(model, rho, plan, z))
     base = extra * possible(pool, model, rho, extra) if extra.any() else nothing
     weight, errors, chosen = missed * _value_range(pool), plan_errors(model, plan.pi), (-np.inf, plan, nothing)
-    for i in range(MARGINS if missed else 1):
+    for i in range(9 if missed else 1):  # up to 8/3 standard errors beyond the least margin
         more = (z + i / 3) * errors
         share = possible(pool, model, rho + base, more) if more.any() else 1.0
         found = best_plan(model, rho + base + share * more, pool)
