@@ -22,8 +22,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.describe import grid_table, names_entry
-from cmdpkit.io.formats.document import KEYS, constraint_entry, constraints_of, criterion_entry, grid_of, read_criterion
+from cmdpkit.io.formats.document import (
+    KEYS,
+    constraint_entry,
+    constraints_of,
+    criterion_entry,
+    grid_of,
+    grid_table,
+    names_entry,
+    read_criterion,
+)
 from cmdpkit.io.formats.source import Fields, Index, LocatedTable
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
