@@ -65,10 +65,7 @@ def build(H: int = 12, toxicity: float = 6.0, budget: float = 20.0) -> CMDP:
         mu=states.index("moderate/none"),
         horizon=H,
         actions=(level[:, None] < T - 1) | (np.arange(A) == DRUGS.index("wait")),
-        constraints=[
-            at_most("toxicity", toxicity, each * level[:, None]),
-            at_most("spending", budget, each * PRICE),
-        ],
+        constraints=[at_most("toxicity", toxicity, each * level[:, None]), at_most("spending", budget, each * PRICE)],
         states=states,
         action_names=DRUGS,
     )

@@ -27,11 +27,8 @@ from cmdpkit.model.constraints import at_most
 def build(cost: float = 0.5275, leaves: float = 0.9) -> CMDP:
     """The two states in the long run."""
     cost, leaves = real("cost", cost, 0, 1), real("leaves", leaves, 0.01, 1)
-    ways = {
-        "stay": {"inside": 1.0},
-        "leave": {"inside": 1 - leaves, "outside": leaves},
-        "return": {"inside": 1.0},
-    }
+    stays = {"inside": 1.0}
+    ways = {"stay": stays, "leave": {"inside": 1 - leaves, "outside": leaves}, "return": stays}
     return CMDP.from_function(
         states=["inside", "outside"],
         start="inside",

@@ -118,15 +118,12 @@ def write_model(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
     return write_text(path, dump_toml({**tables, "model": model, "transition": listed}), overwrite=overwrite)
 
 
-def _name(start: Any) -> Any:
-    """The name of a state as files write it; what can be no name is left for the reader to refuse."""
-    return written_name(start) if isinstance(start, Hashable) else start
-
-
 def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    if start is not None:
-        given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else _name(start)
+    if isinstance(start, Mapping):
+        given["start"] = {str(x): p for x, p in start.items()}
+    elif start is not None:  # what can be no name is left for the reader to refuse
+        given["start"] = written_name(start) if isinstance(start, Hashable) else start
     if constraints is not None:
         given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
     return given

@@ -17,12 +17,12 @@ from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
-from cmdpkit.io.formats.npz import Arrays, Expected, read_npz, write_npz
+from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
 from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Written, read_text, reading, rule_of, suffix_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, all_rows, index_type, of_rows, rows_at
+from cmdpkit.model.decisions import all_rows, drawn_at, index_type
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
@@ -95,8 +95,11 @@ def write_policy(
     if model is not None:
         policy = policy.with_model(model)
     if suffix == ".npz":
+        found = policy.decisions
+        where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
+        arrays = {"choice": found.choice, "where": where, "p": found.p}
         with writing(path, overwrite=overwrite) as file:
-            write_npz(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
+            write_npz(file, "policy", {**_head(policy), "draws": len(where)}, arrays)
         return path
     pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
@@ -119,7 +122,7 @@ def _decisions(policy: Policy) -> Iterator[dict[str, Any]]:
     states = names_entry(policy.states) if not isinstance(policy.states, range) else policy.states
     for h in range(policy.shape[0]):
         step = {} if policy.is_stationary else {"step": h + 1}
-        drawn = {int(s): p for s, p in zip(*rows_at(policy.decisions, h), strict=True)}
+        drawn = drawn_at(policy.decisions, h)
         for s, a in enumerate(policy.choice[h]):
             row = {actions[a]: 1.0}
             if s in drawn:
@@ -167,10 +170,7 @@ def _read_long_csv(path: Path) -> Policy | None:
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None
     found = _read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
-    if found is None:
-        return None
-    where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
-    return _named(found.choice, (where, found.p), H, names, made_for)
+    return None if found is None else _named(*found, H, names, made_for)
 
 
 def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> LocatedTable:
@@ -295,11 +295,6 @@ def _named(
     return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
 
 
-def _arrays(policy: Policy) -> Arrays:
-    found = policy.decisions
-    return {"choice": found.choice, "where": np.stack(all_rows(found, len(found.choice))[:2], axis=1), "p": found.p}
-
-
 def _read_npz(path: Path) -> Policy:
     header, arrays = read_npz(path, "policy", _layout)
     names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
@@ -331,7 +326,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     sure = [f",{a},1.0\n" for a in actions]
     for h in range(policy.shape[0]):
         step = "" if policy.is_stationary else f"{h + 1},"
-        drawn = {int(s): row for s, row in zip(*rows_at(policy.decisions, h), strict=True)}
+        drawn = drawn_at(policy.decisions, h)
         choice = policy.choice[h]
         for first in range(0, len(choice), TOGETHER):
             part = slice(first, first + TOGETHER)
@@ -351,8 +346,8 @@ def _count(policy: Policy) -> int:
 
 def _read_body(
     path: Path, begin: int, columns: Sequence[str], states: Sequence[Any], actions: Sequence[Any], H: int, rows: int
-) -> Decisions | None:
-    """The decisions from byte ``begin`` of a file on, or None if anything there is unusual.
+) -> tuple[Any, tuple[Any, Any]] | None:
+    """Choice and rows, as in `Policy.of_choices`, from byte ``begin`` of a file on; None if anything there is unusual.
 
     What is unusual is for the caller to find out, who reads slowly and says what is wrong and where. ``rows`` is how
     many lines are announced.
@@ -405,7 +400,7 @@ def _read_columns(
 
 def _of_lines(
     choice: NDArray[np.int32], A: int, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]
-) -> Decisions | None:
+) -> tuple[Any, tuple[Any, Any]] | None:
     """The policy of lines with their places h * S + s, actions and probabilities; it is written into ``choice`` [H, S].
 
     None unless every place has exactly one distribution.
@@ -423,7 +418,7 @@ def _of_lines(
     if (p > 1).any() or (np.abs(table.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).any():
         return None
     flat[drawn] = 0
-    return of_rows(choice, np.stack(np.divmod(drawn, choice.shape[1]), axis=1), table)
+    return choice, (np.stack(np.divmod(drawn, choice.shape[1]), axis=1), table)
 
 
 def _ends_with_a_line(path: Path) -> bool:

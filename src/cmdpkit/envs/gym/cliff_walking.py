@@ -52,6 +52,5 @@ def build(H: int = 20, edge: float = 5.0, slippery: bool = False) -> CMDP:
     H, edge, slippery = whole("H", H, 1), real("edge", edge, 0), flag("slippery", slippery)
     env = make(slippery)
     names, grid = board_of(BOARD, "↑→↓←")
-    table, actions = GymTable.of(env.P, outcome), ("up", "right", "down", "left")
-    start, bound = env.initial_state_distrib, at_most("edge", edge)
-    return table.model(start, H, bound, states=names, action_names=actions, grid=grid)
+    named = {"states": names, "action_names": ("up", "right", "down", "left"), "grid": grid}
+    return GymTable.of(env.P, outcome).model(env.initial_state_distrib, H, at_most("edge", edge), **named)

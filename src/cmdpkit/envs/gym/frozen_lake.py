@@ -50,6 +50,5 @@ def build(H: int = 20, falls: float = 0.05) -> CMDP:
     H, falls = whole("H", H, 1), real("falls", falls, 0)
     env = make()
     names, grid = board_of(LAKE, "←↓→↑")
-    table, actions = GymTable.of(env.P, outcome), ("left", "down", "right", "up")
-    start, bound = env.initial_state_distrib, at_most("falls", falls)
-    return table.model(start, H, bound, states=names, action_names=actions, grid=grid)
+    named = {"states": names, "action_names": ("left", "down", "right", "up"), "grid": grid}
+    return GymTable.of(env.P, outcome).model(env.initial_state_distrib, H, at_most("falls", falls), **named)

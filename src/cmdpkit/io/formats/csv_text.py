@@ -148,7 +148,10 @@ def _table(
             here = Fields(path, "columns" if columns is None else "row", LocatedTable((), line))
             line = before + reader.line_num + 1
             if columns is None:
-                columns = _columns(cells, here)
+                columns = LocatedTable(dict.fromkeys(cells), here.table.line)
+                for name in columns:
+                    if cells.count(name) > 1:
+                        here.fail(f"{quoted(name)} is given twice")
             elif any(x.strip() for x in cells):
                 rows.append(LocatedTable(zip(columns, cells, strict=False), here.table.line))
                 if len(cells) != len(columns):
@@ -160,14 +163,6 @@ def _table(
     if columns is None:
         raise CmdpkitError(f"{path}: there is no line of column names, expected one above the rows")
     return columns, rows
-
-
-def _columns(cells: list[str], here: Fields) -> LocatedTable:
-    columns = LocatedTable(dict.fromkeys(cells), here.table.line)
-    for name in columns:
-        if cells.count(name) > 1:
-            here.fail(f"{quoted(name)} is given twice")
-    return columns
 
 
 def number(text: str, kind: type[float] = float, *, comma: bool = False) -> float | str:

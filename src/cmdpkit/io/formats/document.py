@@ -79,9 +79,20 @@ def tables_of(cmdp: CMDP) -> Tables:
                 f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
                 "it; rename it or write .npz"
             )
+    reached = np.flatnonzero(cmdp.mu).tolist()
+    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
+    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
+    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    model = {
+        **criterion_entry(cmdp),
+        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
+        "states": names_entry(cmdp.states),
+        "actions": names_entry(cmdp.action_names),
+        **({"per_step": per_step} if per_step else {}),
+    }
     constraints = [constraint_entry(c) for c in cmdp.constraints]
     return {
-        "model": _model(cmdp),
+        "model": model,
         **({"constraint": constraints} if constraints else {}),
         **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
     }
@@ -100,20 +111,6 @@ def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
         "cells": [[int(x) for x in cell] for cell in grid.cells],
         **({"marks": {str(states[s]): mark for s, mark in grid.marks.items()}} if grid.marks else {}),
         **({"arrows": list(grid.arrows)} if grid.arrows else {}),
-    }
-
-
-def _model(cmdp: CMDP) -> Tables:
-    reached = np.flatnonzero(cmdp.mu).tolist()
-    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
-    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
-    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
-    return {
-        **criterion_entry(cmdp),
-        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
-        "states": names_entry(cmdp.states),
-        "actions": names_entry(cmdp.action_names),
-        **({"per_step": per_step} if per_step else {}),
     }
 
 
@@ -203,16 +200,19 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
         model.fail(f"{H} steps, {len(states)} states and {len(actions)} actions are more than memory holds")
     kernel, correction = _kernel(rows, shape("next"), renormalise)
     mu, moved = _start(model, state, renormalise)
-    parts: dict[str, Any] = {
-        "P": kernel,
-        "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
-        "g": [_filled(rows, shape("constraints"), [row.signals[n] for row in rows]) for n in range(len(constraints))],
-        "actions": _filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
-        "mu": mu,
-        "grid": grid_of(whole, state, len(actions)),
-    }
+    signals = zip(*(row.signals for row in rows), strict=True)
     cmdp = CMDP(
-        **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
+        kernel,
+        _filled(rows, shape("reward"), [row.reward for row in rows]),
+        [_filled(rows, shape("constraints"), list(values)) for values in signals],
+        mu=mu,
+        **judged,
+        actions=_filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
+        constraints=constraints,
+        states=states,
+        action_names=actions,
+        renormalise=renormalise,
+        grid=grid_of(whole, state, len(actions)),
     )
     report_correction(cmdp, max(correction, moved), str(path))
     return cmdp
@@ -283,24 +283,22 @@ def _rows(
     """All transitions with indices in place of names, except those with a mistake."""
     rows = []
     for fields in entries:
-        if not fields.table.damaged:
-            with mistakes.noting():
-                rows.append(_row(fields, state, action, constraints, H))
+        if fields.table.damaged:
+            continue
+        with mistakes.noting():
+            successors = fields.inner("next")
+            row = TransitionRow(
+                fields,
+                state.find(fields.name("state"), fields, "state"),
+                action.find(fields.name("action"), fields, "action"),
+                fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
+                {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
+                successors.tolerance(),
+                fields.reward(),
+                tuple(fields.number(c.name) for c in constraints),
+            )
+            rows.append(row)
     return rows
-
-
-def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> TransitionRow:
-    successors = fields.inner("next")
-    return TransitionRow(
-        fields,
-        state.find(fields.name("state"), fields, "state"),
-        action.find(fields.name("action"), fields, "action"),
-        fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
-        {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
-        successors.tolerance(),
-        fields.reward(),
-        tuple(fields.number(c.name) for c in constraints),
-    )
 
 
 def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:
