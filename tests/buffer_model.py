@@ -73,7 +73,8 @@ def assert_same(a: CMDP, b: CMDP) -> None:
     for x, y in ((a.r, b.r), *zip(a.g, b.g, strict=True), (a.P, b.P) if a.S < 100 else (a.kernel.prob, b.kernel.prob)):
         used = a.actions if x.ndim > 1 else slice(None)
         assert x.shape == y.shape and np.array_equal(x[used], y[used])
-    assert (a.H, a.S, a.A, a.N, a.kernel.T, a.constraints) == (b.H, b.S, b.A, b.N, b.kernel.T, b.constraints)
+    assert (a.S, a.A, a.N, a.kernel.T, a.constraints) == (b.S, b.A, b.N, b.kernel.T, b.constraints)
+    assert a.criterion == b.criterion and [c.per_step for c in a.constraints] == [c.per_step for c in b.constraints]
     for names, others in ((a.states, b.states), (a.action_names, b.action_names)):
         assert isinstance(names, range) == isinstance(others, range)
         assert [(type(x), x) for x in names] == [(type(x), x) for x in others]

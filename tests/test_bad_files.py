@@ -91,6 +91,10 @@ TOML_CASES = {
     "more states than anybody has": ('["empty", "busy"]', "100_000_000_000", r"model.toml:4: .*'states' is 100000000000, .* from 1 to"),
     "horizon zero": ("horizon = 3", "horizon = 0", r"model.toml:2: model: 'horizon' is 0, .*from 1 to"),
     "horizon a truth value": ("horizon = 3", "horizon = true", r"model.toml:2: model: 'horizon' is True, expected a wh"),
+    "horizon and discount": ("horizon = 3", "horizon = 3\ndiscount = 0.9", r"model.toml:3: model: 'horizon' and 'discount' are given"),
+    "discount above 1": ("horizon = 3", "discount = 1.5", r"model.toml:2: model: discount is 1.5, expected"),
+    "step without a horizon": (TOML, TOML.replace("horizon = 3", "discount = 0.9").replace(SERVE, SERVE + "step = 1\n"), r"model.toml:35: .*unknown key 'step'"),
+    "bound per step unclear": ("bound = 30", "bound = 30\nper_step = 1", r"model.toml:12: constraint 1: 'per_step' is 1, expected true or false"),
     "reward text": ("reward = 1.0", 'reward = "1"', r"model.toml:35: .*'reward' is '1', expected a finite number"),
     "reward NaN": ("reward = 1.0", "reward = nan", r"model.toml:35: .*'reward' is nan, expected a finite number"),
     "reward infinite": ("reward = 1.0", "reward = inf", r"model.toml:35: .*'reward' is inf, expected a finite number"),
@@ -146,15 +150,6 @@ TOML_CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "message"), TOML_CASES.values(), ids=TOML_CASES)
-def test_broken_toml_files_are_refused_with_the_line(before, after, message, tmp_path):
-    assert before in TOML
-    path = tmp_path / "model.toml"
-    path.write_text(TOML.replace(before, after, 1), encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        read_model(path)
-
-
 JSON = json.dumps(
     {
         "model": {"horizon": 2, "start": "x"},
@@ -181,15 +176,6 @@ JSON_CASES = {
     "step given twice": ('"step": 2', '"step": 1', r"model.json:16: .*second time; the first is .* in line 7"),
     "step twice over": (',\n   "step": 2', "", r"model.json:16: .*second time; the first is .* at step 1 in line 7"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(("before", "after", "message"), JSON_CASES.values(), ids=JSON_CASES)
-def test_broken_json_files_are_refused_with_the_line(before, after, message, tmp_path):
-    assert before in JSON
-    path = tmp_path / "model.json"
-    path.write_text(JSON.replace(before, after, 1), encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        read_model(path)
 
 
 CSV = """\
@@ -249,11 +235,16 @@ CSV_CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "message"), CSV_CASES.values(), ids=CSV_CASES)
-def test_broken_csv_files_are_refused_with_the_line(before, after, message, tmp_path):
-    assert before in CSV
-    path = tmp_path / "model.csv"
-    path.write_text(CSV.replace(before, after, 1), encoding="utf-8")
+TEXTS = {".toml": (TOML, TOML_CASES), ".json": (JSON, JSON_CASES), ".csv": (CSV, CSV_CASES)}
+
+
+@pytest.mark.parametrize(("suffix", "case"), [(suffix, case) for suffix, (_, cases) in TEXTS.items() for case in cases])
+def test_broken_text_files_are_refused_with_the_line(suffix, case, tmp_path):
+    text, cases = TEXTS[suffix]
+    before, after, message = cases[case]
+    assert before in text
+    path = tmp_path / f"model{suffix}"
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_model(path)
 

@@ -20,9 +20,9 @@ def test_an_unknown_environment_raises_with_the_nearest_suggested():
 
 
 def test_helpers_and_packages_are_not_environments():
-    assert not [name for name in envs.names() if "check" in name or name == "paper"]
-    with pytest.raises(ValueError, match="unknown environment '_check'"):
-        envs.build("_check")
+    assert not [name for name in envs.names() if "shared" in name or name == "paper"]
+    with pytest.raises(ValueError, match="unknown environment '_shared'"):
+        envs.build("_shared")
 
 
 def test_an_unknown_parameter_raises_with_the_parameters_listed():

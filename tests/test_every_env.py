@@ -17,7 +17,7 @@ from cmdpkit.running.gym import make_env
 from cmdpkit.testing import check_env
 from oracle import optimum, slater_slack
 
-HEADINGS = ("Description", "States", "Actions", "Reward", "Constraints", "Start", "Parameters", "Reference")
+HEADINGS = ("States", "Actions", "Reward", "Constraints", "Start", "Parameters", "Reference")
 DOCS = Path(__file__).parents[1] / "docs" / "environments"
 
 every_env = pytest.mark.parametrize("name", envs.names())
@@ -31,10 +31,11 @@ def docstring(name: str) -> str:
     return inspect.getdoc(module) or ""
 
 
-def section(name: str, heading: str) -> str:
-    later = [h for h in HEADINGS if HEADINGS.index(h) > HEADINGS.index(heading)]
-    text = docstring(name).split(f"\n{heading}\n{'-' * len(heading)}\n")[1]
-    return text.split(f"\n{later[0]}\n")[0] if later else text
+def sections(name: str) -> dict[str, str]:
+    """What the docstring says below its first line: the description, and the text after every heading, in order."""
+    text = docstring(name).partition("\n\n")[2]
+    described, *rest = re.split(rf"^({'|'.join(HEADINGS)}):\s", text, flags=re.MULTILINE)
+    return {"Description": described, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
 def page(name: str) -> str:
@@ -99,12 +100,12 @@ def test_the_defaults_are_strictly_feasible_and_some_bound_binds(name):
 
 @every_env
 def test_the_docstring_has_every_heading_and_names_every_constraint_and_parameter(name):
-    for heading in HEADINGS:
-        assert f"\n{heading}\n{'-' * len(heading)}\n" in docstring(name)
+    found = sections(name)
+    assert tuple(found) == ("Description", *HEADINGS) and all(text.strip() for text in found.values())
     for constraint in envs.build(name).constraints:
-        assert constraint.name in section(name, "Constraints")
+        assert constraint.name in found["Constraints"]
     for parameter in envs.parameters(name):
-        assert re.search(rf"^[\w, ]*\b{parameter}\b[\w, ]* : ", section(name, "Parameters"), re.MULTILINE)
+        assert re.search(rf"^[\w, ]*\b{parameter}\b[\w, ]* : ", found["Parameters"], re.MULTILINE)
 
 
 @every_env

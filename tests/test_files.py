@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from buffer_model import BUFFER, assert_same, buffer
-from cmdpkit import envs
 from cmdpkit.io.formats.document import RESERVED
+from cmdpkit.io.loading import load
 from cmdpkit.io.models import SUFFIXES, read_model, write_model
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_least, at_most
 from cmdpkit.model.transitions import Kernel
 
 TEXT = (".toml", ".json", ".csv")
+WITH_STEPS = ("paper/synthetic", "paper/grid", "paper/lower-bound", "treatment", "queue")
+ENVIRONMENTS = (*WITH_STEPS, "power-queue", "power-queue:discount=0.95", "mud-grid", "machine")
 
 
+@cache
 def samples() -> dict[str, CMDP]:
     rng = np.random.default_rng(5)
     H, S, A = 4, 3, 2
@@ -46,6 +51,7 @@ def samples() -> dict[str, CMDP]:
         "restricted": stationary.restrict(mask & [[True, True], [False, True], [True, True]]),
         "restricted per step": CMDP(P, r, constraints=[cost], horizon=H).restrict(mask_h),
         "names that look alike": CMDP(P, r, horizon=2, states=[1, "01", "1.0"], action_names=["true", "nan"]),
+        **{name: load(name) for name in ENVIRONMENTS},
         "tiny and large": CMDP(P, [[5e-324, 1e300], [-0.0, 0.1], [1 / 3, 2**53]], horizon=2),
     }
 
@@ -56,13 +62,6 @@ def test_a_model_comes_back_equal(name, suffix, tmp_path):
     cmdp = samples()[name]
     path = write_model(cmdp, tmp_path / f"model{suffix}")
     assert_same(read_model(path), cmdp)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("name", ["paper/synthetic", "paper/grid", "paper/lower-bound", "treatment", "queue"])
-def test_environments_come_back_equal(name, suffix, tmp_path):
-    cmdp = envs.build(name)
-    assert_same(read_model(write_model(cmdp, tmp_path / f"model{suffix}")), cmdp)
 
 
 def test_changing_any_part_by_the_least_changes_the_model_read_back(tmp_path):

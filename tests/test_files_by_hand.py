@@ -12,30 +12,16 @@ from buffer_model import BUFFER, assert_same, buffer
 from cmdpkit.io.models import read_model
 from cmdpkit.model.constraints import at_least, at_most
 
-
-def test_a_hand_written_toml_file_means_what_it_says(tmp_path):
-    path = tmp_path / "buffer.toml"
-    path.write_text(BUFFER)
-    assert_same(read_model(path), buffer())
-
-
-def test_a_hand_written_json_file_means_what_it_says(tmp_path):
-    path = tmp_path / "buffer.json"
-    path.write_text(
-        """{"model": {"horizon": 4, "start": {"empty": 1}},
-            "constraint": [{"name": "backlog", "sense": "at_most", "bound": 2.5},
-                           {"name": "served well", "sense": "at_least", "bound": 0.5}],
-            "transition": [
-              {"state": "empty", "action": "rest", "next": {"busy": 0.75, "empty": 0.25},
-               "reward": 0, "backlog": 0, "served well": 0.125},
-              {"state": "busy", "action": "rest", "next": {"busy": 1, "empty": 0},
-               "reward": 0, "backlog": 1, "served well": 0},
-              {"state": "busy", "action": "serve", "next": {"empty": 0.5, "busy": 0.5},
-               "reward": 1.5, "backlog": 1, "served well": 1}]}"""
-    )
-    assert_same(read_model(path), buffer())
-
-
+JSON = """{"model": {"horizon": 4, "start": {"empty": 1}},
+    "constraint": [{"name": "backlog", "sense": "at_most", "bound": 2.5},
+                   {"name": "served well", "sense": "at_least", "bound": 0.5}],
+    "transition": [
+      {"state": "empty", "action": "rest", "next": {"busy": 0.75, "empty": 0.25},
+       "reward": 0, "backlog": 0, "served well": 0.125},
+      {"state": "busy", "action": "rest", "next": {"busy": 1, "empty": 0},
+       "reward": 0, "backlog": 1, "served well": 0},
+      {"state": "busy", "action": "serve", "next": {"empty": 0.5, "busy": 0.5},
+       "reward": 1.5, "backlog": 1, "served well": 1}]}"""
 SHEET = """\
 # Two machines, measured in spring
 # horizon = 4
@@ -54,10 +40,12 @@ busy,rest,busy,1,0,1,0
 """
 
 
-def test_a_hand_written_csv_file_means_what_it_says_and_averages_over_next_states(tmp_path):
-    path = tmp_path / "buffer.csv"
-    path.write_text(SHEET)
-    assert_same(read_model(path), buffer())  # reward of serving: 0.5 * 2 + 0.5 * 1
+# The reward of serving is 0.5 * 2 + 0.5 * 1 in the sheet, a mean over next states.
+@pytest.mark.parametrize(("suffix", "text"), [(".toml", BUFFER), (".json", JSON), (".csv", SHEET)])
+def test_a_hand_written_file_means_what_it_says(suffix, text, tmp_path):
+    path = tmp_path / f"buffer{suffix}"
+    path.write_text(text)
+    assert_same(read_model(path), buffer())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import umbi.ats
 from typer.testing import CliRunner
 
 import cmdpkit as ck
@@ -101,27 +100,6 @@ def test_a_model_comes_back_as_it_was_and_with_the_same_optimum(tmp_path, name, 
     for mine, theirs in ((again.r, cmdp.r), (again.g, cmdp.g)):  # .tra has rewards of transitions, which are averaged
         assert mine[..., order] == pytest.approx(theirs, rel=1e-14 if suffix == ".tra" else 0, abs=0)
     assert ck.solve(again).value == pytest.approx(ck.solve(cmdp).value, abs=1e-9)
-
-
-def test_umb_rewards_of_states_choices_and_branches_are_added(tmp_path):
-    ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
-    for _ in range(2):
-        ats.add_state()
-    ats.state_to_player = [0, 0]
-    ats.set_initial_states([1])
-    first, second = ats.add_state_choice(0), ats.add_state_choice(1)
-    first.add_branch(0, 0.25)
-    first.add_branch(1, 0.75)
-    second.add_branch(1, 1.0)
-    structure = umbi.ats.RewardAnnotation("gain")
-    structure.set_state_values([1.0, 10.0])
-    structure.set_choice_values([0.5, 0.0])
-    structure.set_branch_values([4.0, 8.0, 100.0])
-    ats.annotations["rewards"] = {"gain": structure}
-    path = tmp_path / "m.umb"
-    umbi.ats.write(ats, str(path))
-    cmdp = ck.read_explicit(path, reward="gain", horizon=2)
-    assert cmdp.r[0, :, 0].tolist() == [1 + 0.5 + 0.25 * 4 + 0.75 * 8, 10 + 100] and cmdp.mu.tolist() == [0.0, 1.0]
 
 
 BAD = {

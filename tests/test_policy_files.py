@@ -34,7 +34,7 @@ def sample() -> Policy:
 
 
 def assert_same(a: Policy, b: Policy) -> None:
-    assert a == b and a.pi.tobytes() == b.pi.tobytes()
+    assert a == b and a.pi.tobytes() == b.pi.tobytes() and a.is_stationary == b.is_stationary
     for names, others in ((a.states, b.states), (a.action_names, b.action_names)):
         assert isinstance(names, range) == isinstance(others, range)
         assert [(type(x), x) for x in names] == [(type(x), x) for x in others]
@@ -49,7 +49,11 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("suffix", READABLE)
-@pytest.mark.parametrize("policy", [sample(), Policy(sample().pi), Policy([[[1.0]]])], ids=["odd", "default", "one"])
+@pytest.mark.parametrize(
+    "policy",
+    [sample(), Policy(sample().pi), Policy([[[1.0]]]), Policy.stationary(sample().table(0), ODD)],
+    ids=["odd", "default", "one", "stationary"],
+)
 def test_a_policy_comes_back_equal(policy, suffix, tmp_path):
     assert_same(read_policy(write_policy(policy, tmp_path / f"policy{suffix}")), policy)
 

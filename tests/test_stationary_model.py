@@ -169,40 +169,6 @@ def test_mixtures_and_policies_are_turned_into_each_other_where_that_is_true():
         ck.decompose(machine(criterion="average"), ck.solve(machine(criterion="average")).policy)
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".json", ".csv", ".npz"])
-@pytest.mark.parametrize("name", ["power-queue", "power-queue:discount=0.95", "mud-grid", "machine"])
-def test_files_keep_models_to_the_last_bit(tmp_path, name, suffix):
-    cmdp = ck.load(name)
-    path = ck.write_model(cmdp, tmp_path / f"model{suffix}")
-    back = ck.read_model(path)
-    assert back == cmdp
-    assert back.criterion == cmdp.criterion
-    assert [c.per_step for c in back.constraints] == [c.per_step for c in cmdp.constraints]
-
-
-def test_files_with_two_criteria_or_steps_are_refused_where_they_are(tmp_path):
-    text = ck.write_model(machine(discount=0.9), tmp_path / "model.toml").read_text()
-    for old, new, message in (
-        ("discount = 0.9", "discount = 0.9\nhorizon = 3", "'horizon' and 'discount' are given"),
-        ("discount = 0.9", "discount = 1.5", "discount is 1.5, expected"),
-        ("discount = 0.9", "", "'horizon' is missing"),
-        ('state = "up"', 'state = "up"\nstep = 1', "step"),
-        ("per_step = true", "per_step = 1", "'per_step' is 1, expected true or false"),
-    ):
-        assert old in text
-        path = tmp_path / "changed.toml"
-        path.write_text(text.replace(old, new, 1))
-        with pytest.raises(CmdpkitError, match=message):
-            ck.read_model(path)
-
-
-@pytest.mark.parametrize("suffix", [".json", ".csv", ".npz"])
-def test_policy_files_keep_stationary_policies(tmp_path, suffix):
-    policy = ck.solve(ck.load("power-queue")).policy
-    back = ck.read_policy(ck.write_policy(policy, tmp_path / f"plan{suffix}"))
-    assert back == policy and back.is_stationary
-
-
 def test_the_exported_controller_takes_a_state_only(tmp_path):
     policy = ck.solve(ck.load("machine-two")).policy
     path = ck.write_policy(policy, tmp_path / "controller.py")

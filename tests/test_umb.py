@@ -40,11 +40,7 @@ def read(path):
 
 def by_umbi(cmdp, path):
     """The same model, written by the authors' library one transition after the other."""
-    ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
-    for _ in range(cmdp.S):
-        ats.add_state()
-    ats.state_to_player = [0] * cmdp.S
-    ats.set_initial_states([int(cmdp.mu.argmax())])
+    ats = empty(cmdp.S, int(cmdp.mu.argmax()))
     ats.num_choice_actions, ats.choice_action_to_name = cmdp.A, [str(a) for a in cmdp.action_names]
     pairs = np.argwhere(cmdp.actions[0]).tolist()
     for s, a in pairs:
@@ -79,18 +75,34 @@ def test_a_model_written_twice_is_the_same_file(tmp_path):
     assert one == two
 
 
-def three_kinds(path, probabilities, rewards):
+def empty(S, start):
+    """A Markov decision process of the authors' library that has states but no choices yet."""
     ats = umbi.ats.ExplicitAts(time=umbi.ats.TimeType.DISCRETE, num_players=1)
-    for _ in range(2):
+    for _ in range(S):
         ats.add_state()
-    ats.state_to_player = [0, 0]
-    ats.set_initial_states([0])
+    ats.state_to_player = [0] * S
+    ats.set_initial_states([start])
+    return ats
+
+
+def two_states(path, probabilities, start=0, **rewards):
+    """From the first state one goes on or stays, in the second one stays; rewards of states, choices and branches."""
+    ats = empty(2, start)
     first, second = ats.add_state_choice(0), ats.add_state_choice(1)
     for x, p in enumerate(probabilities):
         first.add_branch(x, p)
     second.add_branch(1, type(probabilities[0])(1))
-    ats.add_reward_annotation("reward").set_choice_values(rewards)
+    structure = ats.add_reward_annotation("reward")
+    for part, values in rewards.items():
+        getattr(structure, f"set_{part}_values")(values)
     umbi.ats.write(ats, str(path))
+
+
+def test_rewards_of_states_choices_and_branches_are_added(tmp_path):
+    path = tmp_path / "m.umb"
+    two_states(path, [0.25, 0.75], 1, state=[1.0, 10.0], choice=[0.5, 0.0], branch=[4.0, 8.0, 100.0])
+    cmdp = read(path)
+    assert cmdp.r[0, :, 0].tolist() == [1 + 0.5 + 0.25 * 4 + 0.75 * 8, 10 + 100] and cmdp.mu.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -98,14 +110,14 @@ def three_kinds(path, probabilities, rewards):
 )
 @pytest.mark.parametrize("probabilities", [[Fraction(1, 3), Fraction(2, 3)], [0.25, 0.75]], ids=str)
 def test_fractions_and_whole_numbers_are_read_to_the_nearest_float(probabilities, rewards, tmp_path):
-    three_kinds(tmp_path / "m.umb", probabilities, rewards)
+    two_states(tmp_path / "m.umb", probabilities, choice=rewards)
     cmdp = read(tmp_path / "m.umb")
     assert cmdp.P[0, 0, 0].tolist() == [float(p) for p in probabilities]
     assert cmdp.r[0, :, 0].tolist() == [float(x) for x in rewards]
 
 
 def test_fractions_of_any_size_are_read(tmp_path):
-    three_kinds(tmp_path / "m.umb", [0.5, 0.5], [Fraction(1, 3), Fraction(1, 7)])
+    two_states(tmp_path / "m.umb", [0.5, 0.5], choice=[Fraction(1, 3), Fraction(1, 7)])
     files = members(tmp_path / "m.umb")
     index = json.loads(files["index.json"])
     index["annotations"]["rewards"]["reward"]["type"]["size"] = 256

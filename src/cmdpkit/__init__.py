@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from cmdpkit.experiments.execute import bench as bench
     from cmdpkit.experiments.execute import execute as execute
     from cmdpkit.experiments.experiment import Experiment as Experiment
-    from cmdpkit.io.interchange import read_explicit as read_explicit
-    from cmdpkit.io.interchange import write_explicit as write_explicit
     from cmdpkit.io.loading import load as load
+    from cmdpkit.io.models import read_explicit as read_explicit
     from cmdpkit.io.models import read_model as read_model
+    from cmdpkit.io.models import write_explicit as write_explicit
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
@@ -95,8 +95,7 @@ _HOME = {
     "learners.contract": ("Learner",),
     "learners._gradients": ("gradient_plan",),
     "learners.reload": ("reload_plan",),
-    "io.interchange": ("read_explicit", "write_explicit"),
-    "io.models": ("read_model", "write_model"),
+    "io.models": ("read_explicit", "read_model", "write_explicit", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),

@@ -275,7 +275,7 @@ def convert(
     and .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
     """
     import cmdpkit as ck
-    from cmdpkit.io.interchange import SUFFIXES
+    from cmdpkit.io.models import EXPLICIT_SUFFIXES as SUFFIXES
 
     refuse_existing(out, force)
     if Path(model).suffix.lower() not in SUFFIXES:

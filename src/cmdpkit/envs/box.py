@@ -1,48 +1,26 @@
 """Push a box out of the way to reach the goal, for ever, and seldom push it where it cannot be moved from.
 
-Description
------------
 An agent walks through a small room with walls. In its way stands a box, which it pushes if the cell behind is free;
 otherwise, and before a wall, it stays. At the goal everything is put back. Some ways of pushing leave the box in a
 corner, from which it cannot be fetched until then.
 
-States
-------
-Positions of agent and box, by row and column, as in "a1c3 b2c3"; those that can be reached from the start.
-
-Actions
--------
-up, right, down, left.
-
-Reward
-------
--1 for a step, 0 for the step that puts everything back.
-
-Constraints
------------
-corner: share of steps after which the box has walls on at least two sides, in the long run, <= corner.
-
-Start
------
-The map: agent S, box X.
-
-Parameters
-----------
-corner : largest share of steps after which the box has walls on two sides or more
-
-Reference
----------
-Map and bound are those of the public code of arXiv 2405.19017.
+States: Positions of agent and box, by row and column, as in "a1c3 b2c3"; those that can be reached from the start.
+Actions: up, right, down, left.
+Reward: -1 for a step, 0 for the step that puts everything back.
+Constraints: corner: share of steps after which the box has walls on at least two sides, in the long run, <= corner.
+Start: The map: agent S, box X.
+Parameters:
+    corner : largest share of steps after which the box has walls on two sides or more
+Reference: Map and bound are those of the public code of arXiv 2405.19017.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import MOVES, real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 
 MAP = ("W0SWWW", "W0X00W", "WW000W", "WWW0GW")
-MOVES = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
 Cell = tuple[int, int]
 
 

@@ -1,44 +1,24 @@
 """A cycle of three states with one choice: the smallest periodic problem.
 
-Description
------------
 The states follow each other for ever. At the first one may work or rest. No policy ever forgets where it started, so
 methods that wait for the distribution of the state to settle never end.
 
-States
-------
-1, 2, 3.
-
-Actions
--------
-"work" and "rest" at 1; "go on" elsewhere.
-
-Reward
-------
-1 for working.
-
-Constraints
------------
-effort: share of steps spent working, in the long run, <= effort.
-
-Start
------
-1.
-
-Parameters
-----------
-effort : largest share of steps spent working
+States: 1, 2, 3.
+Actions: "work" and "rest" at 1; "go on" elsewhere.
+Reward: 1 for working.
+Constraints: effort: share of steps spent working, in the long run, <= effort.
+Start: 1.
+Parameters:
+    effort : largest share of steps spent working
 
 Working every time is a third of all steps, so the default of 1/6 means every second time.
 
-Reference
----------
-Our own.
+Reference: Our own.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 

@@ -1,47 +1,27 @@
 """Inventory control: order stock against random demand, with the cost of ordering and holding bounded.
 
-Description
------------
 A shop with room for five units sees random demand in every period; what is not in stock is lost. Orders arrive at
 once. Both signals are normalised as in the published instance: sales are divided by the mean demand and the cost by
 that of the dearest order, so each lies in [0, 1] per period.
 
-States
-------
-Units in stock at the beginning of a period, 0..5.
-
-Actions
--------
-Units ordered: 0 up to the free room, so 0..5 - stock.
-
-Reward
-------
-E[min(demand, stock + order)] / E[demand], the expected share of a period's demand that is sold. Demand is 0..5 with
-probabilities 0.3, 0.2, 0.2, 0.2, 0.05, 0.05.
-
-Constraints
------------
-cost: E[sum of (4 + 2 order if anything is ordered, + stock + order for holding) / 19] <= share * H.
-
-Start
------
-An empty shop.
-
-Parameters
-----------
-H : number of periods
-share : bound on the cost as a share of H; the published safe baseline is the optimum at share = 0.1
+States: Units in stock at the beginning of a period, 0..5.
+Actions: Units ordered: 0 up to the free room, so 0..5 - stock.
+Reward: E[min(demand, stock + order)] / E[demand], the expected share of a period's demand that is sold. Demand is 0..5
+    with probabilities 0.3, 0.2, 0.2, 0.2, 0.05, 0.05.
+Constraints: cost: E[sum of (4 + 2 order if anything is ordered, + stock + order for holding) / 19] <= share * H.
+Start: An empty shop.
+Parameters:
+    H : number of periods
+    share : bound on the cost as a share of H; the published safe baseline is the optimum at share = 0.1
 
 Ordering nothing costs nothing, so the Slater slack is share * H.
 
-Reference
----------
-Bura et al., DOPE (NeurIPS 2022), inventory control, with the constants of its public code.
+Reference: Bura et al., DOPE (NeurIPS 2022), inventory control, with the constants of its public code.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real, whole
+from cmdpkit.envs._shared import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 

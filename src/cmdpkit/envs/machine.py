@@ -1,45 +1,24 @@
 """A machine that wears: run it, service it in time, and repair it slowly or fast, within a bound on availability.
 
-Description
------------
 A running machine earns 1 in every step and wears on with probability 0.3; the more it is worn, the more often it fails.
 A service takes one step, costs 0.5 and makes up for two degrees of wear. A failed machine comes back as new, sooner if
 the repair is the expensive one.
 
-States
-------
-"wear 0" .. "wear 4" and "failed".
-
-Actions
--------
-"run" and "service" while it works, "slow repair" and "fast repair" when it has failed.
-
-Reward
-------
-1 for running, -0.5 for a service, -3 for a step of slow repair, -8 for a step of fast repair.
-
-Constraints
------------
-availability: share of time spent running, in the long run, >= availability.
-
-Start
------
-wear 0.
-
-Parameters
-----------
-availability : smallest share of time that the machine must run
-wears : probability that a running machine wears on by one degree
-slow, fast : probability that a repair is finished within the step
-
-Reference
----------
-Our own.
+States: "wear 0" .. "wear 4" and "failed".
+Actions: "run" and "service" while it works, "slow repair" and "fast repair" when it has failed.
+Reward: 1 for running, -0.5 for a service, -3 for a step of slow repair, -8 for a step of fast repair.
+Constraints: availability: share of time spent running, in the long run, >= availability.
+Start: wear 0.
+Parameters:
+    availability : smallest share of time that the machine must run
+    wears : probability that a running machine wears on by one degree
+    slow, fast : probability that a repair is finished within the step
+Reference: Our own.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 

@@ -1,47 +1,27 @@
 """A machine that is up or down: care keeps it up at a price, and a share of the time it must be up.
 
-Description
------------
 While the machine is up it can be run as it is, which costs nothing but lets it fail often, or with care, which costs
 something in every step. While it is down it costs more, and a repair succeeds with some probability.
 
-States
-------
-"up", "down".
-
-Actions
--------
-"run" and "care" while it is up; "repair" while it is down.
-
-Reward
-------
-Minus the cost: 0 for running, 1 for care, 2 for a step that the machine is down.
-
-Constraints
------------
-availability: share of time up, in the long run, >= availability.
-
-Start
------
-up.
-
-Parameters
-----------
-availability : smallest share of time that the machine must be up
-run_fails, care_fails : probability of a failure in one step, without and with care
-repaired : probability that a repair is finished within the step
+States: "up", "down".
+Actions: "run" and "care" while it is up; "repair" while it is down.
+Reward: Minus the cost: 0 for running, 1 for care, 2 for a step that the machine is down.
+Constraints: availability: share of time up, in the long run, >= availability.
+Start: up.
+Parameters:
+    availability : smallest share of time that the machine must be up
+    run_fails, care_fails : probability of a failure in one step, without and with care
+    repaired : probability that a repair is finished within the step
 
 By hand: running alone is available 5/7 of the time at cost 4/7, care alone 10/11 at cost 12/11. A share of
 (17/20 - 5/7) / (10/11 - 5/7) = 209/300 of the second makes 17/20, at a cost of 14/15; the price is 8/3.
 
-Reference
----------
-Our own.
+Reference: Our own.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 

@@ -1,45 +1,25 @@
 """A door that opens one way: a problem whose optimum needs a draw between two policies at the start.
 
-Description
------------
 In the first room every step pays, in the second every step is of use. One may leave the first room, never the second.
 In the long run a stationary policy stays or leaves, whatever it draws: with any chance of leaving it leaves some day.
 Only a draw at the start, between a policy that stays and one that leaves, has some of both on average.
 
-States
-------
-"room 1", "room 2".
-
-Actions
--------
-"stay" and, in room 1, "leave".
-
-Reward
-------
-1 for staying in room 1.
-
-Constraints
------------
-use: share of steps spent in room 2, in the long run, >= use.
-
-Start
------
-room 1.
-
-Parameters
-----------
-use : smallest share of steps spent in room 2
+States: "room 1", "room 2".
+Actions: "stay" and, in room 1, "leave".
+Reward: 1 for staying in room 1.
+Constraints: use: share of steps spent in room 2, in the long run, >= use.
+Start: room 1.
+Parameters:
+    use : smallest share of steps spent in room 2
 
 The optimum is 1 - use by a mixture; every stationary policy that meets a positive bound has value 0.
 
-Reference
----------
-A textbook example of a model with several recurrent classes; numbers are ours.
+Reference: A textbook example of a model with several recurrent classes; numbers are ours.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 

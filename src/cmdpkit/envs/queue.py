@@ -1,52 +1,33 @@
 """A server with rush hours: admit or refuse jobs and set the speed, under an energy and a backlog budget.
 
-Description
------------
 Jobs ask for admission, with a higher probability from hour 9 to hour 18 of every day, and the server works on one at a
 time. Working fast serves twice as many jobs as working slowly, for three times the energy; an admitted job can be
 served from the next hour on. The energy bound slows the server down, the backlog bound makes it refuse.
 
-States
-------
-"empty", "1 job", "2 jobs", ... up to the capacity.
-
-Actions
--------
-"admit" or "refuse" with "idle", "slow" or "fast". A full server can only refuse, an empty one only idle.
-
-Reward
-------
-Expected jobs served in the hour: 0 idle, ``slow`` or ``fast`` otherwise.
-
-Constraints
------------
-energy: E[sum of 0 idle, 1 slow, 3 fast] <= energy;
-backlog: E[sum over the hours of the jobs in the system] <= backlog.
-
-Start
------
-empty, at hour 1.
-
-Parameters
-----------
-H : number of hours
-capacity : most jobs in the system
-quiet, busy : probability that a job asks for admission, by hour
-slow, fast : probability that a job in service is finished within the hour, by speed
-energy, backlog : the two bounds
+States: "empty", "1 job", "2 jobs", ... up to the capacity.
+Actions: "admit" or "refuse" with "idle", "slow" or "fast". A full server can only refuse, an empty one only idle.
+Reward: Expected jobs served in the hour: 0 idle, ``slow`` or ``fast`` otherwise.
+Constraints:
+    energy: E[sum of 0 idle, 1 slow, 3 fast] <= energy;
+    backlog: E[sum over the hours of the jobs in the system] <= backlog.
+Start: empty, at hour 1.
+Parameters:
+    H : number of hours
+    capacity : most jobs in the system
+    quiet, busy : probability that a job asks for admission, by hour
+    slow, fast : probability that a job in service is finished within the hour, by speed
+    energy, backlog : the two bounds
 
 Refusing every job costs neither energy nor backlog, so the Slater slack is the smaller of the two bounds.
 
-Reference
----------
-Our own.
+Reference: Our own.
 """
 
 from __future__ import annotations
 
 from itertools import product
 
-from cmdpkit.envs._check import real, whole
+from cmdpkit.envs._shared import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 

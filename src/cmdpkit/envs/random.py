@@ -1,7 +1,5 @@
 """Random tabular CMDPs: dense or sparse, any number of constraints, with exactly the Slater slack asked for.
 
-Description
------------
 Dirichlet kernels and independent random rewards and utilities. The thresholds are set by backward induction. Let w be
 the utilities of a policy that maximises some positively weighted sum of them; then rho_n = w_n - slack * H for every n.
 That policy is strictly feasible for all constraints at once, and no policy does better: the smallest of a policy's
@@ -14,41 +12,23 @@ round in which this least margin is largest is used. All bounds then exclude the
 as slack is below that margin divided by H, typically 0.1 to 0.4 for one constraint and 0.05 to 0.2 for three. More
 actions raise it, and so does ``conflict``, which sets utilities against the reward.
 
-States
-------
-1..S.
-
-Actions
--------
-1..A, everywhere.
-
-Reward
-------
-Drawn once per (h, s, a), by ``rewards``: "uniform" on [0, 1], or "bernoulli": 1 with probability 0.1, else 0.
-
-Constraints
------------
-"utility" (or "utility 1".."utility N"): E[sum of g_n] >= rho_n. With probability ``conflict`` an entry of g_n is
-1 - r, otherwise it is drawn as the reward is.
-
-Start
------
-State 1.
-
-Parameters
-----------
-S, A, H, N : numbers of states, actions, steps and constraints (N may be 0)
-successors : None for dense rows, or how many next states each row has, drawn without repetition
-concentration : of the Dirichlet rows; small values make rows with few likely successors
-rewards : "uniform" or "bernoulli"
-conflict : share of utilities that are 1 - reward, from 0 to 1
-slack : Slater slack divided by H; with a negative one the problem is infeasible, by exactly that much
-stationary : draw one kernel and one signal for all steps instead of one per step
-seed : of the NumPy generator that draws the instance
-
-Reference
----------
-Dirichlet(0.1) kernels and 0/1 signals as in public code for episodic CMDPs; the choice of thresholds is our own.
+States: 1..S.
+Actions: 1..A, everywhere.
+Reward: Drawn once per (h, s, a), by ``rewards``: "uniform" on [0, 1], or "bernoulli": 1 with probability 0.1, else 0.
+Constraints: "utility" (or "utility 1".."utility N"): E[sum of g_n] >= rho_n. With probability ``conflict`` an entry of
+    g_n is 1 - r, otherwise it is drawn as the reward is.
+Start: State 1.
+Parameters:
+    S, A, H, N : numbers of states, actions, steps and constraints (N may be 0)
+    successors : None for dense rows, or how many next states each row has, drawn without repetition
+    concentration : of the Dirichlet rows; small values make rows with few likely successors
+    rewards : "uniform" or "bernoulli"
+    conflict : share of utilities that are 1 - reward, from 0 to 1
+    slack : Slater slack divided by H; with a negative one the problem is infeasible, by exactly that much
+    stationary : draw one kernel and one signal for all steps instead of one per step
+    seed : of the NumPy generator that draws the instance
+Reference: Dirichlet(0.1) kernels and 0/1 signals as in public code for episodic CMDPs; the choice of thresholds is our
+    own.
 """
 
 from __future__ import annotations
@@ -56,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.envs._check import choice, flag, real, whole
+from cmdpkit.envs._shared import choice, flag, real, whole
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least

@@ -1,7 +1,5 @@
 """Treating a chronic disease: a cheap toxic drug, an expensive mild one, or waiting, under two expected budgets.
 
-Description
------------
 Once a month a patient is given one of two drugs or none. Treatment slows the disease and wears the patient out; waiting
 lets the body recover and the disease advance. The standard drug is cheap and toxic, the targeted one works better, is
 gentler and costs four times as much, so a clinic with a limit on toxicity and a limit on spending needs both. Disease
@@ -16,45 +14,28 @@ standard  0.30     0.10      0.50            0.10             1
 targeted  0.40     0.05      0.20            0.25             4
 ========  =======  ========  ==============  ===============  =====
 
-States
-------
-"stage/toxicity": remission, mild, moderate or severe, with toxicity none, low, medium or high; 16 in all.
-
-Actions
--------
-wait, standard, targeted; at high toxicity only wait.
-
-Reward
-------
-Health of the month: 1 in remission, 2/3 mild, 1/3 moderate, 0 severe. The value counts months of full health.
-
-Constraints
------------
-toxicity: E[sum of the toxicity level, 0 for none to 3 for high] <= toxicity;
-spending: E[sum of prices] <= budget.
-
-Start
------
-moderate/none.
-
-Parameters
-----------
-H : number of months
-toxicity : bound on the summed toxicity level
-budget : bound on the money spent
+States: "stage/toxicity": remission, mild, moderate or severe, with toxicity none, low, medium or high; 16 in all.
+Actions: wait, standard, targeted; at high toxicity only wait.
+Reward: Health of the month: 1 in remission, 2/3 mild, 1/3 moderate, 0 severe. The value counts months of full health.
+Constraints:
+    toxicity: E[sum of the toxicity level, 0 for none to 3 for high] <= toxicity;
+    spending: E[sum of prices] <= budget.
+Start: moderate/none.
+Parameters:
+    H : number of months
+    toxicity : bound on the summed toxicity level
+    budget : bound on the money spent
 
 Waiting all the time causes neither toxicity nor spending, so the Slater slack is the smaller of the two bounds.
 
-Reference
----------
-Our own; the numbers are illustrative, not clinical.
+Reference: Our own; the numbers are illustrative, not clinical.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.envs._check import real, whole
+from cmdpkit.envs._shared import real, whole
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 from cmdpkit.model.transitions import FloatArray
@@ -84,10 +65,7 @@ def build(H: int = 12, toxicity: float = 6.0, budget: float = 20.0) -> CMDP:
         mu=states.index("moderate/none"),
         horizon=H,
         actions=(level[:, None] < T - 1) | (np.arange(A) == DRUGS.index("wait")),
-        constraints=[
-            at_most("toxicity", toxicity, each * level[:, None]),
-            at_most("spending", budget, each * PRICE),
-        ],
+        constraints=[at_most("toxicity", toxicity, each * level[:, None]), at_most("spending", budget, each * PRICE)],
         states=states,
         action_names=DRUGS,
     )

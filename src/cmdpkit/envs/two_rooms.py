@@ -1,46 +1,26 @@
 """Two rooms with doors both ways: a problem whose optimum no stationary policy attains.
 
-Description
------------
 In the first room every step pays, in the second every step is of use, and a step through a door earns nothing. A policy
 that changes rooms less and less often comes as near to half the time in each as one likes, without loss; a stationary
 one changes rooms at a fixed rate, and pays for it.
 
-States
-------
-"room 1", "room 2".
-
-Actions
--------
-"stay", "change".
-
-Reward
-------
-1 for staying in room 1.
-
-Constraints
------------
-use: share of steps spent staying in room 2, in the long run, >= use.
-
-Start
------
-room 1.
-
-Parameters
-----------
-use : smallest share of steps spent staying in room 2
+States: "room 1", "room 2".
+Actions: "stay", "change".
+Reward: 1 for staying in room 1.
+Constraints: use: share of steps spent staying in room 2, in the long run, >= use.
+Start: room 1.
+Parameters:
+    use : smallest share of steps spent staying in room 2
 
 The supremum over stationary policies is 1 - use. Leaving with probabilities p and q has reward q (1 - p) / (p + q) and
 use p (1 - q) / (p + q).
 
-Reference
----------
-A textbook example; numbers are ours.
+Reference: A textbook example; numbers are ours.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real
+from cmdpkit.envs._shared import real
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 

@@ -1,51 +1,31 @@
 """A wireless link: send with little power or with much, so that the mean backlog stays within a bound.
 
-Description
------------
 Packets arrive in bursts and wait in a buffer; what does not fit is lost. In every step at most one packet is sent, with
 a probability that grows with the power.
 
-States
-------
-Number of packets that wait, 0 .. buffer.
-
-Actions
--------
-The power, 0.1 or 0.9, named "low" and "high".
-
-Reward
-------
-1 minus the power.
-
-Constraints
------------
-backlog: mean number of packets that wait <= backlog, per step.
-
-Start
------
-An empty buffer.
-
-Parameters
-----------
-backlog : largest mean number of packets that wait
-buffer : most packets that wait
-low : smaller power
-high : larger power
+States: Number of packets that wait, 0 .. buffer.
+Actions: The power, 0.1 or 0.9, named "low" and "high".
+Reward: 1 minus the power.
+Constraints: backlog: mean number of packets that wait <= backlog, per step.
+Start: An empty buffer.
+Parameters:
+    backlog : largest mean number of packets that wait
+    buffer : most packets that wait
+    low : smaller power
+    high : larger power
 
 0, 1, 2 or 3 packets arrive with probabilities 0.65, 0.2, 0.1 and 0.05, and one departs with probability 0.9 times the
 power; the next number is the old one plus arrivals minus departures, cut to 0 .. buffer.
 
-Reference
----------
-Section 3.3 of Chen, Jain and Luo (ICML 2022, arXiv 2202.00150), after Singh, Gupta and Shroff (arXiv 2002.12435), who
-have the powers 0 and 1. Neither prints the size of the buffer. The optimum is 0.451569 with a buffer of 10, 0.400846
-with 20 and 0.388184 with 50; with powers of 0 and 1 it is 0.502362, 0.440815 and 0.408747. All of these are ours, by
-the LP.
+Reference: Section 3.3 of Chen, Jain and Luo (ICML 2022, arXiv 2202.00150), after Singh, Gupta and Shroff (arXiv
+    2002.12435), who have the powers 0 and 1. Neither prints the size of the buffer. The optimum is 0.451569 with a
+    buffer of 10, 0.400846 with 20 and 0.388184 with 50; with powers of 0 and 1 it is 0.502362, 0.440815 and 0.408747.
+    All of these are ours, by the LP.
 """
 
 from __future__ import annotations
 
-from cmdpkit.envs._check import real, whole
+from cmdpkit.envs._shared import real, whole
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
@@ -61,14 +41,13 @@ def build(backlog: float = 3.0, buffer: int = 10, low: float = 0.1, high: float 
     if not power["low"] < power["high"]:
         raise CmdpkitError(f"low is {low!r} and high is {high!r}, expected low below high")
 
-    def step(packets: int, action: str) -> dict[int, float]:
-        moves: dict[int, float] = {}
+    def step(packets: int, action: str) -> list[tuple[float, int]]:
         sent = SENT * power[action]
-        for arrived, p in enumerate(ARRIVALS):
-            for departed, q in ((1, sent), (0, 1 - sent)):
-                there = min(max(packets + arrived - departed, 0), buffer)
-                moves[there] = moves.get(there, 0.0) + p * q
-        return {there: p for there, p in moves.items() if p > 0}
+        return [
+            (p * q, min(max(packets + arrived - departed, 0), buffer))
+            for arrived, p in enumerate(ARRIVALS)
+            for departed, q in ((1, sent), (0, 1 - sent))
+        ]
 
     return CMDP.from_function(
         states=range(buffer + 1),

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,12 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
     """
     if mmap:
-        return _on_disk(os.fspath(source), renormalise, params)
+        from cmdpkit.io.models import read_model
+
+        path = os.fspath(source)
+        if parsed(path) is not None or params:
+            raise CmdpkitError(f"{quoted(path)}: mmap is for model files, which take no parameters")
+        return read_model(path, renormalise=renormalise, mmap=True)
     made = build(source, renormalise=renormalise, **params)
     if not isinstance(made, CMDP):
         raise CmdpkitError(
@@ -42,15 +47,6 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
             "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment"
         )
     return made
-
-
-def _on_disk(path: str, renormalise: bool, params: Mapping[str, object]) -> CMDP:
-    """The model in an .npz file, with its transitions left there."""
-    from cmdpkit.io.models import read_model
-
-    if parsed(path) is not None or params:
-        raise CmdpkitError(f"{quoted(path)}: mmap is for model files, which take no parameters")
-    return read_model(path, renormalise=renormalise, mmap=True)
 
 
 def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:

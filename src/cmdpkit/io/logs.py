@@ -83,8 +83,7 @@ def read_log(
     """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints."""
     _check_choice("bad", bad, DROP_EPISODES)
     _check_choice("duplicates", duplicates, DROP)
-    needed = ("state", "action", "reward", *signals) if horizon is None else (
-        "episode", "state", "action", "reward", *signals)  # fmt: skip
+    needed = (*["episode"] * (horizon is not None), "state", "action", "reward", *signals)
     limits = [name + end for name in ("reward", *signals) for end in (LOW, HIGH)]
     table = read_table(source, columns, needed, ("episode", "step", "next_state", "time", *limits))
     if duplicates == DROP and "step" not in table.columns:
@@ -104,11 +103,7 @@ class _Reader:
     """The columns of a table while they are checked; ``alive`` are the rows that are kept so far."""
 
     def __init__(
-        self,
-        table: LogTable,
-        signals: Sequence[str],
-        ranges: Mapping[str, tuple[float, float]],
-        horizon: int | None,
+        self, table: LogTable, signals: Sequence[str], ranges: Mapping[str, tuple[float, float]], horizon: int | None
     ) -> None:
         self.table, self.horizon, n = table, horizon, len(table)
         self.faults = Faults(table.where, table.place)

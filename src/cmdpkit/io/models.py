@@ -2,33 +2,38 @@
 
 What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. If anything is wrong with a
 file, a CmdpkitError names the file, its line if it has lines, what is written there and what was expected.
+
+`read_explicit` and `write_explicit` are for the files of other tools: explicit PRISM files (.tra) and the unified
+Markov binary format (.umb).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import write_pieces, write_text, writing
-from cmdpkit.io.formats import csv_model, parquet_model
-from cmdpkit.io.formats.describe import tables_of, transitions
-from cmdpkit.io.formats.document import constraint_entry, model_of
+from cmdpkit.io.formats import csv_text, parquet_model, prism, umb
+from cmdpkit.io.formats.document import constraint_entry, model_of, tables_of, transitions
 from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
 from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes, Written, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.fits import check_model
 from cmdpkit.model.validate import Name, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
+EXPLICIT_SUFFIXES = (".tra", ".umb")
+PathLike = str | os.PathLike[str]
 
 
 def read_model(
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     horizon: int | None = None,
     start: Name | Mapping[Any, float] | None = None,
@@ -87,13 +92,13 @@ def read_model(
         text = read_text(path)
         mistakes = Mistakes(path)
         if suffix == ".csv":
-            document = csv_model.parse(path, text, overrides, mistakes)
+            document = csv_text.parse_model(path, text, overrides, mistakes)
         else:
             document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
         return model_of(path, document, mistakes, renormalise=renormalise)
 
 
-def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def write_model(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
     """Write a model to a .toml, .json, .csv or .npz file; a file that exists is kept unless ``overwrite`` is true."""
     path = Path(path)
     suffix = suffix_of(path, SUFFIXES)
@@ -105,7 +110,7 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
         return path
     tables = tables_of(cmdp)
     if suffix == ".csv":
-        return write_pieces(path, csv_model.pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
+        return write_pieces(path, csv_text.model_pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
     if suffix == ".json":
         return write_pieces(path, json_pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
     listed = list(transitions(cmdp))
@@ -113,15 +118,87 @@ def write_model(cmdp: CMDP, path: str | os.PathLike[str], *, overwrite: bool = F
     return write_text(path, dump_toml({**tables, "model": model, "transition": listed}), overwrite=overwrite)
 
 
-def _name(start: Any) -> Any:
-    """The name of a state as files write it; what can be no name is left for the reader to refuse."""
-    return written_name(start) if isinstance(start, Hashable) else start
-
-
 def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[Constraint] | None) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    if start is not None:
-        given["start"] = {str(x): p for x, p in start.items()} if isinstance(start, Mapping) else _name(start)
+    if isinstance(start, Mapping):
+        given["start"] = {str(x): p for x, p in start.items()}
+    elif start is not None:  # what can be no name is left for the reader to refuse
+        given["start"] = written_name(start) if isinstance(start, Hashable) else start
     if constraints is not None:
         given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
     return given
+
+
+# -- files of other tools ----------------------------------------------------------------------------------------------
+
+
+def read_explicit(
+    path: PathLike,
+    *,
+    reward: str,
+    constraints: Iterable[Constraint] = (),
+    rewards: Mapping[str, PathLike | Sequence[PathLike]] | None = None,
+    start: Name | Mapping[Any, float] | None = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    criterion: str | None = None,
+    renormalise: bool = False,
+) -> CMDP:
+    """The problem in a .tra or .umb file, with the bounds and the length that such files do not have.
+
+    Parameters
+    ----------
+    path : a .tra file of PRISM or Storm, with its .sta and .lab files next to it if there are any, or a .umb file
+    reward : name of the reward structure to maximise
+    constraints : bounds; each counts the reward structure that has its name
+    rewards : for .tra files, the reward files of every structure by its name; state and transition rewards of the same
+        structure are added. By default the files STEM.NAME.rew next to the .tra file, as `write_explicit` names them.
+    start : the first state, or a mapping from states to probabilities; by default the initial state of the file
+    horizon, discount, criterion : exactly one of them, as for `CMDP`
+    renormalise : divide the probabilities of every choice by their sum, whatever it is
+    """
+    path = Path(path)
+    suffix = suffix_of(path, EXPLICIT_SUFFIXES)
+    if suffix == ".umb":
+        if rewards is not None:
+            raise CmdpkitError("rewards is given, but a .umb file holds its reward structures itself")
+        model = umb.read(path)
+    else:
+        given = prism.beside(path) if rewards is None else rewards
+        model = prism.read(path, {name: _paths(files) for name, files in given.items()})
+    judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
+    with reading(path):
+        return model.problem(reward, listed(constraints), start, **judged, renormalise=renormalise)
+
+
+def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
+    """Write a model for other tools, and return the path, which is what `read_explicit` takes.
+
+    A .umb file holds the whole model. Beside a .tra file are written STEM.sta with the names of the states, STEM.lab
+    with the start, and STEM.NAME.rew for the reward and for the signal of every constraint. Bounds and horizon are not
+    written, because the formats have no place for them. The start must be one state.
+    """
+    check_model(cmdp)
+    path = Path(path)
+    suffix = suffix_of(path, EXPLICIT_SUFFIXES)
+    model = prism.explicit_of(cmdp)
+    if len(model.start) > 1:
+        raise CmdpkitError(
+            "the model starts in several states with probabilities, which the format cannot say; "
+            "add a first state that leads to them"
+        )
+    if suffix == ".umb":
+        with writing(path, overwrite=overwrite) as file:
+            umb.write(model, file)
+        return path
+    written = list(prism.files(model, path))
+    for target, _ in written:
+        if target.exists() and not overwrite:
+            raise CmdpkitError(f"{target} exists already; pass overwrite=True to replace it")
+    for target, text in written:
+        write_text(target, text, overwrite=overwrite)
+    return path
+
+
+def _paths(files: PathLike | Sequence[PathLike]) -> list[Path]:
+    return [Path(files)] if isinstance(files, str | os.PathLike) else [Path(file) for file in files]

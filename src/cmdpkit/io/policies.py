@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
-from cmdpkit.io.formats import csv_text, policy_tables
-from cmdpkit.io.formats.controller import python_module
-from cmdpkit.io.formats.describe import names_entry
+from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.controller import policy_table, python_module
+from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
-from cmdpkit.io.formats.npz import Arrays, Expected, read_npz, write_npz
-from cmdpkit.io.formats.policy_tables import policy_table
+from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
+from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Written, read_text, reading, rule_of, suffix_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import all_rows, index_type, rows_at
+from cmdpkit.model.decisions import all_rows, drawn_at, index_type
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
@@ -35,6 +37,9 @@ HEAD = ("states", "actions", "made_for")  # the last one is optional
 LENGTH = ("horizon", "stationary")  # exactly one of them
 MAX_HEAD = 1 << 30  # bytes of a line above the data, which may hold the names of all states
 COLUMNS = ("step", "state", "action", "probability")
+TOGETHER = 1 << 16  # lines that are written at once
+PROBABILITY = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+SHORTEST_LINE = 6  # bytes, as in "s,a,1" with its line end
 
 
 def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Policy:
@@ -90,8 +95,11 @@ def write_policy(
     if model is not None:
         policy = policy.with_model(model)
     if suffix == ".npz":
+        found = policy.decisions
+        where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
+        arrays = {"choice": found.choice, "where": where, "p": found.p}
         with writing(path, overwrite=overwrite) as file:
-            write_npz(file, "policy", {**_head(policy), "draws": len(policy.decisions.s)}, _arrays(policy))
+            write_npz(file, "policy", {**_head(policy), "draws": len(where)}, arrays)
         return path
     pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
@@ -114,7 +122,7 @@ def _decisions(policy: Policy) -> Iterator[dict[str, Any]]:
     states = names_entry(policy.states) if not isinstance(policy.states, range) else policy.states
     for h in range(policy.shape[0]):
         step = {} if policy.is_stationary else {"step": h + 1}
-        drawn = {int(s): p for s, p in zip(*rows_at(policy.decisions, h), strict=True)}
+        drawn = drawn_at(policy.decisions, h)
         for s, a in enumerate(policy.choice[h]):
             row = {actions[a]: 1.0}
             if s in drawn:
@@ -128,8 +136,8 @@ def _json_pieces(policy: Policy) -> Iterator[str]:
 
 def _csv_pieces(policy: Policy) -> Iterator[str]:
     columns = COLUMNS[1:] if policy.is_stationary else COLUMNS
-    yield csv_text.top({**_head(policy), "rows": policy_tables.count(policy)}, (), columns)
-    yield from policy_tables.lines(policy)
+    yield csv_text.top({**_head(policy), "rows": _count(policy)}, (), columns)
+    yield from _lines(policy)
 
 
 def _parse_json(path: Path, text: str) -> LocatedTable:
@@ -161,11 +169,8 @@ def _read_long_csv(path: Path) -> Policy | None:
         return None
     if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
         return None
-    found = policy_tables.read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
-    if found is None:
-        return None
-    where = np.stack(all_rows(found, len(found.choice))[:2], axis=1)
-    return _named(found.choice, (where, found.p), H, names, made_for)
+    found = _read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
+    return None if found is None else _named(*found, H, names, made_for)
 
 
 def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> LocatedTable:
@@ -290,11 +295,6 @@ def _named(
     return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
 
 
-def _arrays(policy: Policy) -> Arrays:
-    found = policy.decisions
-    return {"choice": found.choice, "where": np.stack(all_rows(found, len(found.choice))[:2], axis=1), "p": found.p}
-
-
 def _read_npz(path: Path) -> Policy:
     header, arrays = read_npz(path, "policy", _layout)
     names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
@@ -315,6 +315,116 @@ def _layout(header: Fields) -> dict[str, Expected]:
         "where": Expected("int64", ((m,), (2,))),
         "p": Expected("float64", ((m,), (A,))),
     }
+
+
+# -- large policies as CSV: neither writing nor reading makes an object for every line at once -------------------------
+
+
+def _lines(policy: Policy) -> Iterator[str]:
+    """Lines 'step,state,action,probability' (no step if stationary), several thousand at a time."""
+    states, actions = ([csv_text.cell(str(x)) for x in names] for names in (policy.states, policy.action_names))
+    sure = [f",{a},1.0\n" for a in actions]
+    for h in range(policy.shape[0]):
+        step = "" if policy.is_stationary else f"{h + 1},"
+        drawn = drawn_at(policy.decisions, h)
+        choice = policy.choice[h]
+        for first in range(0, len(choice), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            block = [f"{step}{s}{sure[a]}" for s, a in zip(states[part], choice[part].tolist(), strict=True)]
+            for s in drawn.keys() & range(first, first + len(block)) if drawn else ():
+                used = np.flatnonzero(drawn[s]).tolist()
+                block[s - first] = "".join(f"{step}{states[s]},{actions[a]},{float(drawn[s][a])!r}\n" for a in used)
+            yield "".join(block)
+
+
+def _count(policy: Policy) -> int:
+    """How many lines these are."""
+    H, S, _ = policy.shape
+    T, m = len(policy.decisions.choice), len(policy.decisions.s)
+    return (T * S - m + int(np.count_nonzero(policy.decisions.p))) * H // T
+
+
+def _read_body(
+    path: Path, begin: int, columns: Sequence[str], states: Sequence[Any], actions: Sequence[Any], H: int, rows: int
+) -> tuple[Any, tuple[Any, Any]] | None:
+    """Choice and rows, as in `Policy.of_choices`, from byte ``begin`` of a file on; None if anything there is unusual.
+
+    What is unusual is for the caller to find out, who reads slowly and says what is wrong and where. ``rows`` is how
+    many lines are announced.
+    """
+    S, A = len(states), len(actions)
+    if path.stat().st_size < H * S * SHORTEST_LINE or not _ends_with_a_line(path):
+        return None
+    found = _read_columns(path, begin, columns, {"step": range(1, H + 1), "state": states, "action": actions})
+    if found is None or len(found["p"]) != rows:
+        return None
+    place = (found["step"].astype(np.int64) if "step" in columns else 0) * S + found["state"]
+    return _of_lines(np.full((H, S), -1, dtype=np.int32), A, place, found["action"], found["p"])
+
+
+def _read_columns(
+    path: Path, begin: int, columns: Sequence[str], names: dict[str, Sequence[Any]]
+) -> dict[str, NDArray[Any]] | None:
+    """Where the names of every line stand in their lists, and "p", its probability; None if a line has others.
+
+    DuckDB reads a copy without the head, because it takes [ and * in a path for patterns, and quotes in the head for
+    the beginning of a cell.
+    """
+    import duckdb
+
+    types = ", ".join(f"'{column}': 'VARCHAR'" for column in columns)
+    known = [column for column in columns if column != "probability"]
+    listed = ", ".join(f"{column}s.i AS {column}" for column in known)
+    joins = " ".join(f"LEFT JOIN {column}s ON file.{column} = {column}s.name" for column in known)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder, database() as connection:
+            copy = Path(folder, "body.csv")
+            with open(path, "rb") as file:
+                file.seek(begin)
+                body = file.read()
+            if b",\n" in body or b",\r" in body:  # an empty cell at the end of a line would be passed over
+                return None
+            copy.write_bytes(body)
+            for column in known:
+                texts = np.array([*map(str, names[column]), None], dtype=object)[:-1]
+                connection.register(f"{column}s", {"name": texts, "i": np.arange(len(texts), dtype=np.int32)})
+            found: dict[str, NDArray[Any]] = connection.execute(
+                f"SELECT {listed}, CASE WHEN regexp_full_match(probability, '{PROBABILITY}') "
+                f"THEN TRY_CAST(probability AS DOUBLE) END AS p FROM read_csv('{copy}', header = false, "
+                f"auto_detect = false, delim = ',', quote = '\"', escape = '\"', columns = {{{types}}}) AS file {joins}"
+            ).fetchnumpy()
+    except (OSError, duckdb.Error):
+        return None
+    return None if any(np.ma.is_masked(x) for x in found.values()) else found
+
+
+def _of_lines(
+    choice: NDArray[np.int32], A: int, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]
+) -> tuple[Any, tuple[Any, Any]] | None:
+    """The policy of lines with their places h * S + s, actions and probabilities; it is written into ``choice`` [H, S].
+
+    None unless every place has exactly one distribution.
+    """
+    flat, sure = choice.reshape(-1), p == 1.0
+    flat[place[sure]] = a[sure]
+    taken = int((flat >= 0).sum())
+    place, a, p = place[~sure], a[~sure], p[~sure]
+    drawn, row = np.unique(place, return_inverse=True)
+    table = np.zeros((len(drawn), A))
+    table[row, a] = p
+    twice = len(np.unique(row * np.int64(A) + a)) < len(p)
+    if twice or taken != sure.sum() or (flat[drawn] >= 0).any() or taken + len(drawn) != len(flat):
+        return None
+    if (p > 1).any() or (np.abs(table.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).any():
+        return None
+    flat[drawn] = 0
+    return choice, (np.stack(np.divmod(drawn, choice.shape[1]), axis=1), table)
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() in (b"\n", b"\r")
 
 
 showing.read_policy.register(str, read_policy)

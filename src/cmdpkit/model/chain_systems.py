@@ -3,16 +3,16 @@
 A chain that loses mass has two systems: the values y = x + P y and the visits d = inflow + P^T d.
 
 *Elimination without subtraction* is exact to the last digits however rarely a state is left. Elimination on I - P
-cancels: where a state is left with probability 1e-14, the difference 1 - P[s, s] has two correct digits. Grassmann,
-Taksar and Heyman (1985) noticed that nothing needs to be subtracted. The diagonal is the sum of what leaves the state,
-D[s] = exit[s] + sum of P[s, t] over t != s, and after a state is eliminated the same is true of the chain that skips
-it. All numbers are sums, products and quotients of numbers that are not negative, so nothing cancels: every visit, and
-every value of a signal without negative entries, has a small relative error whatever the probabilities are (O'Cinneide
-1993; with exits: Alfa, Xue and Ye 2002, where the bound grows with the cube of the number of states; in the tests it
-is below 2e-15). For other signals the error is that share of the value of the absolute signal.
+cancels: where a state is left with probability 1e-14, the difference 1 - P[s, s] has two correct digits. Nothing needs
+to be subtracted (Grassmann, Taksar and Heyman 1985): the diagonal is the sum of what leaves the state, D[s] = exit[s] +
+sum of P[s, t] over t != s, also for the chain that skips an eliminated state. All numbers are sums, products and
+quotients of numbers that are not negative, so every visit, and every value of a signal without negative entries, has a
+small relative error whatever the probabilities are (O'Cinneide 1993; with exits: Alfa, Xue and Ye 2002, where the bound
+grows with the cube of the number of states; in the tests it is below 2e-15). For other signals the error is that share
+of the value of the absolute signal.
 
 The chain is kept as a band around the diagonal, in the reverse Cuthill-McKee order, so that queues and boards take
-little memory and time. Compiled, so that it is computed on one thread and in one order.
+little memory and time.
 
 *Sweeps* multiply by the transition matrix until the result settles. They take less memory than LU factors, which fill
 up on random graphs, and one sweep is one pass over the transitions.
@@ -120,43 +120,37 @@ def _eliminate(band, leaving, diagonal):
 @compiled
 def _values(band, diagonal, y):
     """Solve for values in place, where y [S, K] holds the signals at first."""
-    S, K = y.shape
-    width = band.shape[1] // 2
+    S, width = len(y), band.shape[1] // 2
     for i in range(S):
         for k in range(max(0, i - width), i):
-            factor = band[i, k - i + width]
-            if factor != 0.0:
-                for m in range(K):
-                    y[i, m] += factor * y[k, m]
+            _add(y, i, band[i, k - i + width], k)
     for k in range(S - 1, -1, -1):
         for j in range(k + 1, min(S, k + width + 1)):
-            p = band[k, j - k + width]
-            if p != 0.0:
-                for m in range(K):
-                    y[k, m] += p * y[j, m]
-        for m in range(K):
+            _add(y, k, band[k, j - k + width], j)
+        for m in range(y.shape[1]):
             y[k, m] /= diagonal[k]
 
 
 @compiled
 def _flow(band, diagonal, d):
     """Solve for visits in place, where d [S, K] holds the inflow at first."""
-    S, K = d.shape
-    width = band.shape[1] // 2
+    S, width = len(d), band.shape[1] // 2
     for k in range(S):
-        for m in range(K):
+        for m in range(d.shape[1]):
             d[k, m] /= diagonal[k]
         for j in range(k + 1, min(S, k + width + 1)):
-            p = band[k, j - k + width]
-            if p != 0.0:
-                for m in range(K):
-                    d[j, m] += p * d[k, m]
+            _add(d, j, band[k, j - k + width], k)
     for i in range(S - 1, -1, -1):
         for k in range(max(0, i - width), i):
-            factor = band[i, k - i + width]
-            if factor != 0.0:
-                for m in range(K):
-                    d[k, m] += factor * d[i, m]
+            _add(d, k, band[i, k - i + width], i)
+
+
+@embedded
+def _add(y, i, factor, k):
+    """Add row k of y [S, K], times a factor, to row i."""
+    if factor != 0.0:
+        for m in range(y.shape[1]):
+            y[i, m] += factor * y[k, m]
 
 
 # -- Krylov method ----------------------------------------------------------------------------------------------------

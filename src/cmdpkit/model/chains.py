@@ -9,9 +9,8 @@ the chain does, and all of them are solved here.
   c + (1 - gamma) mu . h, and since constants are split off, nothing grows when gamma comes near 1.
 * *Expected visits* of a chain that is absorbed: d = P^T d + mu, where rows of P may sum to less than 1.
 
-Systems are solved by elimination without subtraction (see `chain_systems`), which keeps its digits where a state is
-left once in 10^18 steps, or by repeated multiplication where elimination would fill up (random graphs with thousands of
-states); where that takes too long, by a Krylov method with residuals in which large constants cancel beforehand.
+Systems are solved by elimination, by repeated multiplication where elimination would fill up (random graphs with
+thousands of states), and where that takes too long by a Krylov method (see `chain_systems`).
 
 The occupancy q[s, a] of a stationary policy is the discounted share of time (the shares of step t weigh (1 - discount)
 discount^t), the long-run share of time from the start, or for totals the expected number of visits before absorption.
@@ -206,10 +205,7 @@ def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntA
     outside = np.flatnonzero(~recurrent)
     entered = np.array(mu, dtype=float)
     if len(outside) and mu[outside].any():
-        part = P[outside]
-        exits = np.asarray(part[:, np.flatnonzero(recurrent)].sum(axis=1)).reshape(-1)
-        visits = Chain(part[:, outside], bordered=False, exits=exits).flow(mu[outside])
-        entered = entered + part.T @ np.maximum(visits, 0.0)
+        entered = entered + P[outside].T @ np.maximum(_visits_before(P, recurrent, mu), 0.0)
     shares = np.zeros(S)
     found = []
     for members in classes:
@@ -220,6 +216,14 @@ def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntA
         shares[members] = mass * np.maximum(Chain(inside).flow(np.zeros(len(members)), 1.0), 0.0)
         found.append((members, mass))
     return shares, found
+
+
+def _visits_before(P: Any, recurrent: BoolArray, mu: FloatArray) -> FloatArray:
+    """Expected visits of the states that are not recurrent, in their order, when the chain starts from mu [S]."""
+    outside = np.flatnonzero(~recurrent)
+    part = P[outside]
+    exits = np.asarray(part[:, np.flatnonzero(recurrent)].sum(axis=1)).reshape(-1)
+    return Chain(part[:, outside], bordered=False, exits=exits).flow(mu[outside])
 
 
 # -- stationary policies ----------------------------------------------------------------------------------------------
@@ -282,10 +286,7 @@ def _visits(cmdp: CMDP, P: sparse.csr_array) -> FloatArray:
     recurrent = np.zeros(cmdp.S, dtype=bool)
     for members in closed_classes(P):
         recurrent[members] = True
-    going = np.flatnonzero(~recurrent)
     d = np.zeros(cmdp.S)
-    if len(going):
-        part = P[going]
-        exits = np.asarray(part[:, np.flatnonzero(recurrent)].sum(axis=1)).reshape(-1)
-        d[going] = Chain(part[:, going], bordered=False, exits=exits).flow(cmdp.mu[going])
+    if not recurrent.all():
+        d[~recurrent] = _visits_before(P, recurrent, cmdp.mu)
     return d

@@ -423,9 +423,9 @@ class CMDP(Shown):
         """
         from cmdpkit.model.from_functions import Description, build
 
-        judged = (horizon, discount, criterion)
+        judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
         limits = (renormalise, max_states)
-        return build(Description(start, *judged, actions, step, reward, constraints, states, *limits, grid, progress))
+        return build(Description(start, judged, actions, step, reward, constraints, states, *limits, grid, progress))
 
     def to_gym(
         self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False

@@ -1,10 +1,9 @@
 """How functions are compiled and given arrays, with the reasons in one place.
 
-A compiled function takes arrays, numbers and NamedTuples of them. It allocates nothing, and it cannot, because with
-``_nrt=False`` Numba counts no references and refuses to compile an allocation. For this reason, passing on a NamedTuple
-of arrays costs nothing (with reference counts, an episode loop over such tuples runs several times slower). Division
-by zero gives infinity instead of raising. Indices are unsigned where speed matters, because Numba then need not check
-for negative ones.
+A compiled function takes arrays, numbers and NamedTuples of them. It allocates nothing: with ``_nrt=False`` Numba
+counts no references and refuses to compile an allocation, and passing on a NamedTuple of arrays costs nothing (with
+reference counts, an episode loop over such tuples runs several times slower). Division by zero gives infinity instead
+of raising. Indices are unsigned where speed matters, because Numba then need not check for negative ones.
 
 Compiled code is kept in `__pycache__` next to the source or in the user's cache folder. Where neither can be written (a
 read-only installation, a user without a home folder), it is kept in a temporary folder as long as the process lives.
@@ -13,11 +12,10 @@ Numba's cache of a function does not notice when a function it calls has changed
 delete ``__pycache__``. It also fails to load what was compiled when a module had another name. So whenever the version
 or the list of modules has changed, as after an upgrade, everything that was compiled before is deleted.
 
-Compiling a function takes a third of a second, and a first command needs a dozen of them, for work that the interpreter
-does in milliseconds where the model is small. So `call` lets the interpreter run a function as long as the work is
-small, no compiled form exists yet, in this process or on disk, and the function has not taken long so far. Both forms
-do the same operations on the same numbers in the same order, so results are equal to the bit. This is for functions
-whose amount of work is known when they are called. Loops over episodes are always compiled.
+Compiling a function takes a third of a second, and a first command needs a dozen of them. So `call` lets the
+interpreter run a function as long as its work is small, no compiled form exists yet, in this process or on disk, and it
+has not taken long so far. Both forms do the same operations on the same numbers in the same order, so results are equal
+to the bit. Loops over episodes, whose work is not known when they are called, are always compiled.
 """
 
 from __future__ import annotations

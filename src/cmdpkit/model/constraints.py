@@ -146,12 +146,7 @@ def checked_range(name: str, given: Any) -> tuple[float, float]:
 
 
 def at_least(
-    name: str,
-    bound: float,
-    signal: Any = None,
-    *,
-    per_step: bool = False,
-    range: tuple[float, float] | None = None,
+    name: str, bound: float, signal: Any = None, *, per_step: bool = False, range: tuple[float, float] | None = None
 ) -> Constraint:
     """A utility whose expected total must reach ``bound``, or ``bound`` per step.
 
@@ -166,12 +161,7 @@ def at_least(
 
 
 def at_most(
-    name: str,
-    bound: float,
-    signal: Any = None,
-    *,
-    per_step: bool = False,
-    range: tuple[float, float] | None = None,
+    name: str, bound: float, signal: Any = None, *, per_step: bool = False, range: tuple[float, float] | None = None
 ) -> Constraint:
     """A cost whose expected total must not exceed ``bound``, or ``bound`` per step.
 

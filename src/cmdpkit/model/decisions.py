@@ -42,7 +42,7 @@ def of_table(pi: FloatArray) -> Decisions:
     places, rows = [np.zeros(0, dtype=np.int64)], [np.zeros((0, A))]
     for h, block in _blocks(pi):
         x = block.reshape(-1, A)
-        _check(x, h, S)
+        _check(x, range(h * S, h * S + len(x)), S)
         best = x.argmax(axis=1)
         choice[h : h + len(block)] = best.reshape(-1, S)
         drawn = np.flatnonzero(~_sure(x, best))
@@ -70,7 +70,7 @@ def of_rows(choice: Any, where: Any, p: FloatArray) -> Decisions:
     twice = np.flatnonzero(np.diff(place) == 0)
     if len(twice):
         raise CmdpkitError(f"rows: where lists {where[order[twice[0]]].tolist()} twice, expected every place once")
-    _check(p, None, S, place)
+    _check(p, place, S)
     choice = np.array(choice, dtype=index_type(A), order="C")
     best = p.argmax(axis=1)
     choice[place // S, place % S] = best
@@ -92,7 +92,7 @@ def renumbered(decisions: Decisions, states: IntArray, actions: IntArray) -> Dec
     choice, p = np.empty_like(decisions.choice), np.empty_like(decisions.p)
     choice[:, states] = actions[decisions.choice]
     p[:, actions] = decisions.p
-    h = np.repeat(np.arange(len(choice)), np.diff(decisions.first))
+    h = all_rows(decisions, len(choice))[0]
     return of_rows(choice, np.stack((h, states[decisions.s]), axis=1), p)
 
 
@@ -106,6 +106,11 @@ def rows_at(decisions: Decisions, h: int) -> tuple[Any, Any]:
     t = h % len(decisions.choice)
     rows = slice(int(decisions.first[t]), int(decisions.first[t + 1]))
     return decisions.s[rows], decisions.p[rows]
+
+
+def drawn_at(decisions: Decisions, h: int) -> dict[int, FloatArray]:
+    """The same by state."""
+    return dict(zip(rows_at(decisions, h)[0].tolist(), rows_at(decisions, h)[1], strict=True))
 
 
 def table_at(decisions: Decisions, h: int) -> FloatArray:
@@ -158,21 +163,29 @@ def forbidden(decisions: Decisions, allowed: BoolArray) -> tuple[int, int, int] 
 def same(one: Decisions, other: Decisions) -> bool:
     """Whether both decide the same at every step."""
     if len(one.choice) == len(other.choice):
-        arrays: Iterator[tuple[Any, Any]] = zip(one, other, strict=True)
-        return all(np.array_equal(x, y) for x, y in arrays)
-    for h in range(max(len(one.choice), len(other.choice))):
-        choices = (x.choice[h % len(x.choice)] for x in (one, other))
-        pairs = zip(rows_at(one, h), rows_at(other, h), strict=True)
-        if not np.array_equal(*choices) or not all(np.array_equal(x, y) for x, y in pairs):
-            return False
-    return True
+        pairs: Iterator[tuple[Any, Any]] = zip(one, other, strict=True)
+        return all(np.array_equal(x, y) for x, y in pairs)
+    return all(same_at(one, h, other, h) for h in range(max(len(one.choice), len(other.choice))))
+
+
+def same_at(one: Decisions, h: int, other: Decisions, k: int) -> bool:
+    """Whether one decides at step h what the other decides at step k."""
+    choices = one.choice[h % len(one.choice)], other.choice[k % len(other.choice)]
+    pairs = choices, *zip(rows_at(one, h), rows_at(other, k), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
 
 
 def draws_at(decisions: Decisions, h: IntArray, s: IntArray) -> BoolArray:
     """Whether a decision draws, [n], for steps h [n] and states s [n], both from 0."""
     T, S = decisions.choice.shape
-    rows = np.repeat(np.arange(T) * np.int64(S), np.diff(decisions.first)) + decisions.s
-    return np.isin((h % T) * np.int64(S) + s, rows)
+    return np.isin((h % T) * np.int64(S) + s, _drawn_places(decisions))
+
+
+def _drawn_places(decisions: Decisions) -> IntArray:
+    """h * S + s of every stochastic decision, [m], rising."""
+    h, s, _ = all_rows(decisions, len(decisions.choice))
+    places: IntArray = h * np.int64(decisions.choice.shape[1]) + s
+    return places
 
 
 def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generator) -> NDArray[Any]:
@@ -182,7 +195,7 @@ def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generato
     a: NDArray[Any] = decisions.choice.reshape(-1)[place]
     m = len(decisions.s)
     if m:
-        rows = np.repeat(np.arange(T) * np.int64(S), np.diff(decisions.first)) + decisions.s
+        rows = _drawn_places(decisions)
         row = np.minimum(np.searchsorted(rows, place), m - 1)
         drawn = np.flatnonzero(rows[row] == place)
         cdf = np.cumsum(decisions.p[row[drawn]], axis=1)
@@ -203,11 +216,11 @@ def _sure(rows: FloatArray, best: NDArray[np.intp]) -> BoolArray:
     return sure
 
 
-def _check(rows: FloatArray, h: int | None, S: int, place: IntArray | None = None) -> None:
-    """Raise CmdpkitError unless rows [n, A] are distributions; they begin at step h, or are those of `place` [n]."""
+def _check(rows: FloatArray, place: IntArray | range, S: int) -> None:
+    """Raise CmdpkitError unless rows [n, A] are distributions; they are those of the places h * S + s [n]."""
 
     def name(i: int) -> str:
-        t, s = divmod(int(place[i]) if place is not None else i + (h or 0) * S, S)
+        t, s = divmod(int(place[i]), S)
         return f"h={t}, s={s}"
 
     with np.errstate(invalid="ignore"):

@@ -131,7 +131,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
-    """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.stationary`."""
+    """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.chains`."""
     if not isinstance(policy, Policy):
         return _mixed(cmdp, policy, occupancy)
     check_fits(cmdp, policy)
@@ -234,33 +234,32 @@ def _forward(indptr, successors, prob, pi, mu, inflow, q):
 def backward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """Expected totals [1 + N] of reward and utilities from the start, over the horizon."""
     c = cmdp.compact
-    V = np.zeros((2, cmdp.S))
+    V, work = np.zeros((2, cmdp.S)), _choices_work(cmdp)
     found = []
     for signal in (c.r, *c.g):
-        call(
-            _backward_choices, _choices_work(cmdp), c.indptr, c.successors, c.prob, signal, cmdp.H, policy.decisions, V
-        )
+        call(_backward_choices, work, c.indptr, c.successors, c.prob, signal, cmdp.H, policy.decisions, V)
         found.append(cmdp.mu @ V[0])
     return np.array(found)
 
 
 def forward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """The probability [H, S] of being in each state at each step."""
-    c = cmdp.compact
-    d = np.zeros((cmdp.H, cmdp.S))
-    d[0] = cmdp.mu
-    call(_forward_choices, _choices_work(cmdp), c.indptr, c.successors, c.prob, policy.decisions, 0, d)
-    return d
+    return _carried(cmdp, policy, 0, cmdp.mu, cmdp.H)
 
 
 def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray:
     """The probabilities [S] of the states at step h + 1, from those at step h."""
+    there: FloatArray = _carried(cmdp, policy, h, here, 2)[1]
+    return there
+
+
+def _carried(cmdp: CMDP, policy: Policy, h: int, here: FloatArray, steps: int) -> FloatArray:
+    """The probabilities [steps, S] of the states from step h on, where they are `here` [S]."""
     c = cmdp.compact
-    d = np.zeros((2, cmdp.S))
+    d = np.zeros((steps, cmdp.S))
     d[0] = here
     call(_forward_choices, _choices_work(cmdp), c.indptr, c.successors, c.prob, policy.decisions, h, d)
-    there: FloatArray = d[1]
-    return there
+    return d
 
 
 def _choices_work(cmdp: CMDP) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_table, renumbered
-from cmdpkit.model.signatures import called_with_step, step_parameter
+from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, Positions, nearest, numbers
@@ -125,7 +125,6 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
 # -- policies from rules ----------------------------------------------------------------------------------------------
 
 EXPECTED_ANSWER = "expected the name of an action, or {action: probability}"
-EXPECTED_RULE = "a function of the state, or of the state and h, which is the step from 0"
 
 
 def decisions_of(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
@@ -210,19 +209,18 @@ def _of_mapping(cmdp: CMDP, rule: Mapping[Any, Any]) -> Decisions:
 
 
 def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
-    step = step_parameter("the rule", rule, EXPECTED_RULE)
+    ask, step = read_state_function("the rule", rule)
     if step is not None and cmdp.criterion.stationary:
         raise CmdpkitError(
-            f"the rule takes {step.name}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
+            f"the rule takes {step}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
             "a rule of the state alone"
         )
-    ask = called_with_step(rule, step)
     answers = _Answers(cmdp, 1 if step is None else cmdp.steps)
     open_to_choice = answers.choice < 0
     for s, name in enumerate(cmdp.states):
         for h in np.flatnonzero(open_to_choice[:, s]).tolist():
             answer = ask(name, h)
-            place = f"rule({quoted(name)})" if step is None else f"rule at {step.name} = {h} for {quoted(name)}"
+            place = f"rule({quoted(name)})" if step is None else f"rule at {step} = {h} for {quoted(name)}"
             answers.keep(h, s, answer, place)
     return answers.decisions()
 

@@ -21,7 +21,7 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.read_dynamics import read_start, report_correction
-from cmdpkit.model.signatures import Function, Row, Successors, hashable, read_actions, read_function
+from cmdpkit.model.signatures import Function, Row, Successors, hashable, read_function, read_state_function
 from cmdpkit.model.transitions import FloatArray, Kernel, expected
 from cmdpkit.model.validate import Positions, is_hashable, numbers
 
@@ -76,9 +76,7 @@ class Description:
     """The arguments of `CMDP.from_function`, whose docstring says what each field means."""
 
     start: Any
-    horizon: int | None
-    discount: float | None
-    criterion: str | None
+    judged: Mapping[str, Any]  # horizon, discount and criterion
     actions: Iterable[Action] | Callable[..., Iterable[Action]]
     step: Callable[..., Any]
     reward: Callable[..., float]
@@ -89,12 +87,6 @@ class Description:
     grid: Grid | None
     progress: bool | Callable[[Explored], object] | None = None
 
-    def judged(self) -> Criterion:
-        """The one criterion that is given."""
-        if self.horizon is None and self.discount is None and self.criterion is None:
-            raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
-        return criterion_of(self.horizon, self.discount, self.criterion, {"P": 1})
-
 
 def build(described: Description) -> CMDP:
     """The model that the user's functions describe."""
@@ -102,7 +94,9 @@ def build(described: Description) -> CMDP:
     for c in constraints:
         if not callable(c.signal):
             raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
-    judged = described.judged()
+    if all(x is None for x in described.judged.values()):
+        raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
+    judged = criterion_of(**described.judged, lengths={"P": 1})
     signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
     explored = _Exploration(described, signals_of, judged)
     initial = _initial(described, explored.listed)
@@ -118,9 +112,7 @@ def build(described: Description) -> CMDP:
         explored.kernel(),
         signals[0],
         mu=mu,
-        horizon=described.horizon,
-        discount=described.discount,
-        criterion=described.criterion,
+        **described.judged,
         actions=explored.allowed(),
         constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
         states=list(explored.index),
@@ -163,7 +155,9 @@ class _Exploration:
             read_function("step", described.step, may_take_next=False), renormalise=described.renormalise
         )
         self.signals = [read_function(what, f) for what, f in signals]
-        _check_steps([self.successors.step, *self.signals], judged)
+        for f in (self.successors.step, *self.signals):
+            if f.on_step and judged.stationary:
+                raise _no_steps(f.what, judged)
         every_step = self.horizon or 1
         self.T = every_step if self.successors.step.on_step else 1
         # A signal differs between steps if it is given the step, or averages over next states that differ.
@@ -171,10 +165,10 @@ class _Exploration:
         self.actions: Callable[[State, int], Iterable[Action]] | None = None
         self.open_steps = 1  # for how many steps the available actions are told apart
         if callable(described.actions):
-            self.actions, on_step = read_actions(described.actions)
-            if on_step and judged.stationary:
+            self.actions, step = read_state_function("actions", described.actions)
+            if step and judged.stationary:
                 raise _no_steps("actions", judged)
-            self.open_steps = every_step if on_step else 1
+            self.open_steps = every_step if step else 1
         self.fixed = [] if callable(described.actions) else _different("actions", "an action", described.actions)
         if not self.fixed and self.actions is None:
             raise CmdpkitError("there are no actions, expected at least one: actions=[...]")
@@ -316,14 +310,8 @@ def _numbers(x: array[Any]) -> Any:
     return np.frombuffer(x, dtype=x.typecode) if len(x) else np.zeros(0, dtype=x.typecode)
 
 
-def _check_steps(functions: list[Function], judged: Criterion) -> None:
-    """Refuse a function that takes the step where there is no horizon."""
-    for f in functions:
-        if f.on_step and judged.stationary:
-            raise _no_steps(f.what, judged)
-
-
 def _no_steps(what: str, judged: Criterion) -> CmdpkitError:
+    """The error about a function that takes the step where there is no horizon."""
     return CmdpkitError(
         f"the function {what} takes the step h, but the criterion is {judged}, where nothing may depend on the step; "
         "make the step a part of the state, or give a horizon"

@@ -103,20 +103,18 @@ def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
 def _check_order(P: FloatArray, S: int, A: int) -> None:
     """Refuse a P whose shape or sums show that its axes are not in the order (S, A, S)."""
     shape = P.shape[-3:]
-    head = f"P has shape {P.shape} and r is for {S} states and {A} actions"
-    if S != A and shape == (A, S, S):
-        raise CmdpkitError(
-            f"{head}: this is the order (A, S, S) of older toolboxes, expected (S, A, S); pass np.swapaxes(P, -3, -2)"
-        )
-    if S != A and shape == (S, S, A):
-        raise CmdpkitError(
-            f"{head}: this is the order (S, next S, A), expected (S, A, next S); pass np.swapaxes(P, -2, -1)"
-        )
-    if S != A and shape == (S, A, A):
-        raise CmdpkitError(
-            f"{head}: P looks like (A, S, S) and r like (A, S), expected (S, A, S) and (S, A); "
-            "pass np.swapaxes(P, -3, -2) and the transpose of r"
-        )
+    orders = {
+        (A, S, S): "this is the order (A, S, S) of older toolboxes, expected (S, A, S); pass np.swapaxes(P, -3, -2)",
+        (S, S, A): "this is the order (S, next S, A), expected (S, A, next S); pass np.swapaxes(P, -2, -1)",
+        (
+            S,
+            A,
+            A,
+        ): "P looks like (A, S, S) and r like (A, S), expected (S, A, S) and (S, A); pass np.swapaxes(P, -3, -2) "
+        "and the transpose of r",
+    }
+    if S != A and shape in orders:
+        raise CmdpkitError(f"P has shape {P.shape} and r is for {S} states and {A} actions: {orders[shape]}")
     if shape == (S, A, S) and S == A and not _all_one(P, -1):
         for axis, order in ((-2, "(S, next S, A)"), (-3, "(next S, S, A)")):
             if _all_one(P, axis):

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,6 +32,7 @@ NEXT_STATE_NAMES = frozenset({
 # fmt: on
 ACTION_NAMES = frozenset({"a", "action", "act"})
 STATE_NAMES = frozenset({"s", "state"})
+OF_STATE = "a function of the state, or of the state and h, which is the step from 0"
 SIGNATURES = "(state, action), (state, action, h) for the step from 0, or (state, action, s_next) for the next state"
 
 
@@ -80,43 +81,23 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     return Function(what, called, "step" in roles.values(), "next" in roles.values())
 
 
-class Step(NamedTuple):
-    """The parameter of a function of the state that is given the step."""
-
-    name: str  # of the parameter
-    first: bool  # whether it comes before the state
-
-
-def step_parameter(what: str, f: Callable[..., Any], expected: str) -> Step | None:
-    """Which parameter of a function of the state is given the step; None for a function of the state alone."""
+def read_state_function(what: str, f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], str | None]:
+    """A function of the state, or of the state and the step, as a function of both, and the name of its step if any."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):  # some functions written in C have no signature: they are given the state
-        return None
+        return lambda s, h: f(s), None
     steps = [p for p in parameters if p.name.lower() in STEP_NAMES]
     others = [p for p in parameters if p not in steps and p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     takes = f"{what} takes ({', '.join(map(str, parameters))})"
     if len(others) != 1 or len(steps) > 1 or others[0].kind in (others[0].KEYWORD_ONLY, others[0].VAR_POSITIONAL):
-        raise CmdpkitError(f"{takes}, expected {expected}")
+        raise CmdpkitError(f"{takes}, expected {OF_STATE}")
     if not steps:
-        return None
-    first = parameters.index(steps[0]) < parameters.index(others[0])
-    if steps[0].default is not steps[0].empty or (steps[0].kind is steps[0].POSITIONAL_ONLY and not first):
-        raise CmdpkitError(f"{takes}, where {steps[0].name} is not an ordinary parameter; expected {expected}")
-    return Step(steps[0].name, first)
-
-
-def called_with_step(f: Callable[..., Any], step: Step | None) -> Callable[[Any, int], Any]:
-    """A function of the state, or of the state and the step, as a function of (state, step)."""
-    if step is None:
-        return lambda s, h: f(s)
-    return (lambda s, h: f(h, s)) if step.first else (lambda s, h: f(s, **{step.name: h}))
-
-
-def read_actions(f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], bool]:
-    """The available actions as a function of (state, step), and whether they depend on the step."""
-    step = step_parameter("actions", f, "a function of the state, or of the state and h, which is the step from 0")
-    return called_with_step(f, step), step is not None
+        return lambda s, h: f(s), None
+    step, first = steps[0], parameters.index(steps[0]) < parameters.index(others[0])
+    if step.default is not step.empty or (step.kind is step.POSITIONAL_ONLY and not first):
+        raise CmdpkitError(f"{takes}, where {step.name} is not an ordinary parameter; expected {OF_STATE}")
+    return (lambda s, h: f(h, s)) if first else (lambda s, h: f(s, **{step.name: h})), step.name
 
 
 def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:

@@ -12,9 +12,7 @@ ROW_SUM_TOLERANCE: Final = 1e-9  # A row of probabilities may miss 1 by this muc
 NEGLIGIBLE: Final = 1e-12  # Smaller occupancies and probabilities are due to rounding.
 SMALLEST_OCCUPANCY: Final = 1e-300  # Smaller occupancies are taken as zero, because their quotients would lose digits.
 USED_UP: Final = 1e-12  # Share of an action's occupancy that rounding leaves over when the action is used up.
-LEAST_PROBABILITY: Final = (
-    1e-26  # No action falls below this in multiplicative updates, which could not raise it from 0.
-)
+LEAST_PROBABILITY: Final = 1e-26  # No action falls below this in multiplicative updates, which cannot leave 0.
 SMALLEST_WEIGHT: Final = 1e-13  # A part of a mixture with a smaller weight is not divided further.
 TOTALS_AGREE: Final = 1e-11  # Totals that differ by this share of the parts' range agree: weights were rounded.
 ROUNDOFF: Final = 2.0**-53  # Relative error of one floating-point operation.

@@ -139,14 +139,11 @@ class Kernel:
     def check_structure(self) -> None:
         """Raise CmdpkitError unless the arrays fit together, which is not certain if a user put them together."""
         rows, entries = self.T * self.S * self.A + 1, self.prob.size
-        for name, x, dtype, size in (
-            ("indptr", self.indptr, np.int64, rows),
-            ("successors", self.successors, np.int32, entries),
-            ("prob", self.prob, np.float64, entries),
-        ):
-            if x.dtype != dtype or x.shape != (size,):
+        for name, size in (("indptr", rows), ("successors", entries), ("prob", entries)):
+            x = getattr(self, name)
+            if x.shape != (size,):
                 raise CmdpkitError(
-                    f"kernel: {name} is {x.dtype} of shape {x.shape}, expected {np.dtype(dtype)} of shape ({size},)"
+                    f"kernel: {name} is {x.dtype} of shape {x.shape}, expected {x.dtype} of shape ({size},)"
                 )
         steps = np.diff(self.indptr)
         if self.indptr[0] != 0 or self.indptr[-1] != len(self.prob) or (steps < 0).any():
@@ -267,7 +264,7 @@ def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
     Entries (row, next state, probability) that have row and next state in common are added up in the given order, and
     zeros are left out. Rows and next states must lie within their ranges, which is for the caller to check.
     """
-    begins = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n_rows)))).astype(np.int64)
+    begins = _indptr(rows, n_rows)
     s, p = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
     call(_deal, len(rows), rows, successors, prob, begins[:-1].copy(), s, p)
     for row in np.flatnonzero(np.diff(begins) > LONGEST_INSERTED):

@@ -194,12 +194,7 @@ def is_int(x: Any) -> bool:
 
 def index_of(what: str, names: Sequence[Name], name: Any) -> int:
     """Position of a name, or an error that suggests the nearest one."""
-    if name in names:
-        return names.index(name)
-    listed = [str(x) for x in names]
-    if str(name) in listed:
-        return listed.index(str(name))
-    raise CmdpkitError(f"unknown {what} {quoted(name)}{nearest(str(name), listed)}")
+    return Positions(what, names)(name)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

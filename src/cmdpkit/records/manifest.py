@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.formats.describe import names_entry
+from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import dump_json
 from cmdpkit.learners.registry import current_name
 from cmdpkit.model.constraints import Constraint

@@ -57,20 +57,16 @@ class Simulator(NamedTuple):
         [0.646, 0.0]
         """
         cmdp.need_horizon("simulating episodes")
-        return cls._made(cmdp, noise, cmdp.H)
+        return cls.lasting(cmdp, cmdp.H, noise)
 
     @classmethod
     def endless(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
         """The simulator of a model without a horizon, whose steps all count as step 0; no step is the last."""
-        return cls._made(cmdp, noise, NO_LAST_STEP)
+        return cls.lasting(cmdp, NO_LAST_STEP, noise)
 
     @classmethod
     def lasting(cls, cmdp: CMDP, steps: int, noise: Noise = "none") -> Simulator:
         """The simulator of runs with this number of steps, which is that of the horizon if there is one."""
-        return cls._made(cmdp, noise, steps)
-
-    @classmethod
-    def _made(cls, cmdp: CMDP, noise: Noise, H: int) -> Simulator:
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
         if noise == "bernoulli" and cmdp.N >= MAX_BERNOULLI:
@@ -87,7 +83,7 @@ class Simulator(NamedTuple):
             signals=signals,
             outcomes=_bits(1 + cmdp.N) if noise == "bernoulli" else signals,
             start=_entries(np.array([0, len(starts)]), starts, cmdp.mu[starts]),
-            H=word(H),
+            H=word(steps),
             S=word(cmdp.S),
             A=word(cmdp.A),
             kernel_stride=word(stride(cmdp, kernel.T)),

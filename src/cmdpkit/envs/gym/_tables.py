@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 
@@ -76,11 +76,3 @@ class GymTable(NamedTuple):
             s = int(np.flatnonzero(going & ends)[0])
             raise CmdpkitError(f"an episode may end in state {s} and may go on from there: it cannot be absorbing")
         return ends
-
-
-def board(lines: Sequence[str], arrows: Sequence[str]) -> tuple[list[str], Grid]:
-    """Names r1c1, r1c2, ... of the cells of a board, and how to draw it; every letter but the dot is a mark."""
-    cells = [(i, j) for i, line in enumerate(lines) for j in range(len(line))]
-    marks = {s: lines[i][j] for s, (i, j) in enumerate(cells) if lines[i][j] != "."}
-    names = [f"r{i + 1}c{j + 1}" for i, j in cells]
-    return names, Grid(len(lines), len(lines[0]), cells=tuple(cells), marks=marks, arrows=tuple(arrows))

@@ -1,4 +1,4 @@
-"""Policies for other machines to run: a Python module that needs nothing but Python.
+"""Policies for others to use: a Markdown table to read, and a Python module to run that needs nothing but Python.
 
 The module holds the index of the action for every state, once for each sequence of steps with equal decisions, as
 compressed bytes, and the few stochastic decisions as they are.
@@ -14,13 +14,48 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.io.formats.policy_tables import phases_of
-from cmdpkit.model.decisions import rows_at
+from cmdpkit.errors import markdown_escaped, markdown_line
+from cmdpkit.model.decisions import drawn_at, same_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
 
 WIDTH = 100  # characters in a line of packed bytes
 CODES = {1: "B", 2: "H", 4: "I"}  # array type codes by the number of bytes
+
+
+def policy_table(policy: Policy) -> Iterator[str]:
+    """A table with one row per state and one column per step; consecutive steps with equal decisions share a column."""
+    H, S, A = policy.shape
+    phases = phases_of(policy)
+    heads = ["state", *(f"step {a}" if a == b else f"steps {a}–{b}" for a, b in phases)]
+    title = f"# Policy for {H} steps, {S} states, {A} actions"
+    if policy.is_stationary:
+        heads, title = ["state", "action"], f"# Stationary policy for {S} states, {A} actions"
+    yield f"{title}\n\n"
+    if policy.made_for is not None:
+        bounds = "; ".join(markdown_escaped(bound) for bound in policy.made_for.bounds) or "none"
+        yield f"Made for the model {policy.made_for.fingerprint[:12]} with the bounds: {bounds}.\n\n"
+    yield f"{markdown_line(heads)}\n{markdown_line(['---'] * len(heads))}\n"
+    names = [markdown_escaped(name) for name in policy.action_names]
+    drawn = [drawn_at(policy.decisions, a - 1) for a, _ in phases]
+    chosen = policy.choice[[a - 1 for a, _ in phases]]
+    for s, name in enumerate(policy.states):
+        cells = [_odds(names, rows[s]) if s in rows else names[a] for rows, a in zip(drawn, chosen[:, s], strict=True)]
+        yield markdown_line([markdown_escaped(name), *cells]) + "\n"
+
+
+def phases_of(policy: Policy) -> list[tuple[int, int]]:
+    """First and last step, counted from 1, of each longest sequence of steps with equal decisions."""
+    found = policy.decisions
+    starts = [1, *(h + 1 for h in range(1, len(found.choice)) if not same_at(found, h - 1, found, h))]
+    return list(zip(starts, [*(h - 1 for h in starts[1:]), policy.shape[0]], strict=True))
+
+
+def _odds(names: list[str], row: np.ndarray) -> str:
+    used = np.flatnonzero(row).tolist()
+    if len(used) == 1:
+        return names[used[0]]
+    return " / ".join(f"{names[a]} {100 * row[a]:.4g} %" for a in used)
 
 
 def python_module(policy: Policy) -> Iterator[str]:
@@ -32,7 +67,7 @@ def python_module(policy: Policy) -> Iterator[str]:
     size = 1 if A < 1 << 8 else 2 if A < 1 << 16 else 4  # so that A itself, which is no action, fits too
     made = policy.made_for
     head, middle, tail = _MODULE.substitute(
-        _STATIONARY if policy.is_stationary else {key: Template(x).substitute(H=H) for key, x in _TIMED.items()},
+        {key: Template(pair[policy.is_stationary]).substitute(H=H) for key, pair in _PARTS.items()},
         S=S,
         A=A,
         states=_names(policy.states),
@@ -48,7 +83,7 @@ def python_module(policy: Policy) -> Iterator[str]:
         yield "    ),\n"
     yield middle
     for i, (first, _) in enumerate(phases):
-        for s, row in zip(*rows_at(policy.decisions, first - 1), strict=True):
+        for s, row in drawn_at(policy.decisions, first - 1).items():
             used = tuple((a, float(row[a])) for a in np.flatnonzero(row).tolist())
             yield f"    ({i}, {s}): {used!r},\n"
     yield tail
@@ -75,45 +110,35 @@ def _literal(name: Any) -> str:
     return repr(name) if type(name) in (str, int, bool, type(None)) else repr(str(name))
 
 
-# What differs between policies with steps and without.
-_TIMED = {
-    "kind": "A policy for $H steps, ",
-    "step": "step, ",
-    "steps": "steps, ",
-    "STEP": "STEP ",
-    "counting": "Steps count from 1. ",
-    "horizon": "HORIZON = $H\n",
-    "until": "From a step on, until the next entry, for",
-    "place": "at a step (from 1) in a state",
-    "given": "a step (from 1) and a state",
-    "each": "many states, at one step or at one step for each, ",
-    "phase": """    if step not in range(1, HORIZON + 1):
+# What differs between policies with steps, which come first, and without.
+_PARTS = {
+    "kind": ("A policy for $H steps, ", "A stationary policy for "),
+    "step": ("step, ", ""),
+    "steps": ("steps, ", ""),
+    "STEP": ("STEP ", ""),
+    "counting": ("Steps count from 1. ", ""),
+    "horizon": ("HORIZON = $H\n", ""),
+    "until": ("From a step on, until the next entry, for", "For"),
+    "place": ("at a step (from 1) in a state", "in a state"),
+    "given": ("a step (from 1) and a state", "a state"),
+    "each": ("many states, at one step or at one step for each, ", "many states "),
+    "phase": (
+        """    if step not in range(1, HORIZON + 1):
         raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
     phase = bisect.bisect(_FIRST, step) - 1
 """,
-    "phases": """    steps = np.asarray(steps)
+        "    phase = 0\n",
+    ),
+    "phases": (
+        """    steps = np.asarray(steps)
     if (steps.size and steps.dtype.kind not in "iu") or ((steps < 1) | (steps > HORIZON)).any():
         raise ValueError(f"steps are {steps!r}, expected whole numbers from 1 to {HORIZON}")
     phase = np.searchsorted(_FIRST, steps, side="right") - 1
 """,
-    "wrong": "len(arguments) != 2 or not arguments[0].isdecimal()",
-    "arguments": "int(arguments[0]), arguments[1]",
-}
-_STATIONARY = {
-    "kind": "A stationary policy for ",
-    "step": "",
-    "steps": "",
-    "STEP": "",
-    "counting": "",
-    "horizon": "",
-    "until": "For",
-    "place": "in a state",
-    "given": "a state",
-    "each": "many states ",
-    "phase": "    phase = 0\n",
-    "phases": "    phase = 0\n",
-    "wrong": "len(arguments) != 1",
-    "arguments": "arguments[0]",
+        "    phase = 0\n",
+    ),
+    "wrong": ("len(arguments) != 2 or not arguments[0].isdecimal()", "len(arguments) != 1"),
+    "arguments": ("int(arguments[0]), arguments[1]", "arguments[0]"),
 }
 
 _MODULE = Template('''\

@@ -1,6 +1,6 @@
-"""From the parsed text of a model file to a `CMDP`.
+"""A `CMDP` as the tables of a text file, and back.
 
-TOML, JSON and CSV all arrive here as the same tables: ``model`` (horizon, start, names), ``constraint`` (a list),
+TOML, JSON and CSV all hold the same tables: ``model`` (horizon, start, names), ``constraint`` (a list),
 ``transition`` (a list: what one action does in one state, at one step or at every step) and perhaps ``grid``. An action
 exists exactly where a transition says what it does.
 """
@@ -15,14 +15,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from cmdpkit.errors import quoted
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Mistakes, rule_of
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.criterion import checked_discount, checked_name
 from cmdpkit.model.read_dynamics import corrected_rows, corrected_start, report_correction
 from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
-from cmdpkit.model.validate import MAX_HORIZON, Name, nearest
+from cmdpkit.model.validate import MAX_HORIZON, Name, nearest, written_name
 
 # -- The criterion of a model and its bounds as entries of a file: exactly one of horizon, discount and criterion.
 
@@ -63,6 +63,95 @@ def constraint_entry(c: Constraint) -> dict[str, Any]:
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
 REMEDY = "renormalise = true under [model], --renormalise or renormalise=True divide by the sum"
 PER_STEP = ("next", "reward", "constraints", "actions")  # the parts that may depend on the step
+
+
+Tables = dict[str, Any]
+
+
+# -- From a model to tables ------------------------------------------------------------------------------------------
+
+
+def tables_of(cmdp: CMDP) -> Tables:
+    """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
+    for c in cmdp.constraints:
+        if c.name in RESERVED:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
+                "it; rename it or write .npz"
+            )
+    reached = np.flatnonzero(cmdp.mu).tolist()
+    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
+    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
+    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    model = {
+        **criterion_entry(cmdp),
+        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
+        "states": names_entry(cmdp.states),
+        "actions": names_entry(cmdp.action_names),
+        **({"per_step": per_step} if per_step else {}),
+    }
+    constraints = [constraint_entry(c) for c in cmdp.constraints]
+    return {
+        "model": model,
+        **({"constraint": constraints} if constraints else {}),
+        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
+    }
+
+
+def names_entry(names: Sequence[Name]) -> Any:
+    """A list of the names, or how many there are if they are the default names."""
+    return len(names) if isinstance(names, range) else [written_name(name) for name in names]
+
+
+def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
+    """The drawing of a board, with marks by state name."""
+    return {
+        "rows": int(grid.rows),
+        "columns": int(grid.columns),
+        "cells": [[int(x) for x in cell] for cell in grid.cells],
+        **({"marks": {str(states[s]): mark for s, mark in grid.marks.items()}} if grid.marks else {}),
+        **({"arrows": list(grid.arrows)} if grid.arrows else {}),
+    }
+
+
+def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
+    """For each part of `PER_STEP`, how many steps are stored: 1 or H."""
+    c = cmdp.compact
+    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
+
+
+def transitions(cmdp: CMDP) -> Iterator[Tables]:
+    """One table per state and action where nothing depends on the step, one per step where something does.
+
+    They come in the order of the states, one at a time, because those of a large model would fill the memory.
+    """
+    T = max(_steps(cmdp))
+    allowed = cmdp.compact.allowed
+    for s in range(cmdp.S):
+        for a in range(cmdp.A):
+            head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
+            steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
+            rows = [_transition(cmdp, h, s, a) for h in steps]
+            if len(rows) == T and all(row == rows[0] for row in rows):
+                yield {**head, **rows[0]}
+            else:
+                yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
+
+
+def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
+    kernel, c = cmdp.kernel, cmdp.compact
+    i = ((h % kernel.T) * cmdp.S + s) * cmdp.A + a
+    entries = range(kernel.indptr[i], kernel.indptr[i + 1])
+    signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
+    return {
+        "reward": float(c.r[h % len(c.r), s, a]),
+        **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
+        # This is the last entry, because a file that ends within it is not valid and therefore noticed.
+        "next": {str(cmdp.states[kernel.successors[j]]): float(kernel.prob[j]) for j in entries},
+    }
+
+
+# -- From tables to a model ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -111,16 +200,19 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
         model.fail(f"{H} steps, {len(states)} states and {len(actions)} actions are more than memory holds")
     kernel, correction = _kernel(rows, shape("next"), renormalise)
     mu, moved = _start(model, state, renormalise)
-    parts: dict[str, Any] = {
-        "P": kernel,
-        "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
-        "g": [_filled(rows, shape("constraints"), [row.signals[n] for row in rows]) for n in range(len(constraints))],
-        "actions": _filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
-        "mu": mu,
-        "grid": grid_of(whole, state, len(actions)),
-    }
+    signals = zip(*(row.signals for row in rows), strict=True)
     cmdp = CMDP(
-        **parts, **judged, constraints=constraints, states=states, action_names=actions, renormalise=renormalise
+        kernel,
+        _filled(rows, shape("reward"), [row.reward for row in rows]),
+        [_filled(rows, shape("constraints"), list(values)) for values in signals],
+        mu=mu,
+        **judged,
+        actions=_filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
+        constraints=constraints,
+        states=states,
+        action_names=actions,
+        renormalise=renormalise,
+        grid=grid_of(whole, state, len(actions)),
     )
     report_correction(cmdp, max(correction, moved), str(path))
     return cmdp
@@ -191,24 +283,22 @@ def _rows(
     """All transitions with indices in place of names, except those with a mistake."""
     rows = []
     for fields in entries:
-        if not fields.table.damaged:
-            with mistakes.noting():
-                rows.append(_row(fields, state, action, constraints, H))
+        if fields.table.damaged:
+            continue
+        with mistakes.noting():
+            successors = fields.inner("next")
+            row = TransitionRow(
+                fields,
+                state.find(fields.name("state"), fields, "state"),
+                action.find(fields.name("action"), fields, "action"),
+                fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
+                {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
+                successors.tolerance(),
+                fields.reward(),
+                tuple(fields.number(c.name) for c in constraints),
+            )
+            rows.append(row)
     return rows
-
-
-def _row(fields: Fields, state: Index, action: Index, constraints: Sequence[Constraint], H: int) -> TransitionRow:
-    successors = fields.inner("next")
-    return TransitionRow(
-        fields,
-        state.find(fields.name("state"), fields, "state"),
-        action.find(fields.name("action"), fields, "action"),
-        fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
-        {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
-        successors.tolerance(),
-        fields.reward(),
-        tuple(fields.number(c.name) for c in constraints),
-    )
 
 
 def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:

@@ -22,8 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.describe import grid_table, names_entry
-from cmdpkit.io.formats.document import KEYS, constraint_entry, constraints_of, criterion_entry, grid_of, read_criterion
+from cmdpkit.io.formats import document
 from cmdpkit.io.formats.source import Fields, Index, LocatedTable
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
@@ -39,6 +38,8 @@ class NpzMember(NamedTuple):
 
     dtype: np.dtype[Any]  # type of its numbers
     shape: tuple[int, ...]  # length of each axis
+    fortran: bool  # whether its first axis is the one that varies fastest
+    header: int  # bytes before its numbers
 
 
 class Expected(NamedTuple):
@@ -82,16 +83,16 @@ class Archive:
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
             if version == (1, 0):
-                shape, _, dtype = npy.read_array_header_1_0(stream, max_header_size=MAX_HEADER)
+                shape, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=MAX_HEADER)
             elif version == (2, 0):
-                shape, _, dtype = npy.read_array_header_2_0(stream, max_header_size=MAX_HEADER)
+                shape, fortran, dtype = npy.read_array_header_2_0(stream, max_header_size=MAX_HEADER)
             else:
                 raise ValueError(f"array {quoted(info.filename)} has an unknown version of the format")
             if dtype.hasobject:
                 raise ValueError(f"{quoted(info.filename)}: Object arrays cannot be loaded, as that could run code")
             if min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
                 raise ValueError(f"array {quoted(info.filename)} of shape {shape} does not have the size it claims")
-        return NpzMember(dtype, shape)
+            return NpzMember(dtype, shape, fortran, stream.tell())
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array, which takes exactly the memory that its header declares."""
@@ -110,15 +111,12 @@ class Archive:
                 f"{self.path}: array {quoted(name)} is compressed, so it cannot stay on disk; read the model without "
                 "mmap, or write it again with `cmdpkit convert`, which does not compress"
             )
-        with _damage(self.path), self._file.open(info) as stream:
-            version = npy.read_magic(stream)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(stream, max_header_size=MAX_HEADER)
-            begin = self._content(info) + stream.tell()
+        dtype, shape, fortran, header = self.members[name]
+        with _damage(self.path):
             if 0 in shape:
                 return np.zeros(shape, dtype)
-            order: Any = "F" if fortran else "C"
-            return np.asarray(np.memmap(self.path, dtype, "r", begin, shape, order))
+            begin = self._content(info) + header
+            return np.asarray(np.memmap(self.path, dtype, "r", begin, shape, "F" if fortran else "C"))
 
     def _content(self, info: zipfile.ZipInfo) -> int:
         """Where the content of a member begins in the file: after its own header, whose length that header says."""
@@ -223,10 +221,9 @@ def _header(archive: Archive, kind: str) -> LocatedTable:
     found = archive.members.get("header")
     if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
+    text = archive.read("header").tobytes()
     try:
-        header = LocatedTable(json.loads(archive.read("header").tobytes()))
-    except CmdpkitError:
-        raise
+        header = LocatedTable(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         raise CmdpkitError(f"{path}: the header is damaged: {error}") from None
     if header.pop("format", None) != f"cmdpkit {kind}":
@@ -246,13 +243,13 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
     """Store a model."""
     c = cmdp.compact
     header: dict[str, Any] = {
-        **criterion_entry(cmdp),
-        "states": names_entry(cmdp.states),
-        "actions": names_entry(cmdp.action_names),
-        "constraint": [constraint_entry(x) for x in cmdp.constraints],
+        **document.criterion_entry(cmdp),
+        "states": document.names_entry(cmdp.states),
+        "actions": document.names_entry(cmdp.action_names),
+        "constraint": [document.constraint_entry(x) for x in cmdp.constraints],
     }
     if cmdp.grid:
-        header["grid"] = grid_table(cmdp.grid, cmdp.states)
+        header["grid"] = document.grid_table(cmdp.grid, cmdp.states)
     signals = cmdp.signs[:, None, None, None] * c.g
     arrays = {"r": c.r, "signals": signals, "actions": c.allowed, "mu": c.mu}
     write_npz(file, "model", header, {"indptr": c.indptr, "successors": c.successors, "prob": c.prob, **arrays})
@@ -269,21 +266,21 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
         arrays["r"],
         arrays["signals"],
         mu=arrays["mu"],
-        **read_criterion(header),
+        **document.read_criterion(header),
         actions=arrays["actions"],
-        constraints=constraints_of(header),
+        constraints=document.constraints_of(header),
         states=states,
         action_names=actions,
         renormalise=renormalise,
-        grid=grid_of(header, Index("state", states), A),
+        grid=document.grid_of(header, Index("state", states), A),
     )
 
 
 def _layout(header: Fields) -> dict[str, Expected]:
     """The arrays of the model that a header declares, with every length an axis may have."""
-    header.only(("states", "actions", "constraint"), (*KEYS, "grid"))
-    H = read_criterion(header).get("horizon", 1)
-    S, A, N = len(header.names("states")), len(header.names("actions")), len(constraints_of(header))
+    header.only(("states", "actions", "constraint"), (*document.KEYS, "grid"))
+    H = document.read_criterion(header).get("horizon", 1)
+    S, A, N = len(header.names("states")), len(header.names("actions")), len(document.constraints_of(header))
     steps = (1, H)  # an array that does not depend on the step is stored once
     entries = range(H * S * A * S + 1)
     return {

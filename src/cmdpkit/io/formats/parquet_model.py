@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.csv_text import MODEL_COLUMNS
 from cmdpkit.io.formats.source import reading
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
@@ -24,7 +25,6 @@ from cmdpkit.model.validate import Name, nearest
 if TYPE_CHECKING:
     import duckdb
 
-NEEDED = ("state", "action", "next_state", "probability", "reward")
 TEXT, WHOLE = "VARCHAR", ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
@@ -93,7 +93,7 @@ class _ParquetSource:
 
         States and actions are given by their indices in the two lists of names.
         """
-        self._check([*NEEDED, *constraints])
+        self._check([*MODEL_COLUMNS, *constraints])
         states = self._names("states", ("state", "next_state"))
         actions = self._names("actions", ("action",))
         signals = [_quoted(name, '"') for name in ("reward", *constraints)]

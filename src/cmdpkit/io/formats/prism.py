@@ -146,26 +146,30 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
     """The model in a .tra file, with the .sta and .lab files next to it, if any, and the given reward files."""
     check_names(path, rewards)
     lines = _numbered(path)
-    line, words = next(lines, (0, []))
-    if words == ["mdp"]:  # as Storm writes it, without sizes
-        line, words, sizes = *next(lines, (0, [])), []
-    else:
-        sizes = words
-        if len(words) != 3 or not all(word.isdigit() for word in words):
-            _fail(path, line, words, "the numbers of states, choices and transitions of a Markov decision process")
-        line, words = next(lines, (0, []))
+    line, sizes = next(lines, (0, []))
+    if sizes == ["mdp"]:  # as Storm writes it, without sizes
+        sizes = []
+    elif len(sizes) != 3 or not all(word.isdigit() for word in sizes):
+        _fail(path, line, sizes, "the numbers of states, choices and transitions of a Markov decision process")
     choices: dict[tuple[int, int], dict[int, float]] = {}
     names: dict[tuple[int, int], Name] = {}
-    while words:
+    for line, words in lines:
         if len(words) not in (4, 5):
             _fail(path, line, words, "state, choice, next state, probability and perhaps an action")
         s, c, x = (_index(path, line, word) for word in words[:3])
         row = choices.setdefault((s, c), {})
         row[x] = row.get(x, 0.0) + _number(path, line, words[3])
         names.setdefault((s, c), words[4] if len(words) == 5 else c)
-        line, words = next(lines, (0, []))
-    S = int(sizes[0]) if sizes else 1 + max((max(s, *row) for (s, _), row in choices.items()), default=-1)
-    _check_sizes(path, sizes, choices, S)
+    last = max((max(s, *row) for (s, _), row in choices.items()), default=-1)
+    S = int(sizes[0]) if sizes else last + 1
+    found = (S, len(choices), sum(len(row) for row in choices.values()))
+    if sizes and tuple(map(int, sizes)) != found:
+        raise CmdpkitError(
+            f"{path}: {', '.join(sizes)} states, choices and transitions are announced, but the file has "
+            f"{', '.join(map(str, found))}; is it complete?"
+        )
+    if last >= S:
+        raise CmdpkitError(f"{path}: state {last} is used, but there are {S} states, numbered from 0")
     keys = sorted(choices)
     rows = [choices[key] for key in keys]
     state = np.array([s for s, _ in keys], dtype=np.int64)
@@ -181,18 +185,6 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         rewards={name: _rewards(paths, keys, choices, S) for name, paths in rewards.items()},
         start=one_start(_initial(path.with_suffix(".lab"))),
     )
-
-
-def _check_sizes(path: Path, sizes: list[str], choices: Mapping[tuple[int, int], Mapping[int, float]], S: int) -> None:
-    found = (S, len(choices), sum(len(row) for row in choices.values()))
-    if sizes and tuple(map(int, sizes)) != found:
-        raise CmdpkitError(
-            f"{path}: {', '.join(sizes)} states, choices and transitions are announced, but the file has "
-            f"{', '.join(map(str, found))}; is it complete?"
-        )
-    beyond = max((max(s, *row) for (s, _), row in choices.items()), default=-1)
-    if beyond >= S:
-        raise CmdpkitError(f"{path}: state {beyond} is used, but there are {S} states, numbered from 0")
 
 
 def _states(path: Path, S: int) -> Sequence[Name]:

@@ -1,14 +1,21 @@
-"""Checks of environment parameters: each returns the value, or raises a CmdpkitError that says what was expected."""
+"""What environments share: checks of their parameters, and boards to move on.
+
+A check returns the value, or raises a CmdpkitError that says what was expected.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.cmdp import Grid
 
 Number = (int, float, np.integer, np.floating)
+MOVES = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}  # by rows and columns
+ARROWS = "↑→↓←"  # the same in a picture
 
 
 def whole(name: str, value: object, low: int, high: int | None = None) -> int:
@@ -42,3 +49,11 @@ def choice(name: str, value: object, options: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in options:
         return value
     raise CmdpkitError(f"{name} is {quoted(value)}, expected one of {', '.join(options)}")
+
+
+def board_of(lines: Sequence[str], arrows: Sequence[str]) -> tuple[list[str], Grid]:
+    """Names r1c1, r1c2, ... of the cells of a board, and how to draw it; every letter but the dot is a mark."""
+    cells = [(i, j) for i, line in enumerate(lines) for j in range(len(line))]
+    marks = {s: lines[i][j] for s, (i, j) in enumerate(cells) if lines[i][j] != "."}
+    names = [f"r{i + 1}c{j + 1}" for i, j in cells]
+    return names, Grid(len(lines), len(lines[0]), cells=tuple(cells), marks=marks, arrows=tuple(arrows))
