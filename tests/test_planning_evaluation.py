@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmdpkit.learners._model_based.iterating import policy_values, update_truncated_values
+from cmdpkit.learners._model_based.iterating import policy_values, update_values
 from cmdpkit.model.evaluate import action_values
 from instances import tiny
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.compiled
 def truncated_values(p, x, pi):
     H, S, _ = pi.shape
     Q, V = np.zeros(pi.shape), np.zeros((H + 1, S))
-    update_truncated_values(p, x, pi, Q, V)
+    update_values(p, x, pi, 0.0, 1.0, 0.0, Q, V)
     return Q, V
 
 

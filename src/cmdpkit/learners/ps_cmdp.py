@@ -10,19 +10,17 @@ An episodic posterior-sampling algorithm is published, Safe-PSRL (arXiv 2301.115
 (S^2 A K), violation of order 1). It is primal-dual and pessimistic, its steps were not readable, and it is not this
 one. Nothing is proved for this form. Nothing has to be known: no K, no delta, no slack.
 
-Output: the best policy of the estimated model, with a margin for its own error. Per plan: H S^2 A draws, and column
-generation in one model, each column O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary.
+Output: the best policy of the estimated model, with a margin for its own error. Per plan H S^2 A draws and an LP.
 
 Symbols: `prior`, `weight`; m_k = `tighten` sqrt(ln k / k) in all utilities, by which violations can be made one-sided.
 
-Departures from CMDP-PSRL. Models are drawn again only at plans, which are made when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._model_based.cadence`). Signals are unknown and drawn as well. Where no policy of the
-drawn model meets the bounds, the paper ignores them; here the plan is the policy that misses the worst bound by least.
-A draw is never repeated until it is feasible: that would favour wishful models. "practical": once an action was taken
-`few` times, its prior is on states to which some action has led from the same state and step, because jumps that nobody
-has seen make a quarter of the draws of a sparse model infeasible; prior and weight are the best of 12 pairs by the
-common rule of choice (docs/algorithms/model-based.md). A weight of 100 suits signals that vary little from visit to
-visit, as those of the problems of that choice; with signals of 0 and 1 it is overconfident, and 1 is right.
+Departures from CMDP-PSRL: those of all planners (`_model_based`); models are drawn again only at plans. Where no policy
+of the drawn model meets the bounds, the paper ignores them; here the plan is the policy that misses the worst bound by
+least. A draw is never repeated until it is feasible: that would favour wishful models. "practical": once an action was
+taken `few` times, its prior is on states to which some action has led from the same state and step, because jumps that
+nobody has seen make a quarter of the draws of a sparse model infeasible. A weight of 100 suits signals that vary little
+from visit to visit, as in the problems on which it was chosen; with signals of 0 and 1 it is overconfident, and 1 is
+right.
 """
 
 from __future__ import annotations
@@ -37,9 +35,7 @@ from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import point
 from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.counts import dense_moves
-from cmdpkit.estimate.extended import plan
-from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
-from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER
 from cmdpkit.model.transitions import FloatArray
@@ -75,8 +71,7 @@ class PSCMDP(OptimisticPlanner):
     """PS-CMDP at work; keyword arguments other than the preset change single settings.
 
     >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, Spec
-    >>> from cmdpkit.simulate.random import stream
+    >>> from cmdpkit.learners import Source, Spec, stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = PSCMDP(Spec.of(cmdp, K=2000))
     >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
@@ -119,8 +114,7 @@ class PSCMDP(OptimisticPlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The optimum of the model that was drawn."""
-        spec, (P, mu, signals) = self.spec, self._drawn
+        P, mu, signals = self._drawn
         k = int(belief.means.episodes[0]) + 1
-        rho = spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
-        lam = self.playing.lam
-        return Decided.by(plan(point(P, mu), signals[0], signals[1:], rho, spec.allowed, spec.H, guess=lam))
+        rho = self.spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
+        return self.best(point(P, mu), signals[0], signals[1:], rho)

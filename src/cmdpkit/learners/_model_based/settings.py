@@ -1,14 +1,21 @@
-"""Settings that several model-based learners have in common."""
+"""Settings that several model-based learners have in common, what some must be told, and notes on vacuous theory."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import bernstein, hoeffding, kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._model_based.cadence import CADENCES
-from cmdpkit.model.validate import MIN_DELTA, index_of
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import UTILITY_EXCESS
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import MIN_DELTA, index_of, numbers
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,51 @@ def logs(spec: Spec, p: Radii) -> tuple[float, float]:
     return kernel_log(*sizes, spec.K, p.delta, p.c), signals
 
 
+# -- What some learners must be told, in unit scale: by the user, or from the model by `cmdpkit.running.request`.
+
+
+def slack_of(spec: Spec, slack: float | None) -> float:
+    """Slater's constant: by how much some policy exceeds all thresholds at once; infinite without constraints."""
+    if spec.N == 0:
+        return np.inf
+    if slack is None:
+        raise CmdpkitError(
+            "slack is missing: by how much a policy can exceed all bounds at once (an episode, unit scale)"
+        )
+    if not 0 < slack <= spec.H + UTILITY_EXCESS:
+        raise CmdpkitError(f"slack is {slack!r}, expected more than 0 and at most H = {spec.H}")
+    return float(slack)
+
+
+def utilities_of(spec: Spec, baseline_utility: Any) -> FloatArray:
+    """Utilities [N] of a policy that is strictly safe."""
+    if spec.N == 0:
+        return np.zeros(0)
+    if baseline_utility is None:
+        raise CmdpkitError("baseline_utility is missing: the utilities [N] of a safe policy (an episode, unit scale)")
+    w = np.atleast_1d(numbers("baseline_utility", baseline_utility))
+    if w.shape != spec.rho.shape:
+        raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected {spec.rho.shape}")
+    for n, (x, rho) in enumerate(zip(w, spec.rho, strict=True)):
+        if not rho < x <= spec.H + UTILITY_EXCESS:
+            raise CmdpkitError(f"baseline_utility[{n}] is {x}, expected more than rho = {rho} and at most H = {spec.H}")
+    return w
+
+
+def policy_of(spec: Spec, baseline: Any) -> FloatArray:
+    """A safe policy pi [H, S, A]."""
+    if baseline is None:
+        raise CmdpkitError("baseline is missing: a policy pi [H, S, A] that is known to be safe")
+    pi = Policy(baseline).pi
+    if pi.shape != spec.allowed.shape:
+        raise CmdpkitError(f"baseline has shape {pi.shape}, expected {spec.allowed.shape}")
+    outside = np.argwhere((pi > 0) & ~spec.allowed)
+    if len(outside):
+        h, s, a = (int(i) for i in outside[0])
+        raise CmdpkitError(f"baseline[h={h}, s={s}, a={a}] is {pi[h, s, a]}, expected 0: the action is not allowed")
+    return pi
+
+
 # -- Notes for the user where the constants of a theory are so large that they say nothing at this number of episodes.
 
 
@@ -101,15 +153,9 @@ def even_visits(spec: Spec) -> int:
     return max(1, spec.K * spec.H // cells)
 
 
-def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> float:
-    """The bonus beta_l + H sum beta_p of an action after `even_visits`, if all next states are equally likely."""
-    n = even_visits(spec)
-    per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
-    return float(hoeffding(n, mean_log) + spec.H * spec.S * per_state)
-
-
-def on_radius(spec: Spec, radius: float, noticeable: float = 0.1) -> tuple[str, ...]:
+def on_radius(spec: Spec, mean_log: float, noticeable: float = 0.1) -> tuple[str, ...]:
     """A note where the radius of a signal after `even_visits` is at least `noticeable`, as a share of its range."""
+    radius = hoeffding(even_visits(spec), mean_log)
     if radius < noticeable:
         return ()
     return (
@@ -127,3 +173,10 @@ def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
         f"{bonus:.3g} times what a step can earn at most: values promise everything and mean little",
     )
+
+
+def on_bernstein_bonus(spec: Spec, kernel_log: float, mean_log: float) -> tuple[str, ...]:
+    """`on_bonus` of beta_l + H sum beta_p, if all next states are equally likely."""
+    n = even_visits(spec)
+    per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
+    return on_bonus(spec, float(hoeffding(n, mean_log) + spec.H * spec.S * per_state))
