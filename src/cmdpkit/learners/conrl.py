@@ -36,13 +36,10 @@ from cmdpkit.learners._model_based.settings import WithMargin, even_visits, on_b
 class CONRL(OptimisticPlanner):
     """CONRL at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("streaming")
-    >>> learner = CONRL(Spec.of(cmdp, K=1000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 1000)
-    >>> learner.counts.visits.shape  # of states and actions: all steps share their counts
-    (20,)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("streaming", "conrl", episodes=1000)
+    >>> run.explanation["counts"]
+    'shared by all steps'
     """
 
     title = "CONRL: plan in the estimated model, with a simple bonus on counts."

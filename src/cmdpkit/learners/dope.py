@@ -48,12 +48,8 @@ class DOPE(SafePlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = ck.load("paper/synthetic")
-    >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = DOPE(Spec.of(cmdp, K=500), preset="theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
-    >>> learner.explain()["baseline_episodes"]
+    >>> run = ck.learn("paper/synthetic", "dope", episodes=500, preset="theory")
+    >>> run.explanation["baseline_episodes"]
     500
     """
 

@@ -25,8 +25,7 @@ import numpy as np
 
 from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Iterating, evaluate, mirror, mix, move_prices, remember
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, mirror, mix, move_prices
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
 from cmdpkit.model.compiled import compiled, internal
 
@@ -98,24 +97,12 @@ def _blend(pi, share, allowed):
                     pi[h, s, a] = (1.0 - share) * pi[h, s, a] + share / choices
 
 
-@compiled
-def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, parts)
-
-
 class OPDOP(Iterating):
     """OPDOP at work; keyword arguments other than preset and slack change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OPDOP(Spec.of(cmdp, K=5000), slack=0.0898)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
-    >>> bool(abs(returns.utilities[:, 2500:].mean() - 2.0) < 0.1)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opdop", episodes=5000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 5000) < 0.05)
     True
     """
 
@@ -127,7 +114,7 @@ class OPDOP(Iterating):
     presets = {"practical": StepSettings(c=1e-6, policy_step=3.0), "theory": StepSettings()}
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "promised")
     params: StepSettings
-    improve, episodes = staticmethod(_improve), staticmethod(_episodes)
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -22,12 +22,8 @@ class OPSRL(DOPE):
     """OPSRL at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source, Spec, stream
-    >>> cmdp = ck.load("paper/synthetic")
-    >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = OPSRL(Spec.of(cmdp, K=500), preset="theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
-    >>> learner.explain()["baseline_episodes"]
+    >>> run = ck.learn("paper/synthetic", "opsrl", episodes=500, preset="theory")
+    >>> run.explanation["baseline_episodes"]
     500
     """
 

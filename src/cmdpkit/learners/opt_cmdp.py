@@ -28,12 +28,9 @@ from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_rad
 class OptCMDP(OptimisticPlanner):
     """OptCMDP at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptCMDP(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-cmdp", episodes=2000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 2000) < 0.05)
     True
     """
 

@@ -26,12 +26,9 @@ from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_ber
 class OptCMDPBonus(OptimisticPlanner):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptCMDPBonus(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> learner.explain()["plans"] > 27
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-cmdp-bonus", episodes=2000, seed=1)
+    >>> run.explanation["plans"] > 27
     True
     """
 

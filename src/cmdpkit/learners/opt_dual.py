@@ -23,8 +23,7 @@ from cmdpkit.estimate.boxes import Box, confidence_box, hoeffding, update_box
 from cmdpkit.estimate.induction import Optimistic, extended_induction
 from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Iterating, choose, remember
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray
@@ -78,24 +77,12 @@ def _optimistic(means, scratch, log, lam):
                     scratch.objective[t, s, a] = x if n == 0 else scratch.objective[t, s, a] + lam[n - 1] * x
 
 
-@compiled
-def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, parts)
-
-
 class OptDual(Iterating):
     """OptDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptDual(Spec.of(cmdp, K=5000), slack=0.0898)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-dual", episodes=5000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 5000) < 0.05)
     True
     """
 
@@ -109,7 +96,7 @@ class OptDual(Iterating):
     needs = ("slack",)
     presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
     params: OptDualParams
-    improve, episodes = staticmethod(_improve), staticmethod(_episodes)
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

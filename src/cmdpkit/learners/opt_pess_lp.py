@@ -35,13 +35,8 @@ class OptPessLP(SafePlanner):
     """OptPess-LP at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = ck.load("paper/synthetic")
-    >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> known = {"baseline": safe.policy.pi, "baseline_utility": safe.utilities}
-    >>> learner = OptPessLP(Spec.of(cmdp, K=500), preset="theory", **known)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
-    >>> learner.explain()["baseline_episodes"]
+    >>> run = ck.learn("paper/synthetic", "opt-pess-lp", episodes=500, preset="theory")
+    >>> run.explanation["baseline_episodes"]
     500
     """
 

@@ -31,8 +31,7 @@ from cmdpkit.estimate.boxes import hoeffding, list_needed, point
 from cmdpkit.estimate.induction import Optimistic, extended_induction
 from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Iterating, choose, evaluate, remember
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
 from cmdpkit.model.compiled import compiled, internal
 
@@ -118,24 +117,12 @@ def _objective(values, lam):
                 values.mixed[h, s, a] = total
 
 
-@compiled
-def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, parts)
-
-
 class OptPessPrimalDual(Iterating):
     """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptPessPrimalDual(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-pess-primal-dual", episodes=5000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 5000) < 0.05)
     True
     """
 
@@ -153,7 +140,7 @@ class OptPessPrimalDual(Iterating):
     }
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
     params: OptPessPrimalDualParams
-    improve, episodes = staticmethod(_improve), staticmethod(_episodes)
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

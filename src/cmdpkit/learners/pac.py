@@ -45,13 +45,10 @@ class PACParams(Params):
 class PAC(Replanning):
     """PAC at work; keyword arguments other than preset change single parameters.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, Spec, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = PAC(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> learner.recommend().shape, learner.certificate().level
-    ((3, 3, 3), 0.95)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "pac", episodes=2000)
+    >>> run.certificate.level
+    0.95
     """
 
     title = "PAC: our own; explores where least is known until its policy is proved feasible and nearly optimal."

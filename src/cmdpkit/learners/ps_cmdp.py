@@ -6,9 +6,9 @@ Ours, after CMDP-PSRL for long-run averages (Agarwal, Bai, Aggarwal, arXiv 2106.
           signals       ~ Beta(1 + weight sum, 1 + weight (n - sum)),   exact for signals of 0 and 1 with weight 1
           pi = optimum of the drawn model under the bounds plus a margin;  play pi until the next plan
 
-An episodic posterior-sampling algorithm is published, Safe-PSRL (arXiv 2301.11547, Bayesian regret of order H^2.5 sqrt
-(S^2 A K), violation of order 1). It is primal-dual and pessimistic, its steps were not readable, and it is not this
-one. Nothing is proved for this form. Nothing has to be known: no K, no delta, no slack.
+The published episodic algorithm Safe-PSRL (arXiv 2301.11547, Bayesian regret of order H^2.5 sqrt(S^2 A K), violation of
+order 1) is another one, primal-dual and pessimistic; its steps were not readable. Nothing is proved for this form.
+Nothing has to be known: no K, no delta, no slack.
 
 Output: the best policy of the estimated model, with a margin for its own error. Per plan H S^2 A draws and an LP.
 
@@ -70,12 +70,9 @@ class Drawn(NamedTuple):
 class PSCMDP(OptimisticPlanner):
     """PS-CMDP at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, Spec, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = PSCMDP(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "ps-cmdp", episodes=2000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 2000) < 0.05)
     True
     """
 

@@ -19,9 +19,8 @@ Symbols: eta_k = `step` k^-`step_power`, tau_k = `tau` k^-`tau_power`, m_k = `ma
 "uopt", after Kitamura et al., "A Policy Gradient Primal-Dual Algorithm for Constrained MDPs with Uniform PAC
 Guarantees" (arXiv 2401.17780). From the authors' notebook, not from the text: eta_k = (k + 3)^-0.53, tau_k =
 (k + 3)^-0.4, no margin, b = c (phi sum_s' sqrt(p) + 5 phi^2) with phi^2 = (2 ln ln max(2 n, e) + 2 ln(48 S^2 A H /
-delta)) / n and c = 0.001. It needs to know neither K nor a slack. Ours: one bonus for all unknowns, the signals
-and the start among them; the entropy is counted once (the notebook adds tau times -pi ln pi to Q and then averages with
-pi).
+delta)) / n and c = 0.001. It needs to know neither K nor a slack. Ours: one bonus for all unknowns, signals and start
+among them; the entropy is counted once (the notebook adds -tau pi ln pi to Q and then averages with pi).
 "muller", after Müller et al., "Truly No-Regret Learning in Constrained MDPs" (arXiv 2402.15776), of which the abstract
 and a summary were read. Theirs: the two regularisers, the closed form of the step, optimistic values that are cut.
 Ours: the powers eta = K^-3/4 and tau = K^-1/8, which balance the terms of the recursion for the distance from the
@@ -39,14 +38,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import regularised_step
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Iterating, evaluate, evaluate_optimistically, remember
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, evaluate_optimistically
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray
@@ -80,34 +78,17 @@ class RegParams(Radii):
             self._expect(name, 0 <= getattr(self, name) < math.inf, "a finite number, at least 0")
 
 
-class RegConstants(NamedTuple):
-    """What compiled code needs of spec and settings."""
-
-    simple: bool  # whether the bonus is that of "uopt"
-    c: float  # times the bonus of "uopt"
-    log: float  # ln(48 S^2 A H / delta), in the bonus of "uopt"
-    kernel_log: float  # the logarithm inside the radii of transitions, of the bonus "bernstein"
-    mean_log: float  # the logarithm inside the radii of signals, of the bonus "bernstein"
-    step: tuple[float, float]  # factor and power of eta
-    tau: tuple[float, float]  # factor and power of tau
-    margin: tuple[float, float]  # factor and power of the margin
-    shift: int  # added to k
-    whole: int  # K where it takes the place of k, else 0
-    cap: float  # largest price
-
-
 @compiled
 def _improve(counts, playing, parts):
     """Evaluate the policy in the estimated model with bonuses, then move it and the prices."""
-    values, constants = parts
-    if constants.simple:
+    values, simple, (c, log), (kernel_log, mean_log), (step, tau, margin), (shift, whole, cap) = parts
+    if simple:
         update_means(counts, values.means)
-        evaluate(values, playing.pi, _fill_simple_bonus(values, constants.c, constants.log))
+        evaluate(values, playing.pi, _fill_simple_bonus(values, c, log))
     else:
-        evaluate_optimistically(counts, values, playing.pi, constants.kernel_log, constants.mean_log)
-    k = constants.whole if constants.whole > 0 else playing.episodes[0] + constants.shift
-    eta, tau, margin = _at(constants.step, k), _at(constants.tau, k), _at(constants.margin, k)
-    regularised_step(values, playing.pi, playing.lam, eta, tau, margin, constants.cap)
+        evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
+    k = whole if whole > 0 else playing.episodes[0] + shift
+    regularised_step(values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
 
 
 @compiled
@@ -145,15 +126,6 @@ def _width(n, roots, log):
     return phi * roots + 5.0 * phi * phi
 
 
-@compiled
-def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, parts)
-
-
 UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
 MULLER = RegParams(whole=True)
 FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
@@ -162,12 +134,9 @@ FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, mar
 class RegPrimalDual(Iterating):
     """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = RegPrimalDual(Spec.of(cmdp, K=10_000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
-    >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "reg-primal-dual", episodes=10_000, seed=1)
+    >>> bool(abs(run.policy_utilities[0] - 2.0) < 0.05)
     True
     """
 
@@ -186,7 +155,7 @@ class RegPrimalDual(Iterating):
         "flexdome": FLEXDOME,
     }
     params: RegParams
-    improve, episodes = staticmethod(_improve), staticmethod(_episodes)
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -196,23 +165,13 @@ class RegPrimalDual(Iterating):
                 f"RegPrimalDual with preset {self.preset!r} must know the number of episodes in advance, for its "
                 "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
             )
-        radii = logs(spec, p)
-        constants = RegConstants(
-            simple=p.bonus == "uopt",
-            c=p.c,
-            log=math.log(48 * spec.S**2 * spec.A * spec.H / p.delta),
-            kernel_log=radii[0],
-            mean_log=radii[1],
-            step=(p.step, p.step_power),
-            tau=(p.tau, p.tau_power),
-            margin=(p.margin, p.margin_power),
-            shift=p.shift,
-            whole=spec.K if p.whole else 0,
-            cap=p.cap,
-        )
-        self.parts = (self.values, constants)
-        if constants.simple:
-            self.notes = on_bonus(spec, p.c * _width(even_visits(spec), math.sqrt(spec.S), constants.log))
+        simple, radii = p.bonus == "uopt", logs(spec, p)
+        log = math.log(48 * spec.S**2 * spec.A * spec.H / p.delta)  # in the bonus of "uopt"
+        schedules = ((p.step, p.step_power), (p.tau, p.tau_power), (p.margin, p.margin_power))
+        limits = (p.shift, spec.K if p.whole else 0, p.cap)  # a K above 0 takes the place of k
+        self.parts = (self.values, simple, (p.c, log), radii, schedules, limits)
+        if simple:
+            self.notes = on_bonus(spec, p.c * _width(even_visits(spec), math.sqrt(spec.S), log))
         else:
             self.notes = on_bernstein_bonus(spec, *radii)
 

@@ -36,15 +36,14 @@ from cmdpkit.estimate.boxes import point
 from cmdpkit.estimate.induction import extended_value_iteration
 from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import Saddle, exact_model, saddle_of
-from cmdpkit.learners._model_based.counting import play
 from cmdpkit.learners._model_based.iterating import (
+    Improvement,
     Iterating,
     PolicyEvaluation,
     evaluate,
     evaluate_optimistically,
     mirror,
     mix,
-    remember,
 )
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.model.cmdp import CMDP
@@ -169,24 +168,12 @@ def _improve(counts, playing, parts):
     _step(values, playing.pi, playing.lam, before, 1.0, rates)
 
 
-@compiled
-def _episodes(sim, meter, counts, playing, choices, parts, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, parts)
-
-
 class ReLOAD(Iterating):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = ReLOAD(Spec.of(cmdp, K=10_000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
-    >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "reload", episodes=10_000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 10_000) < 0.05)
     True
     """
 
@@ -203,7 +190,7 @@ class ReLOAD(Iterating):
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "before")
     params: ReLOADParams
-    improve, episodes = staticmethod(_improve), staticmethod(_episodes)
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -1,18 +1,15 @@
 """When a new plan is due.
 
 Every episode, as most papers do; whenever the visits of some (step, state, action) have doubled since the last plan,
-which is the customary rule, and under which guarantees keep their order; or by need. In a large model the rule of
-doubling asks for a plan after almost every episode in the beginning, because there is always something that is seen for
-the first or second time. Mostly that is irrelevant for the plan.
-
-By need, a plan is made when the present one would be noticeably surer of itself. With q its expected visits of every
-cell in an episode, in the estimated model, and n the visits a cell had,
+the customary rule, under which guarantees keep their order; or by need. In a large model something is always seen for
+the first or second time, so that doubling asks for a plan after almost every episode in the beginning. Mostly that is
+irrelevant for the plan. By need, a plan is made when the present one would be noticeably surer of itself. With q its
+expected visits of every cell in an episode, in the estimated model, and n the visits a cell had,
 
     error = sum over cells of q / sqrt(n),    2 in place of 1 / sqrt(n) where nothing was seen,
 
-is proportional to the error of the plan's prediction. A new plan is due when counting has brought the error down by
-the share `progress`, and at the latest when the number of episodes has doubled. What the plan does not visit cannot
-make one due.
+is proportional to the error of the plan's prediction. A plan is due when counting has brought the error down by the
+share `progress`, and at the latest when the number of episodes has doubled.
 """
 
 from __future__ import annotations

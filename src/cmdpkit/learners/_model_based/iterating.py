@@ -13,6 +13,8 @@ cutting them from below would call a policy safer than it was shown to be.
 from __future__ import annotations
 
 import math
+import os
+import sys
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,8 +22,8 @@ import numpy as np
 from cmdpkit.estimate.boxes import hoeffding, total_radius, update_transition_bonus
 from cmdpkit.estimate.means import Means, means_of, update_means
 from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._model_based.counting import Counting
-from cmdpkit.model.compiled import compiled, internal, readonly
+from cmdpkit.learners._model_based.counting import Counting, play
+from cmdpkit.model.compiled import CompiledPart, compiled, internal, readonly
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import Stream
@@ -193,45 +195,6 @@ def move_prices(values, lam, rate, cap, moved):
         moved[n] = min(max(lam[n] + rate * (values.rho[n] - values.start[1 + n]), 0.0), cap)
 
 
-# -- The base class.
-
-
-class Iterating(Counting):
-    """Counts, improves the policy by two compiled functions of the subclass, and remembers recent choices."""
-
-    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
-    improve: ClassVar[Any]  # (counts, playing, parts): change policy and prices after an episode
-    episodes: ClassVar[Any]  # (sim, meter, counts, playing, choices, parts, rng, out): play, remember and improve
-    parts: tuple[Any, ...]  # working memory and constants
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        # [2, H, S, A]: choices before and since the number of episodes last doubled.
-        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
-        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec)
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
-        used = self.choices.sum(axis=0)
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter = source.simulator, source.meter
-        self.episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
-
-    def _begin(self) -> None:
-        """The policy is always ready."""
-
-    def _end(self) -> None:
-        self.playing.episodes[0] += 1
-        remember(self.playing, self.choices)
-        self._improve()
-
-    def _improve(self) -> None:
-        self.improve(self.counts, self.playing, self.parts)
-
-
 @compiled
 def remember(playing, choices):
     """Add the probabilities of the policy in the states that the last episode went through.
@@ -250,3 +213,69 @@ def remember(playing, choices):
                     choices[0, h, s, a] = choices[1, h, s, a]
                     choices[1, h, s, a] = 0.0
     playing.changed[0] = True
+
+
+# -- The base class.
+
+
+class Improvement(CompiledPart):
+    """A compiled function (counts, playing, parts) that changes policy and prices after an episode, and its loop.
+
+    Numba finds a kept loop by a pickle of the function in it. That of a compiled function differs from process to
+    process, so this one is a text instead, which changes when the function's file is edited.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.within = self.entry = function
+        self.episodes = self._loop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        module = self.entry.__module__
+        return str, (f"{module}.{self.entry.__name__}, edited at {os.stat(sys.modules[module].__file__).st_mtime_ns}",)
+
+    def _loop(self) -> Any:
+        improve = self
+
+        @compiled
+        def episodes(sim, meter, counts, playing, choices, parts, rng, out):
+            for k in range(out.shape[1]):
+                play(sim, meter, counts, playing, rng, out, k)
+                remember(playing, choices)
+                improve(counts, playing, parts)
+
+        return episodes
+
+
+class Iterating(Counting):
+    """Counts, improves the policy after every episode, and remembers recent choices."""
+
+    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
+    improve: ClassVar[Improvement]  # how it changes policy and prices
+    parts: tuple[Any, ...]  # working memory and constants that `improve` is given
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        # [2, H, S, A]: choices before and since the number of episodes last doubled.
+        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
+        used = self.choices.sum(axis=0)
+        reached = used.sum(axis=-1, keepdims=True)
+        return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter = source.simulator, source.meter
+        self.improve.episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
+
+    def _begin(self) -> None:
+        """The policy is always ready."""
+
+    def _end(self) -> None:
+        self.playing.episodes[0] += 1
+        remember(self.playing, self.choices)
+        self._improve()
+
+    def _improve(self) -> None:
+        self.improve(self.counts, self.playing, self.parts)

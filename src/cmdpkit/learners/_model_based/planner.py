@@ -237,16 +237,8 @@ class SafePlanner(Planner):
     needs: ClassVar[tuple[str, ...]] = ("baseline", "baseline_utility")
     params: SafePlanning
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        preset: str | None = None,
-        baseline: Any = None,
-        baseline_utility: Any = None,
-        **params: Any,
-    ) -> None:
-        super().__init__(spec, preset=preset, **params)
+    def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
+        super().__init__(spec, **params)
         self.baseline = policy_of(spec, baseline)
         self.baseline_utility = utilities_of(spec, baseline_utility)
         self.margin = float((self.baseline_utility - spec.rho).min(initial=np.inf))
