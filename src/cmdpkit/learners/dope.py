@@ -31,17 +31,14 @@ from cmdpkit.estimate.boxes import mean_radius, start_bonus, total_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning, logs
+from cmdpkit.learners.params import not_negative
 
 
 @dataclass(frozen=True)
 class DOPEParams(SafePlanning):
     """Settings of DOPE and OPSRL."""
 
-    warm_up: float = 1.0  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("warm_up", 0 <= self.warm_up < math.inf, "a finite number, at least 0")
+    warm_up: float = not_negative(1.0)  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
 
 
 class DOPE(SafePlanner):

@@ -17,64 +17,51 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from cmdpkit.estimate.boxes import Box, confidence_box, hoeffding, update_box
+from cmdpkit.estimate.boxes import confidence_box, hoeffding, update_box
 from cmdpkit.estimate.induction import Optimistic, extended_induction
 from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
+from cmdpkit.learners.params import positive
 from cmdpkit.model.compiled import compiled, internal
-from cmdpkit.model.transitions import FloatArray
 
 
 @dataclass(frozen=True)
 class OptDualParams(Radii):
     """Settings of OptDual-CMDP."""
 
-    dual_step: float = 1.0  # times the theory's step of the prices
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("dual_step", 0 < self.dual_step < math.inf, "a finite number above 0")
-
-
-class Scratch(NamedTuple):
-    """Arrays that are filled again after every episode, when the next policy is found."""
-
-    box: Box  # the confidence box around the estimated model
-    signals: FloatArray  # [1+N, T, S, A]: optimistic reward and utilities
-    objective: FloatArray  # [T, S, A]: their weighted sum at the present prices
-    found: Optimistic  # the policy and the model of the box that are best for it
+    dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
 @compiled
 def _improve(counts, playing, parts):
     """Find the next policy, and move the prices by what it promises."""
-    values, scratch, (kernel_log, mean_log, dual_rate) = parts
+    values, box, signals, objective, found, (kernel_log, mean_log, dual_rate) = parts
     update_means(counts, values.means)
-    update_box(values.means, kernel_log, len(playing.pi), scratch.box)
-    _optimistic(values.means, scratch, mean_log, playing.lam)
-    extended_induction(scratch.box, scratch.objective, scratch.signals, values.allowed, scratch.found)
-    choose(playing.pi, scratch.found.choice)
+    update_box(values.means, kernel_log, len(playing.pi), box)
+    _optimistic(values.means, mean_log, playing.lam, signals, objective)
+    extended_induction(box, objective, signals, values.allowed, found)
+    choose(playing.pi, found.choice)
     for n in range(len(playing.lam)):
-        short = values.rho[n] - scratch.found.totals[2 + n]  # totals: objective, reward, utilities
+        short = values.rho[n] - found.totals[2 + n]  # totals: objective, reward, utilities
         playing.lam[n] = max(playing.lam[n] + dual_rate * short, 0.0)
 
 
 @internal
-def _optimistic(means, scratch, log, lam):
+def _optimistic(means, log, lam, signals, objective):
     """Fill the signals, each with its radius and at most 1, and the objective r + sum_n lam_n g_n of these."""
-    T, S, A = scratch.objective.shape
+    T, S, A = objective.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
                 radius = hoeffding(means.visits[t, s, a], log)
-                for n in range(len(scratch.signals)):
+                for n in range(len(signals)):
                     x = min(means.signals[n, t, s, a] + radius, 1.0)
-                    scratch.signals[n, t, s, a] = x
-                    scratch.objective[t, s, a] = x if n == 0 else scratch.objective[t, s, a] + lam[n - 1] * x
+                    signals[n, t, s, a] = x
+                    objective[t, s, a] = x if n == 0 else objective[t, s, a] + lam[n - 1] * x
 
 
 class OptDual(Iterating):
@@ -104,12 +91,10 @@ class OptDual(Iterating):
         self.dual_bound = spec.H / slack_of(spec, slack)
         dual_rate = self.params.dual_step * self.dual_bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
         means = self.values.means
-        self.scratch = Scratch(
-            box=confidence_box(means, 0.0, spec.H),
-            signals=means.signals.copy(),
-            objective=means.r.copy(),
-            found=Optimistic.empty(spec.H, spec.S, 1 + spec.N),
-        )
-        self.parts = (self.values, self.scratch, (log_p, log_l, dual_rate))
+        box = confidence_box(means, 0.0, spec.H)
+        self.found = Optimistic.empty(
+            spec.H, spec.S, 1 + spec.N
+        )  # the best policy and model of the box at these prices
+        self.parts = (self.values, box, means.signals.copy(), means.r.copy(), self.found, (log_p, log_l, dual_rate))
         self.notes = on_radius(spec, log_l)
         self._improve()

@@ -33,6 +33,7 @@ from cmdpkit.estimate.means import update_means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
+from cmdpkit.learners.params import not_negative, positive
 from cmdpkit.model.compiled import compiled, internal
 
 
@@ -40,14 +41,12 @@ from cmdpkit.model.compiled import compiled, internal
 class OptPessPrimalDualParams(PlannerSettings):
     """Settings of OptPess-PrimalDual."""
 
-    eta: float = 1.0  # times the theory's weight of the reward against the queues
-    tighten: float = 1.0  # times the theory's tightening
+    eta: float = positive(1.0)  # times the theory's weight of the reward against the queues
+    tighten: float = not_negative(1.0)  # times the theory's tightening
     tighten_max: float = math.inf  # largest tightening, in margins of the baseline
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._expect("eta", 0 < self.eta < math.inf, "a finite number above 0")
-        self._expect("tighten", 0 <= self.tighten < math.inf, "a finite number, at least 0")
         self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
 
 

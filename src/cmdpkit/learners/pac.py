@@ -26,20 +26,17 @@ import numpy as np
 from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners import Params
 from cmdpkit.learners._model_based.planner import Replanning
+from cmdpkit.learners.params import probability
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import MIN_DELTA
 
 
 @dataclass(frozen=True)
 class PACParams(Params):
     """Numbers that do not change during a run."""
 
-    delta: float = 0.05  # probability with which the certificate may be wrong, at any time of the run
+    delta: float = probability(0.05)  # probability with which the certificate may be wrong, at any time of the run
     replan: ClassVar[str] = "doubling"  # explores elsewhere when a visit count has doubled
     progress: ClassVar[float] = 0.0  # has no part in that rule
-
-    def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
 
 
 class PAC(Replanning):

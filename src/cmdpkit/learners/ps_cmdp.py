@@ -37,7 +37,7 @@ from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.counts import dense_moves
 from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
-from cmdpkit.learners.params import NEVER
+from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream, generator
 
@@ -46,17 +46,10 @@ from cmdpkit.simulate.random import Stream, generator
 class PosteriorPlanning(WithMargin):
     """Settings of PS-CMDP."""
 
-    prior: float = 1.0  # added to the counts of all next states that are possible
-    few: int = NEVER  # visits after which the prior is on next states seen from the same state alone
-    weight: float = 1.0  # 0/1 observations that one observation of a signal counts as
-    tighten: float = 0.0  # plans exceed the bounds by this times sqrt(ln k / k), unit scale
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("prior", "weight"):
-            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
-        self._expect("few", self.few >= 1, "at least 1")
-        self._expect("tighten", 0 <= self.tighten < math.inf, "a finite number, at least 0")
+    prior: float = positive(1.0)  # added to the counts of all next states that are possible
+    few: int = at_least_one(NEVER)  # visits after which the prior is on next states seen from the same state alone
+    weight: float = positive(1.0)  # 0/1 observations that one observation of a signal counts as
+    tighten: float = not_negative(0.0)  # plans exceed the bounds by this times sqrt(ln k / k), unit scale
 
 
 class Drawn(NamedTuple):

@@ -46,6 +46,7 @@ from cmdpkit.learners._model_based.iterating import (
     mix,
 )
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
+from cmdpkit.learners.params import positive
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -55,13 +56,8 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 class ReLOADParams(Radii):
     """Settings of the learner."""
 
-    step: float = 1.0  # step of the policy, times 1 / sqrt(H)
-    dual_step: float = 1.0  # step of the prices, times 1 / sqrt(H)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("step", "dual_step"):
-            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
+    step: float = positive(1.0)  # step of the policy, times 1 / sqrt(H)
+    dual_step: float = positive(1.0)  # step of the prices, times 1 / sqrt(H)
 
 
 class Gradients(NamedTuple):

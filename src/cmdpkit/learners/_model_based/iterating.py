@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -230,8 +229,8 @@ class Improvement(CompiledPart):
         self.episodes = self._loop()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        module = self.entry.__module__
-        return str, (f"{module}.{self.entry.__name__}, edited at {os.stat(sys.modules[module].__file__).st_mtime_ns}",)
+        file = self.entry.py_func.__code__.co_filename
+        return str, (f"{self.entry.__name__} of {self.entry.__module__}, edited at {os.stat(file).st_mtime_ns}",)
 
     def _loop(self) -> Any:
         improve = self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,22 +11,19 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import bernstein, hoeffding, kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._model_based.cadence import CADENCES
+from cmdpkit.learners.params import at_least_one, not_negative, positive, probability
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import UTILITY_EXCESS
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import MIN_DELTA, index_of, numbers
+from cmdpkit.model.validate import index_of, numbers
 
 
 @dataclass(frozen=True)
 class PlannerSettings(Params):
     """Numbers that do not change during a run; the defaults are the theory's."""
 
-    delta: float = 0.1  # probability with which the guarantee may fail
-    c: float = 1.0  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
-
-    def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
-        self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
+    delta: float = probability(0.1)  # probability with which the guarantee may fail
+    c: float = not_negative(1.0)  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
 
 
 @dataclass(frozen=True)
@@ -54,24 +50,15 @@ class Planning(PlannerSettings):
 class WithMargin(Planning):
     """Settings of planners that hand over a policy with a margin for its own error."""
 
-    margin: float = 1.0  # of the policy handed over: times what the error of its own prediction asks for
-    tried: int = 3  # it uses no action with fewer observations, if it can do without; ours
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("tried", self.tried >= 1, "at least 1")
-        self._expect("margin", 0 <= self.margin < math.inf, "a finite number, at least 0")
+    margin: float = not_negative(1.0)  # of the policy handed over: times what the error of its own prediction asks for
+    tried: int = at_least_one(3)  # it uses no action with fewer observations, if it can do without; ours
 
 
 @dataclass(frozen=True)
 class SafePlanning(Radii, Planning):
     """Settings of planners that play a safe policy until they can prove another one safe."""
 
-    bonus: float = 1.0  # times the theory's bonus on the reward
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("bonus", 0 <= self.bonus < math.inf, "a finite number, at least 0")
+    bonus: float = not_negative(1.0)  # times the theory's bonus on the reward
 
 
 @dataclass(frozen=True)
@@ -83,13 +70,8 @@ class MarginWithRadii(Radii, WithMargin):
 class StepSettings(PlannerSettings):
     """Settings of learners that move policy and prices by small steps."""
 
-    policy_step: float = 1.0  # times the theory's step of the policy
-    dual_step: float = 1.0  # times the theory's step of the prices
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("policy_step", "dual_step"):
-            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
+    policy_step: float = positive(1.0)  # times the theory's step of the policy
+    dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
 def logs(spec: Spec, p: Radii) -> tuple[float, float]:
