@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import binom
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import counts_of
-from cmdpkit.learners import Source, Spec, dope, load, opt_cmdp, opt_dual, opt_pess_primal_dual
+from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream
 from instances import synthetic
-from told import MODEL_BASED, PLANNERS, SAFE, make, played, two_arms, varied
+from told import MODEL_BASED, PLANNERS, SAFE, know, make, played, two_arms, varied
 
 pytestmark = pytest.mark.compiled
 
@@ -19,18 +18,6 @@ VISITS = 10**15  # so many that no radius is left; the few episodes of a test do
 
 PROBLEMS = [(synthetic(), False), (varied(), False), (two_arms(), True)]  # with counts of each step, or pooled
 NAMES = ["synthetic", "varied", "pooled"]
-
-
-def with_infinite_data(learner, cmdp: ck.CMDP) -> None:
-    """Let it have seen every pair VISITS times, exactly as expected."""
-    T, scales = learner.T, (cmdp.reward_scale, *cmdp.utility_scales)
-    signals = np.array([scale.to_unit(x)[:T] for scale, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)])
-    visits = np.where(cmdp.actions, VISITS, 0)[:T]
-    moves = np.rint(cmdp.P[:T] * visits[..., None]).astype(np.int64)
-    moves[cmdp.H - 1 :] = 0
-    starts = np.rint(cmdp.mu * VISITS).astype(np.int64)
-    learner.counts = counts_of(moves, visits, signals * visits, np.zeros_like(signals), starts)
-    learner.restore(learner.state())
 
 
 # -- infinite data -----------------------------------------------------------------------------------------------------
@@ -41,7 +28,7 @@ def with_infinite_data(learner, cmdp: ck.CMDP) -> None:
 def test_with_infinite_data_a_planner_plays_and_hands_over_the_optimum(algo, cmdp, pooled):
     learner = make(algo, cmdp, K=1000, preset="theory")
     assert (1 if pooled else cmdp.H) == learner.T
-    with_infinite_data(learner, cmdp)
+    know(learner, cmdp, VISITS)
     tally = played(learner, cmdp, 1)
     assert abs(tally.weak.regret) < 1e-4 and (tally.strong.violation < 1e-4).all()
     values, solution = ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())), ck.solve(cmdp)
@@ -67,7 +54,7 @@ def test_with_infinite_data_the_average_of_the_iterates_is_the_optimum(algo, cha
     """Regret and violation of K iterates are of order sqrt(K): here at most 1.5% of H an episode."""
     K = 40_000
     learner = make(algo, cmdp, K, preset="theory", **changes)
-    with_infinite_data(learner, cmdp)
+    know(learner, cmdp, VISITS)
     tally = played(learner, cmdp, K)
     per_episode = np.append(tally.weak.regret / cmdp.reward_scale.span, tally.weak.violation) / K
     assert (np.abs(per_episode) < 0.015 * cmdp.H).all()
@@ -138,7 +125,7 @@ def test_the_lagrangian_of_opt_dual_is_optimistic():
         lam = learner.multipliers
         learner.run(source, rng, 1)
         truth = ck.solve(ck.CMDP(cmdp.P, cmdp.r + lam[0] * cmdp.g[0])).value
-        assert truth <= learner.scratch.found.totals[0] < (1 + lam[0]) * cmdp.H
+        assert truth <= learner.found.totals[0] < (1 + lam[0]) * cmdp.H
 
 
 @pytest.mark.long
@@ -219,37 +206,37 @@ def test_the_theorys_constants_by_hand():
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_or_wrong_is_named():
-    cmdp = synthetic()
-    spec = Spec.of(cmdp, 100)
-    with pytest.raises(ValueError, match="slack is missing"):
-        opt_dual.OptDual(spec)
-    with pytest.raises(ValueError, match=r"slack is -1, expected more than 0"):
-        opt_dual.OptDual(spec, slack=-1)
-    with pytest.raises(ValueError, match="baseline is missing"):
-        dope.DOPE(spec, baseline_utility=[2.08])
-    with pytest.raises(ValueError, match="baseline_utility is missing"):
-        opt_pess_primal_dual.OptPessPrimalDual(spec)
-    with pytest.raises(ValueError, match=r"baseline_utility\[0\] is 1.9, expected more than rho = 2.0"):
-        opt_pess_primal_dual.OptPessPrimalDual(spec, baseline_utility=[1.9])
-    with pytest.raises(ValueError, match=r"baseline has shape \(1, 3, 3\), expected \(3, 3, 3\)"):
-        dope.DOPE(spec, baseline=np.full((1, 3, 3), 1 / 3), baseline_utility=[2.08])
-    with pytest.raises(ValueError, match="unknown parameter 'cc'"):
-        opt_cmdp.OptCMDP(spec, cc=1.0)
-    with pytest.raises(ValueError, match="unknown preset 'theroy'; did you mean 'theory'"):
-        opt_cmdp.OptCMDP(spec, preset="theroy")
-    with pytest.raises(ValueError, match="c is 'small', expected a value like"):
-        opt_cmdp.OptCMDP(spec, c="small")
-    with pytest.raises(ValueError, match=r"c is -1\.0, expected a finite number, at least 0"):
-        opt_cmdp.OptCMDP(spec, c=-1.0)
-    with pytest.raises(ValueError, match="unknown replan 'never'"):
-        opt_cmdp.OptCMDP(spec, replan="never")
-    masked = Spec(3, 3, 3, 100, spec.rho, np.arange(3) < np.full((3, 3, 1), 2))
+UNIFORM = np.full((3, 3, 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "said"),
+    [
+        ("opt-dual", {}, "slack is missing"),
+        ("opt-dual", {"slack": -1}, r"slack is -1, expected more than 0"),
+        ("dope", {"baseline_utility": [2.08]}, "baseline is missing"),
+        ("opt-pess-primal-dual", {}, "baseline_utility is missing"),
+        ("opt-pess-primal-dual", {"baseline_utility": [1.9]}, r"\[0\] is 1.9, expected more than rho = 2.0"),
+        ("dope", {"baseline": UNIFORM[:1], "baseline_utility": [2.08]}, r"shape \(1, 3, 3\), expected \(3, 3, 3\)"),
+        ("opt-cmdp", {"cc": 1.0}, "unknown parameter 'cc'"),
+        ("opt-cmdp", {"preset": "theroy"}, "unknown preset 'theroy'; did you mean 'theory'"),
+        ("opt-cmdp", {"c": "small"}, "c is 'small', expected a value like"),
+        ("opt-cmdp", {"c": -1.0}, r"c is -1\.0, expected a finite number, at least 0"),
+        ("opt-cmdp", {"replan": "never"}, "unknown replan 'never'"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(algo, given, said):
+    with pytest.raises(ValueError, match=said):
+        load(algo)(Spec.of(synthetic(), 100), **given)
+
+
+def test_a_baseline_a_world_or_a_state_that_does_not_fit_is_refused():
+    spec = Spec.of(synthetic(), 100)
+    masked, learner = Spec(3, 3, 3, 100, spec.rho, np.arange(3) < np.full((3, 3, 1), 2)), load("opt-cmdp")(spec)
     with pytest.raises(ValueError, match=r"baseline\[h=0, s=0, a=2\] is .*: the action is not allowed"):
-        dope.DOPE(masked, baseline=np.full((3, 3, 3), 1 / 3), baseline_utility=[2.08])
+        load("dope")(masked, baseline=UNIFORM, baseline_utility=[2.08])
     with pytest.raises(ValueError, match=r"the source has \(H, S, A, N\)"):
-        opt_cmdp.OptCMDP(spec).run(Source.of(two_arms()), stream(0), 1)
-    learner = opt_cmdp.OptCMDP(spec)
+        learner.run(Source.of(two_arms()), stream(0), 1)
     with pytest.raises(ValueError, match=r"state\['counts/moves'\] has shape missing"):
         learner.restore({name: x for name, x in learner.state().items() if name != "counts/moves"})
 

@@ -1,9 +1,13 @@
 """Evaluation in an estimated model against NumPy, the exact recursion, and numbers by hand."""
 
+import os
+import pickle
+
 import numpy as np
 import pytest
 
-from cmdpkit.learners._model_based.iterating import policy_values, update_truncated_values
+from cmdpkit.learners import load, opdop, opt_dual
+from cmdpkit.learners._model_based.iterating import Improvement, policy_values, update_values
 from cmdpkit.model.evaluate import action_values
 from instances import tiny
 
@@ -13,7 +17,7 @@ pytestmark = pytest.mark.compiled
 def truncated_values(p, x, pi):
     H, S, _ = pi.shape
     Q, V = np.zeros(pi.shape), np.zeros((H + 1, S))
-    update_truncated_values(p, x, pi, Q, V)
+    update_values(p, x, pi, 0.0, 1.0, 0.0, Q, V)
     return Q, V
 
 
@@ -62,3 +66,12 @@ def test_values_are_those_of_the_exact_recursion_on_a_model():
         pi /= pi.sum(axis=-1, keepdims=True)
         V = policy_values(cmdp.P, cmdp.r, pi)[1]
         np.testing.assert_allclose(V, action_values(cmdp, cmdp.compact.r, pi)[1], rtol=0, atol=1e-12)
+
+
+def test_a_kept_loop_is_found_by_the_name_of_its_function_and_the_last_edit():
+    """Numba compares pickles: they must be the same in every process, and differ between learners and after an edit."""
+    for algo, module in (("opdop", opdop), ("opt-dual", opt_dual)):
+        edited = os.stat(module.__file__).st_mtime_ns
+        named = pickle.loads(pickle.dumps(load(algo).improve))
+        assert named == f"_improve of {module.__name__}, edited at {edited}"
+        assert pickle.dumps(Improvement(module._improve)) == pickle.dumps(load(algo).improve)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import generator, stream
 from oracle import optimum
+from told import know
 
 pytestmark = pytest.mark.compiled
 
@@ -21,19 +21,6 @@ def drawn(learner, times, seed=0):
     draw = generator(stream(seed))
     found = [learner.draw(learner.believed(), draw) for _ in range(times)]
     return tuple(np.array(x) for x in zip(*found, strict=True))
-
-
-def with_counts(learner, cmdp, n):
-    """n visits of everything, in proportion to the truth."""
-    visits = np.where(cmdp.actions, n, 0)
-    moves = np.rint(cmdp.P * visits[..., None]).astype(np.int64)
-    moves[-1] = 0
-    signals = np.array([np.broadcast_to(x, visits.shape) for x in (cmdp.r, *cmdp.g)])
-    learner.counts = counts_of(
-        moves, visits, signals * visits, np.zeros_like(signals), np.rint(cmdp.mu * n).astype(np.int64)
-    )
-    learner.restore(learner.state())
-    return moves, visits, signals
 
 
 def test_without_data_rows_are_uniform_on_the_simplex_and_signals_on_the_interval():
@@ -54,7 +41,7 @@ def test_draws_have_the_mean_and_the_spread_of_the_posterior():
     """Dirichlet and Beta by their formulas; 4,000 draws of two rows, limits of 5 standard errors."""
     cmdp = ck.load("random", S=4, A=3, H=3, N=1, seed=3)
     learner = learner_of(cmdp, preset="theory", prior=2.0, weight=3.0)
-    moves, _, signals = with_counts(learner, cmdp, 20)
+    moves, signals = know(learner, cmdp, 20)
     P, _, found = drawn(learner, 4000)
     alpha = moves[0, 1, 2] + 2.0
     mean = alpha / alpha.sum()
@@ -70,7 +57,7 @@ def test_draws_have_the_mean_and_the_spread_of_the_posterior():
 def test_with_data_without_end_the_plan_is_the_optimum(preset):
     cmdp = ck.load("paper/synthetic")
     learner = learner_of(cmdp, preset=preset)
-    with_counts(learner, cmdp, 10**13)
+    know(learner, cmdp, 10**13)
     learner.begin(stream(1))
     found = ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.behaviour()))
     assert found.v == pytest.approx(ck.solve(cmdp).value, abs=1e-5) and found.w[0] == pytest.approx(2.0, abs=1e-5)
@@ -94,7 +81,7 @@ def test_a_plan_is_the_optimum_of_the_drawn_model_under_the_tightened_bounds():
 def test_where_no_policy_of_the_draw_meets_the_bounds_the_plan_misses_them_least():
     cmdp = ck.load("paper/synthetic").with_bounds(utility=2.9)
     learner = learner_of(cmdp)
-    with_counts(learner, cmdp, 10**13)
+    know(learner, cmdp, 10**13)
     learner.begin(stream(1))
     assert learner.plan_log.infeasible == 1 and (learner.multipliers == 0).all()
     most = ck.diagnose(cmdp).ranges[0].best_alone
@@ -105,9 +92,9 @@ def test_the_prior_moves_to_states_seen_from_the_same_state():
     """Once an action was taken `few` times it can lead where any action has led; before that it can lead everywhere."""
     cmdp = ck.load("random", S=5, A=2, H=3, N=1, successors=1, seed=6)
     learner = learner_of(cmdp, preset="practical", few=5)
-    moves, _, _ = with_counts(learner, cmdp, 4)
+    know(learner, cmdp, 4)
     assert (drawn(learner, 1)[0][0][:2] > 0).all()
-    moves, _, _ = with_counts(learner, cmdp, 5)
+    moves, _ = know(learner, cmdp, 5)
     led = moves.any(axis=2, keepdims=True)[:2] & np.ones((2, 5, 2, 5), dtype=bool)
     assert ((drawn(learner, 1)[0][0][:2] > 0) == led).all() and 0 < led.mean() < 0.5
 

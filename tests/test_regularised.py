@@ -10,6 +10,7 @@ from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._gradients import _project
 from instances import synthetic
+from told import know
 
 pytestmark = pytest.mark.compiled
 
@@ -116,16 +117,7 @@ def test_where_the_learner_stands_still_the_shortfall_is_tau_times_the_price(mar
     cmdp, many = ck.load("random", S=4, A=3, H=3, N=2, conflict=0.5, seed=3), 10**12
     fixed = {"step": 0.2, "tau": 0.05, "step_power": 0.0, "tau_power": 0.0, "margin_power": 0.0}
     learner = load("reg-primal-dual")(Spec.of(cmdp, 10), preset="muller", c=0.0, margin=margin, **fixed)
-    visits = np.where(cmdp.actions, many, 0)
-    moves = np.rint(cmdp.P * visits[..., None]).astype(np.int64)
-    moves[-1] = 0
-    scales = (cmdp.reward_scale, *cmdp.utility_scales)
-    unit = np.array(
-        [np.broadcast_to((x - s.low) / s.span, visits.shape) for s, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)]
-    )
-    learner.counts = counts_of(
-        moves, visits, unit * visits, np.zeros_like(unit), np.rint(cmdp.mu * many).astype(np.int64)
-    )
+    know(learner, cmdp, many)
     for _ in range(20_000):
         learner._improve()
     lam, w = learner.multipliers, ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w

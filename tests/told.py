@@ -8,6 +8,7 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import point
+from cmdpkit.estimate.counts import counts_of
 from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Source, Spec, resolve
 from cmdpkit.simulate.random import stream
@@ -44,6 +45,19 @@ def make(algo: str, cmdp: ck.CMDP, K: int, preset: str = "practical", **changes:
     kind = resolve(algo)
     given = {name: x for name, x in told(cmdp).items() if name in kind.needs}
     return kind(Spec.of(cmdp, K), preset=preset, **{**given, **changes})
+
+
+def know(learner: Any, cmdp: ck.CMDP, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Let it have seen every pair n times, exactly as expected; returns the moves and the signals of these visits."""
+    T, scales = learner.T, (cmdp.reward_scale, *cmdp.utility_scales)
+    visits = np.where(cmdp.actions, n, 0)[:T]
+    signals = np.array([scale.to_unit(x)[:T] for scale, x in zip(scales, (cmdp.r, *cmdp.g), strict=True)])
+    moves = np.rint(cmdp.P[:T] * visits[..., None]).astype(np.int64)
+    moves[cmdp.H - 1 :] = 0
+    starts = np.rint(cmdp.mu * n).astype(np.int64)
+    learner.counts = counts_of(moves, visits, signals * visits, np.zeros_like(signals), starts)
+    learner.restore(learner.state())
+    return moves, signals
 
 
 def varied(N: int = 2) -> ck.CMDP:

@@ -29,14 +29,14 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.means import Means
 from cmdpkit.exact.solver import solve_fully
-from cmdpkit.learners._model_based.cadence import expected_visits
-from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, mirror, mix
+from cmdpkit.learners._model_based.cadence import add_expected_visits
+from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, mirror, mix, move_prices, soften
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.evaluate import evaluate as exact
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_length, index_of
 from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.simulator import stacked
@@ -109,24 +109,33 @@ def gradient_plan(
             raise CmdpkitError(f"{name} is {x!r}, expected a finite number above 0 (tol may be 0)")
     if kind == RPG and eta * tau > 1:
         raise CmdpkitError(f"step is {eta:g} and tau is {tau:g}, expected a product of at most 1")
-    spec, values = Spec.of(cmdp, K=1), exact_model(cmdp)
-    allowed: BoolArray = np.array(spec.allowed, order="C")
+    values = exact_model(cmdp)
+    cells, N, allowed = values.allowed.shape, cmdp.N, values.allowed
     state = State(
         pi=allowed / allowed.sum(axis=-1, keepdims=True),
-        lam=np.zeros(spec.N),
-        q=np.zeros(allowed.shape),
-        prices=np.zeros(spec.N),
-        joined=np.zeros(1, dtype=np.int64),
-        path=np.zeros((steps, 1 + spec.N)),
+        lam=np.zeros(N),
+        q=np.zeros(cells),
+        prices=np.zeros(N),
+        path=np.zeros((steps, 1 + N)),
         played=allowed / allowed.sum(axis=-1, keepdims=True),
-        paid=np.zeros(spec.N),
-        reach=np.zeros(allowed.shape),
-        flow=np.zeros((2, spec.S)),
-        rows=np.zeros((2, spec.A)),
+        paid=np.zeros(N),
+        flow=np.zeros((2, cmdp.S)),
+        rows=np.zeros((2, cmdp.A)),
     )
-    given = (allowed, spec.rho, kind, eta, eta_lam, float(tau), float(tol), float(cap))
-    _iterate(values, state, given, stream(seed))
-    return _saddle(cmdp, spec, state, kind)
+    _iterate(values, state, (kind, eta, eta_lam, float(tau), float(tol), float(cap)), stream(seed))
+    pi, lam = state.pi, state.lam
+    if kind in (NPG, CRPO):
+        reached = state.q.sum(axis=-1, keepdims=True)
+        pi = np.where(reached > 0, state.q / np.where(reached > 0, reached, 1.0), pi)
+        lam = state.prices / steps if kind == NPG else np.full(N, np.nan)
+    path = np.empty_like(state.path)
+    for n, (scale, sign) in enumerate(zip((cmdp.reward_scale, *cmdp.utility_scales), (1, *cmdp.signs), strict=True)):
+        path[:, n] = [sign * scale.total_from_unit(x, cmdp.H) for x in state.path[:, n]]
+    found = saddle_of(cmdp, pi, lam, math.nan, path)
+    spans = np.array([scale.span for scale in cmdp.utility_scales])
+    short = float(((cmdp.rho - cmdp.signs * found.utilities) / spans).max(initial=0.0))
+    gap = (solve_fully(cmdp).value - found.value) / cmdp.reward_scale.span
+    return found._replace(error=max(gap, short, 0.0))
 
 
 class State(NamedTuple):
@@ -136,34 +145,18 @@ class State(NamedTuple):
     lam: FloatArray  # [N]: the prices
     q: FloatArray  # [H, S, A]: occupancies added up, for the methods that return an average
     prices: FloatArray  # [N]: prices added up
-    joined: IntArray  # [1]: how many iterates were added up
     path: FloatArray  # [steps, 1+N]: value and utilities of every iterate, in unit scale
     played: FloatArray  # [H, S, A]: opg-pd, the policy that is evaluated
     paid: FloatArray  # [N]: opg-pd, its prices
-    reach: FloatArray  # [H, S, A]: working memory, the occupancy of a policy
     flow: FloatArray  # [2, S]: working memory, the distribution of the state at this and the next step
     rows: FloatArray  # [2, A]: working memory, a row of a policy
 
 
-def _saddle(cmdp: CMDP, spec: Spec, state: State, kind: int) -> Saddle:
-    pi, lam = state.pi, state.lam
-    if kind in (NPG, CRPO) and state.joined[0]:
-        reached = state.q.sum(axis=-1, keepdims=True)
-        pi = np.where(reached > 0, state.q / np.where(reached > 0, reached, 1.0), pi)
-        lam = state.prices / state.joined[0]
-    if kind == CRPO:
-        lam = np.full(len(lam), np.nan)
+def saddle_of(cmdp: CMDP, pi: FloatArray, lam: FloatArray, error: float, path: FloatArray) -> Saddle:
+    """A policy and prices in unit scale, in the user's units, after as many iterations as `path` has rows."""
     policy = Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
-    found, best = exact(cmdp, policy), solve_fully(cmdp)
-    spans = np.array([scale.span for scale in cmdp.utility_scales])
-    span = cmdp.reward_scale.span
-    short = (cmdp.rho - cmdp.signs * found.w) / spans
-    error = max((best.value - found.v) / span, float(short.max(initial=0.0)), 0.0)
-    path = np.empty_like(state.path)
-    path[:, 0] = [cmdp.reward_scale.total_from_unit(x, cmdp.H) for x in state.path[:, 0]]
-    for n, (scale, sign) in enumerate(zip(cmdp.utility_scales, cmdp.signs, strict=True)):
-        path[:, 1 + n] = [sign * scale.total_from_unit(x, cmdp.H) for x in state.path[:, 1 + n]]
-    return Saddle(policy, found.v, found.w, lam * span / spans, error, len(path), path)
+    found, spans = exact(cmdp, policy), np.array([scale.span for scale in cmdp.utility_scales])
+    return Saddle(policy, found.v, found.w, lam * cmdp.reward_scale.span / spans, error, len(path), path)
 
 
 def exact_model(cmdp: CMDP) -> PolicyEvaluation:
@@ -173,54 +166,48 @@ def exact_model(cmdp: CMDP) -> PolicyEvaluation:
     wide = np.ascontiguousarray(np.broadcast_to(signals, (1 + N, H, S, A)))
     none = np.zeros((H, S, A), dtype=np.int64)
     means = Means(np.array(cmdp.mu), np.array(cmdp.P, order="C"), wide, none[:1, 0, 0], none, none)
-    return PolicyEvaluation.of(means, H)
+    return PolicyEvaluation.of(means, Spec.of(cmdp, K=1))
 
 
 @compiled
 def _iterate(values, state, given, rng):
     """As many iterations as `path` has rows."""
-    allowed, rho, kind, eta, eta_lam, tau, tol, cap = given
+    kind, eta, eta_lam, tau, tol, cap = given
     pi, lam = state.pi, state.lam
     for t in range(len(state.path)):
         evaluate(values, state.played if kind == OPG else pi, 0.0)
         for n in range(len(values.start)):
             state.path[t, n] = values.start[n]
         if kind == RPG:
-            regularised_step(values, pi, lam, (eta, tau, 0.0, 0.0, cap), allowed, rho)
+            regularised_step(values, pi, lam, eta, tau, 0.0, cap)
         elif kind == OPG:
-            _optimistic_step(values, state, t, eta, cap, allowed, rho)
+            _optimistic_step(values, state, t, eta, cap)
         elif kind == NPG:
             _join(values, state)
-            mix(values.Q, lam, values.mixed)
-            mirror(pi, values.mixed, eta, allowed)
-            _move_prices(values, lam, lam, eta_lam, cap, rho)
+            mix(values, lam)
+            mirror(pi, values.mixed, eta, values.allowed)
+            move_prices(values, lam, eta_lam, cap, lam)
         else:
-            missed = _one_missed(values, rho, tol, rng)
+            missed = _one_missed(values, tol, rng)
             if missed < 0:
                 _join(values, state)
-            mirror(pi, values.Q[1 + missed], eta, allowed)
+            mirror(pi, values.Q[1 + missed], eta, values.allowed)
 
 
 @internal
 def _join(values, state):
     """Add the present policy to the average."""
-    expected_visits(values.means.p, values.means.mu, state.pi, state.reach, state.flow)
-    state.joined[0] += 1
-    H, S, A = state.q.shape
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                state.q[h, s, a] += state.reach[h, s, a]
+    add_expected_visits(values.means.p, values.means.mu, state.pi, state.q, state.flow)
     for n in range(len(state.lam)):
         state.prices[n] += state.lam[n]
 
 
 @internal
-def _one_missed(values, rho, tol, rng):
+def _one_missed(values, tol, rng):
     """A bound that is missed by more than tol, drawn at random; -1 if there is none."""
     chosen, found = -1, 0
-    for n in range(len(rho)):
-        if values.start[1 + n] < rho[n] - tol:
+    for n in range(len(values.rho)):
+        if values.start[1 + n] < values.rho[n] - tol:
             found += 1
             if found == 1 or uniform(rng) * found < 1.0:
                 chosen = n
@@ -228,21 +215,14 @@ def _one_missed(values, rho, tol, rng):
 
 
 @internal
-def _move_prices(values, lam, moved, eta, cap, rho):
-    """moved <- clip(lam + eta d, 0, cap)."""
-    for n in range(len(lam)):
-        moved[n] = min(max(lam[n] + eta * (rho[n] - values.start[1 + n]), 0.0), cap)
-
-
-@internal
-def _optimistic_step(values, state, t, eta, cap, allowed, rho):
+def _optimistic_step(values, state, t, eta, cap):
     """Move pi and lam by the gradient of what was played, then look ahead from there along the same gradient."""
-    mix(values.Q, state.paid, values.mixed)
+    mix(values, state.paid)
     if t > 0:  # the first gradient only looks ahead
-        _project(state.pi, values.mixed, eta, allowed, state.rows, state.pi)
-        _move_prices(values, state.lam, state.lam, eta, cap, rho)
-    _project(state.pi, values.mixed, eta, allowed, state.rows, state.played)
-    _move_prices(values, state.lam, state.paid, eta, cap, rho)
+        _project(state.pi, values.mixed, eta, values.allowed, state.rows, state.pi)
+        move_prices(values, state.lam, eta, cap, state.lam)
+    _project(state.pi, values.mixed, eta, values.allowed, state.rows, state.played)
+    move_prices(values, state.lam, eta, cap, state.paid)
 
 
 @internal
@@ -272,44 +252,17 @@ def _project(pi, G, eta, allowed, rows, out):
 
 
 @internal
-def regularised_step(values, pi, lam, numbers, allowed, rho):
-    """Move pi and lam at once by their values in the model of `values`, with entropy and square.
-
-    `numbers` are eta, tau, the margin, what the unknown start distribution adds to totals, and the largest price.
-    """
-    eta, tau, margin, start_bonus, cap = numbers
-    evaluate(values, pi, start_bonus)
-    _soften(values, pi, tau)
-    mix(values.Q, lam, values.mixed)
+def regularised_step(values, pi, lam, eta, tau, margin, cap):
+    """Move pi, which was evaluated, and lam at once, with entropy and square and with a margin on the thresholds."""
+    soften(values, pi, tau)
+    mix(values, lam)
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                if allowed[h, s, a]:
+                if values.allowed[h, s, a]:
                     values.mixed[h, s, a] -= tau * math.log(pi[h, s, a])
-    mirror(pi, values.mixed, eta, allowed)
+    mirror(pi, values.mixed, eta, values.allowed)
     for n in range(len(lam)):
-        moved = (1.0 - eta * tau) * lam[n] + eta * (rho[n] + margin - values.start[1 + n])
+        moved = (1.0 - eta * tau) * lam[n] + eta * (values.rho[n] + margin - values.start[1 + n])
         lam[n] = min(max(moved, 0.0), cap)
-
-
-@internal
-def _soften(values, pi, tau):
-    """Fill Q of the reward, with the entropy of the steps to come."""
-    H, S, A = pi.shape
-    means, V = values.means, values.V
-    V[H] = 0.0
-    for h in range(H - 1, -1, -1):
-        t, most = h % len(means.p), (1.0 + tau * math.log(A)) * (H - h)
-        for s in range(S):
-            total = 0.0
-            for a in range(A):
-                if pi[h, s, a] == 0.0:
-                    values.Q[0, h, s, a] = 0.0
-                    continue
-                value = means.signals[0, t, s, a] + values.bonus[h, s, a]
-                for s_next in range(S):
-                    value += means.p[t, s, a, s_next] * V[h + 1, s_next]
-                values.Q[0, h, s, a] = min(value, most)
-                total += pi[h, s, a] * (values.Q[0, h, s, a] - tau * math.log(pi[h, s, a]))
-            V[h, s] = total

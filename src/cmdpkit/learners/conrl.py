@@ -9,19 +9,14 @@ Guarantee of the authors (their poster): *signed* average regret and violation o
 episodes, which is S sqrt(A H^3 K) in total. Table 1 of arXiv 2309.15395 quotes H^3 sqrt(S^3 A^2 K).
 
 The paper assumes that nothing in the model depends on the step, and pools its counts over the steps. Here that is done
-where the world is declared stationary; elsewhere every step has counts of its own. Output: the current policy. Per
-plan: column generation, each column at most O(H S^2 A). Memory O(S^2 A), or O(H S^2 A) where steps have their own
-counts.
+where the world is declared stationary; elsewhere every step has counts of its own. Output: the current policy.
 
-Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1; p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`.
+Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1.
 
-Departures: the order H / sqrt(n) of the bonus is the authors', the inside of its logarithm is ours; does not plan
-before every episode, as the paper does, but when a count has doubled, or by need in "practical"
-(`cmdpkit.learners._model_based.cadence`), by an LP (the published code uses a Lagrangian heuristic); before the last
-step, n counts only visits whose next state was seen; the start distribution is unknown and lowers the thresholds by its
-own bonus; signals with their bonus are cut at H - h, which keeps them optimistic; what is handed over is the best
-policy of the estimated model, without a bonus and with a margin for its own error. "practical": c = 1e-5, the best of
-12 values by the common rule of choice (docs/algorithms/model-based.md).
+Departures: those of all planners (`_model_based`); the order H / sqrt(n) of the bonus is the authors', the inside of
+its logarithm is ours; plans by an LP (the published code uses a Lagrangian heuristic); before the last step, n counts
+only visits whose next state was seen; the start distribution lowers the thresholds by its own bonus; signals with their
+bonus are cut at H - h, which keeps them optimistic. "practical": c = 1e-5.
 """
 
 from __future__ import annotations
@@ -33,24 +28,18 @@ import numpy as np
 
 from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import hoeffding, mean_radius
-from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
-from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin, even_visits, on_bonus
 
 
 class CONRL(OptimisticPlanner):
     """CONRL at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("streaming")
-    >>> learner = CONRL(Spec.of(cmdp, K=1000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 1000)
-    >>> learner.counts.visits.shape  # of states and actions: all steps share their counts
-    (20,)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("streaming", "conrl", episodes=1000)
+    >>> run.explanation["counts"]
+    'shared by all steps'
     """
 
     title = "CONRL: plan in the estimated model, with a simple bonus on counts."
@@ -61,8 +50,6 @@ class CONRL(OptimisticPlanner):
     paper = "arXiv 2006.05051"
     source = "authors' code"
     presets = {"practical": WithMargin(replan="need", c=1e-5), "theory": WithMargin()}
-
-    params: WithMargin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -77,9 +64,7 @@ class CONRL(OptimisticPlanner):
         radius[-1] = mean_radius(means.visits[-1:], log)[0]  # no transition follows the last step
         signals = np.minimum(means.signals + spec.H * radius, most)
         start = spec.H * float(hoeffding(means.episodes[0], log))
-        lam = self.playing.lam
-        found = plan(belief.box, signals[0], signals[1:], spec.rho - start, spec.allowed, spec.H, guess=lam)
-        return Decided.by(found, start)
+        return self.best(belief.box, signals[0], signals[1:], spec.rho - start, start)
 
     def _log(self, k: int) -> float:
         """2 c ln(8 S A H (N+1) k^2 / delta)."""

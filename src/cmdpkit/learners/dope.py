@@ -5,37 +5,48 @@ Reinforcement Learning" (NeurIPS 2022, arXiv 2112.00885). The extended LP of Opt
 that the bounds hold whatever model of the box is the true one, and rewards raised by (H^2 / slack_b) B, so that the
 plan still promises at least the optimum; B = sum_s' beta_p. While the LP is infeasible, the baseline is played.
 
-Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
-generation, each column O(H S^2 A). Memory O(H S^2 A).
+Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy.
 
 Symbols: L = ln(2 S A H K / delta) = `kernel_log`; beta_p = 2 sqrt(p_hat (1 - p_hat) L / n) + (14/3) L / n; beta_l =
 radius of unknown signals; slack_b = `margin`; K0 = S^2 A H^4 / slack_b^2 = `warm_up`.
 
-Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
-"practical" (`_model_based.cadence`); N constraints, with the least of the baseline's margins; the paper
-gives K0 up to logarithms; rewards and utilities are unknown, their radius has the weights 3 H / slack_b and 1; the
-start distribution is unknown, has its own box and raises the thresholds by its own term; `bonus` multiplies what the
-reward is raised by, so that optimism and pessimism can be scaled apart.
-"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-3 and bonus = 0.1 by the common rule of
-choice (docs/algorithms/model-based.md). Nothing promises that it is safe elsewhere.
+Departures: those of all planners (`_model_based`); slack_b is the least of the baseline's margins; the paper gives K0
+up to logarithms; the radius of unknown signals has the weights 3 H / slack_b and 1; the start distribution has its own
+box and raises the thresholds by its own term; `bonus` multiplies what the reward is raised by, so that optimism and
+pessimism can be scaled apart.
+"practical": no warm-up (whether the LP is feasible is test enough); c = 1e-3 and bonus = 0.1. Nothing promises that it
+is safe elsewhere.
 """
 
 from __future__ import annotations
 
-from cmdpkit.learners._model_based.safe_planner import SafeBoxPlanner, SafeBoxPlanning
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cmdpkit.estimate.belief import Belief
+from cmdpkit.estimate.boxes import mean_radius, start_bonus, total_radius
+from cmdpkit.learners import Spec
+from cmdpkit.learners._model_based.planner import Decided, SafePlanner
+from cmdpkit.learners._model_based.settings import SafePlanning, logs
+from cmdpkit.learners.params import not_negative
 
 
-class DOPE(SafeBoxPlanner):
+@dataclass(frozen=True)
+class DOPEParams(SafePlanning):
+    """Settings of DOPE and OPSRL."""
+
+    warm_up: float = not_negative(1.0)  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
+
+
+class DOPE(SafePlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source, Spec
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = ck.load("paper/synthetic")
-    >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> learner = DOPE(Spec.of(cmdp, K=500), preset="theory", baseline=safe.policy.pi, baseline_utility=safe.utilities)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
-    >>> learner.explain()["baseline_episodes"]
+    >>> run = ck.learn("paper/synthetic", "dope", episodes=500, preset="theory")
+    >>> run.explanation["baseline_episodes"]
     500
     """
 
@@ -45,5 +56,31 @@ class DOPE(SafeBoxPlanner):
     )
     paper = "arXiv 2112.00885"
     source = "authors' code"
-    presets = {"practical": SafeBoxPlanning(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": SafeBoxPlanning()}
-    raises_by_transitions = True
+    presets = {"practical": DOPEParams(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": DOPEParams()}
+    params: DOPEParams
+    boxed = True
+    raises_by_transitions = True  # whether the reward is raised by (H^2 / slack_b) B, and not only for unknown signals
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
+        super().__init__(spec, preset=preset, **given)
+        p, (S, A, H, K) = self.params, (spec.S, spec.A, spec.H, spec.K)
+        self.kernel_log = p.c * math.log(2 * S * A * H * K / p.delta)
+        self.mean_log = logs(spec, p)[1]
+        self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
+        self.reward_weights = [p.bonus * x * H / self.margin for x in (3.0, H * self.raises_by_transitions)]
+        least = H * float(total_radius(np.eye(1, S)[0], K, self.kernel_log))  # of a pair with one successor
+        pessimism = H * math.sqrt(self.mean_log / K) + (H - 1) * least
+        self.notes = self._doubt(pessimism, self.margin)
+        if self.warm_up >= K and not self.notes:
+            self.notes = (f"the baseline is played in the first {self.warm_up:.3g} episodes, hence throughout",)
+
+    def plan(self, belief: Belief) -> Decided:
+        """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""
+        spec, means = self.spec, belief.means
+        if means.episodes[0] < self.warm_up:
+            return self.fall_back()
+        signal = mean_radius(means.visits, self.mean_log)
+        transition = belief.transition_bonus(spec.H)
+        r = means.r + self.reward_weights[0] * signal + self.reward_weights[1] * transition
+        g = means.g - signal - spec.H * transition
+        return self.best(belief.box, r, g, spec.rho + spec.H * start_bonus(means, self.kernel_log))

@@ -3,16 +3,11 @@
 Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm "OptCMDP-bonus".
 Optimism sits in the rewards and utilities instead of the kernel: r_hat + b and g_hat + b with
 b = beta_l + H sum_s' beta_p, and the plan is the plain occupancy LP on p_hat.
+Output: the current policy.
 
-Output: the current policy. Per plan: column generation, each column O(H S^2 A). Memory O(H S^2 A).
-
-Symbols: p_hat, r_hat, g_hat = `Means.p`, `.r`, `.g`; beta_p, beta_l = radii of
-`cmdpkit.estimate.boxes`.
-
-Departures: those of OptCMDP (`cmdpkit.learners.opt_cmdp`), except that the unknown start distribution lowers the
-thresholds by its own bonus and r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it
-optimistic.
-"practical": c = 1e-7, the best of 12 values by the common rule of choice (docs/algorithms/model-based.md).
+Departures: those of all planners (`_model_based`); the unknown start distribution lowers the thresholds by its own
+bonus; r_hat + b is cut at H - h, all that can be earned from step h on, which keeps it optimistic; should no policy
+reach the bounds, that which misses them least is taken. "practical": c = 1e-7.
 """
 
 from __future__ import annotations
@@ -23,23 +18,17 @@ import numpy as np
 
 from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import mean_radius, start_bonus
-from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
-from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus
 
 
 class OptCMDPBonus(OptimisticPlanner):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptCMDPBonus(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> learner.explain()["plans"] > 27
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-cmdp-bonus", episodes=2000, seed=1)
+    >>> run.explanation["plans"] > 27
     True
     """
 
@@ -48,13 +37,12 @@ class OptCMDPBonus(OptimisticPlanner):
     paper = "arXiv 2003.02189"
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-7), "theory": MarginWithRadii()}
-
     params: MarginWithRadii
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params)
-        self.notes = on_bonus(spec, transition_and_signal(spec, self.kernel_log, self.mean_log))
+        self.notes = on_bernstein_bonus(spec, self.kernel_log, self.mean_log)
 
     def plan(self, belief: Belief) -> Decided:
         """The best policy of the estimated model with optimistic signals."""
@@ -63,6 +51,4 @@ class OptCMDPBonus(OptimisticPlanner):
         most = spec.H - np.arange(spec.H, dtype=float)[:, None, None]
         signals = np.minimum(means.signals + bonus, most)
         start = spec.H * start_bonus(means, self.kernel_log)
-        lam = self.playing.lam
-        found = plan(belief.box, signals[0], signals[1:], spec.rho - start, spec.allowed, spec.H, guess=lam)
-        return Decided.by(found, start)
+        return self.best(belief.box, signals[0], signals[1:], spec.rho - start, start)

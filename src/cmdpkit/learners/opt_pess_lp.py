@@ -5,16 +5,13 @@ Liu, Zhou, Kalathil, Kumar, Tian, "Learning Policies with Zero or Bounded Constr
 utilities, to keep half of its margin. From then on the policy is that of the occupancy LP on p_hat with r_hat + a_r b
 and g_hat - (1 + H S) b, which is feasible because the baseline meets its constraints.
 
-Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy. Per plan: column
-generation, each column O(H S^2 A). Memory O(H S^2 A).
+Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy.
 
 Symbols: b = sqrt(L / n), L = ln(16 S^2 A H K / delta) = `log`; a_r = (1 + S H) (1 + 4 H / slack_b); slack_b = `margin`.
 
-Departures: does not plan before every episode, as the paper does, but when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._model_based.cadence`); N constraints, with the least of the baseline's margins; the last
-step has no transition, so 1 takes the place of 1 + H S there; the start distribution is unknown and raises the
-thresholds by its own term H S b; `bonus` multiplies a_r, so that optimism and pessimism can be scaled apart.
-"practical": c = 1e-4 and bonus = 0.1 by the common rule of choice (docs/algorithms/model-based.md).
+Departures: those of all planners (`_model_based`); slack_b is the least of the baseline's margins; the last step has no
+transition, so 1 takes the place of 1 + H S there; the start distribution raises the thresholds by its own term H S b;
+`bonus` multiplies a_r, so that optimism and pessimism can be scaled apart. "practical": c = 1e-4 and bonus = 0.1.
 Nothing promises that it is safe elsewhere.
 """
 
@@ -27,11 +24,9 @@ import numpy as np
 
 from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import hoeffding, mean_radius
-from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import policy_values
-from cmdpkit.learners._model_based.planner import Decided
-from cmdpkit.learners._model_based.safe_planner import SafePlanner
+from cmdpkit.learners._model_based.planner import Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -40,14 +35,8 @@ class OptPessLP(SafePlanner):
     """OptPess-LP at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = ck.load("paper/synthetic")
-    >>> safe = ck.solve(cmdp.with_bounds(utility=2.08))
-    >>> known = {"baseline": safe.policy.pi, "baseline_utility": safe.utilities}
-    >>> learner = OptPessLP(Spec.of(cmdp, K=500), preset="theory", **known)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 500)
-    >>> learner.explain()["baseline_episodes"]
+    >>> run = ck.learn("paper/synthetic", "opt-pess-lp", episodes=500, preset="theory")
+    >>> run.explanation["baseline_episodes"]
     500
     """
 
@@ -79,8 +68,7 @@ class OptPessLP(SafePlanner):
         shown = np.array([means.mu @ policy_values(means.p, x, self.baseline)[1][0] for x in g]) - start
         if (shown <= (spec.rho + self.baseline_utility) / 2).any():
             return self.fall_back()
-        found = plan(belief.box, r, g, spec.rho + start, spec.allowed, spec.H, guess=self.playing.lam)
-        return Decided.by(found) if found.feasible else self.fall_back()
+        return self.best(belief.box, r, g, spec.rho + start)
 
     def _radii(self, visits: IntArray, moved: IntArray) -> tuple[FloatArray, FloatArray]:
         """Of signals [T, S, A], and of the rows of the kernel in total variation [H, S, A], none at the last step."""

@@ -6,18 +6,17 @@ bonuses in the estimated model; the queues grow by how much the policy promises 
 Z_n <- [Z_n + rho_n + eps_k - w_n]_+, with a tightening eps_k that fades like 1 / sqrt(k).
 
 Needs: `baseline_utility`, the utilities of some safe policy, but not the policy itself. Output: a mixture; every single
-policy is deterministic. Per episode O(H S^2 A). Memory O(H S^2 A).
+policy is deterministic.
 
 Symbols: b = sqrt(L_k / n), L_k = ln(16 S^2 A H k / delta); eta_k = `eta` slack_b H sqrt(k); eps_k = `tighten` 5 H^2
 sqrt(S^3 A) (L_k + 1) / sqrt(k L_k), at most `tighten_max` slack_b; slack_b = least margin of the baseline.
 
-Departures: the forms of eta_k and eps_k are restated by Ghosh et al. (AISTATS 2024, appendix K, which tunes them to eta
-= 10 / slack_b and tighten = 1/5), the numbers 5 and 16 and the factor slack_b are from memory; the start distribution
-is unknown and has its own bonus H S b; the last step has no transition, so 1 takes the place of 1 + S H there;
-optimistic signals are cut at H - h; the settings `eta`, `tighten` (both times the paper's) and `tighten_max` (infinite
-in the paper) exist for "practical". "practical": c and eta are the best of 12 pairs by the common rule of choice
-(docs/algorithms/model-based.md); tighten and tighten_max are of an earlier choice among 43 settings on four random
-problems.
+Departures: those of all (`_model_based`); the forms of eta_k and eps_k are restated by Ghosh et al. (AISTATS 2024,
+appendix K, which tunes them to eta = 10 / slack_b and tighten = 1/5), the numbers 5 and 16 and the factor slack_b are
+from memory; the start distribution has its own bonus H S b; the last step has no transition, so 1 takes the place of
+1 + S H there; optimistic signals are cut at H - h; the settings `eta`, `tighten` (both times the paper's) and
+`tighten_max` (infinite in the paper) exist for "practical", where tighten and tighten_max are of an earlier choice
+among 43 settings on four random problems.
 """
 
 from __future__ import annotations
@@ -30,37 +29,30 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import hoeffding, list_needed, point
 from cmdpkit.estimate.induction import Optimistic, extended_induction
-from cmdpkit.estimate.means import means_of, update_means
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._model_based.baseline import utilities_of
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import Iterating, PolicyEvaluation, evaluate, remember
-from cmdpkit.learners._model_based.settings import PlannerSettings
+from cmdpkit.estimate.means import update_means
+from cmdpkit.learners import Spec
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
+from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
+from cmdpkit.learners.params import not_negative, positive
 from cmdpkit.model.compiled import compiled, internal
-from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
 class OptPessPrimalDualParams(PlannerSettings):
     """Settings of OptPess-PrimalDual."""
 
-    eta: float = 1.0  # times the theory's weight of the reward against the queues
-    tighten: float = 1.0  # times the theory's tightening
+    eta: float = positive(1.0)  # times the theory's weight of the reward against the queues
+    tighten: float = not_negative(1.0)  # times the theory's tightening
     tighten_max: float = math.inf  # largest tightening, in margins of the baseline
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._expect("eta", 0 < self.eta < math.inf, "a finite number above 0")
-        self._expect("tighten", 0 <= self.tighten < math.inf, "a finite number, at least 0")
         self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
 
 
 class OptPessConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
-    allowed: BoolArray  # [H, S, A]: actions that may be used
-    rho: FloatArray  # [N]: thresholds
     c: float  # multiplies the logarithm inside every radius
     events: float  # L_k = ln(events * k)
     eta: float  # eta_k / sqrt(k), the weight of the reward against the queues
@@ -68,81 +60,10 @@ class OptPessConstants(NamedTuple):
     tighten_max: float  # the cap
 
 
-class OptPessPrimalDual(Iterating):
-    """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
-
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptPessPrimalDual(Spec.of(cmdp, K=5000), baseline_utility=[2.0898])
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
-    True
-    """
-
-    title = (
-        "OptPess-PrimalDual: greedy on optimistic values, with queues driven by tightened bounds that pay "
-        "violations back."
-    )
-    guarantee = "weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K"
-    paper = "arXiv 2106.02684"
-    source = "memory"
-    needs = ("baseline_utility",)
-    presets = {
-        "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),
-        "theory": OptPessPrimalDualParams(),
-    }
-
-    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
-    params: OptPessPrimalDualParams
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
-        self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
-        self.constants = OptPessConstants(
-            allowed=self.allowed,
-            rho=spec.rho,
-            c=p.c,
-            events=16 * S**2 * A * H / p.delta,
-            eta=p.eta * self.margin * H,
-            tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
-            tighten_max=p.tighten_max * self.margin,
-        )
-        self.queue = np.zeros(spec.N)  # Z
-        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
-        estimated = point(self.values.means.p, self.values.means.mu)
-        nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
-        self.scratch = (self.values, estimated, Optimistic.empty(H, S, 0), nothing)
-        last = float(_tightening(spec.K, self.constants))
-        if spec.N and last > self.margin / 2:
-            self.notes = (
-                f"the tightening is still {last / self.margin:.0%} of the baseline's margin in the last episode, more "
-                "than half of it: the queues grow and the reward counts for little",
-            )
-        self._improve()
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter, scratch = source.simulator, source.meter, self.scratch
-        _episodes(sim, meter, self.counts, self.playing, self.choices, self.queue, scratch, self.constants, rng, out)
-
-    def _improve(self) -> None:
-        _improve(self.counts, self.playing, self.queue, self.scratch, self.constants)
-
-
 @compiled
-def _episodes(sim, meter, counts, playing, choices, queue, scratch, constants, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, queue, scratch, constants)
-
-
-@compiled
-def _improve(counts, playing, queue, scratch, constants):
+def _improve(counts, playing, parts):
     """Find the policy of the next episode, and move the queues by what it promises."""
-    values, box, found, nothing = scratch
+    queue, values, box, found, nothing, constants = parts
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)
     update_means(counts, values.means)
@@ -151,15 +72,12 @@ def _improve(counts, playing, queue, scratch, constants):
         playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
     _objective(values, playing.lam)
     list_needed(box.lo, box.needed, box.states, box.missing)
-    extended_induction(box, values.mixed, nothing, constants.allowed, found)
-    H, S, A = playing.pi.shape
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                playing.pi[h, s, a] = 1.0 if a == found.choice[h, s] else 0.0
+    extended_induction(box, values.mixed, nothing, values.allowed, found)
+    choose(playing.pi, found.choice)
+    H, S, _ = playing.pi.shape
     evaluate(values, playing.pi, S * H * hoeffding(values.means.episodes[0], log))
     for n in range(len(queue)):
-        short = constants.rho[n] + _tightening(k, constants) - values.start[1 + n]
+        short = values.rho[n] + _tightening(k, constants) - values.start[1 + n]
         queue[n] = max(queue[n] + short, 0.0)
 
 
@@ -183,7 +101,7 @@ def _fill_bonus(values, log):
                 values.bonus[h, s, a] = weight * hoeffding(seen, log)
 
 
-@compiled
+@internal
 def _objective(values, lam):
     """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
     H, S, A = values.mixed.shape
@@ -196,3 +114,52 @@ def _objective(values, lam):
                     x = min(values.means.signals[n, t, s, a] + values.bonus[h, s, a], float(H - h))
                     total += x if n == 0 else lam[n - 1] * x
                 values.mixed[h, s, a] = total
+
+
+class OptPessPrimalDual(Iterating):
+    """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
+
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-pess-primal-dual", episodes=5000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 5000) < 0.05)
+    True
+    """
+
+    title = (
+        "OptPess-PrimalDual: greedy on optimistic values, with queues driven by tightened bounds that pay "
+        "violations back."
+    )
+    guarantee = "weak regret of order (H^3 / slack_b) sqrt(S^3 A K) and a weak violation that does not grow with K"
+    paper = "arXiv 2106.02684"
+    source = "memory"
+    needs = ("baseline_utility",)
+    presets = {
+        "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),
+        "theory": OptPessPrimalDualParams(),
+    }
+    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
+    params: OptPessPrimalDualParams
+    improve = Improvement(_improve)
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
+        self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
+        constants = OptPessConstants(
+            c=p.c,
+            events=16 * S**2 * A * H / p.delta,
+            eta=p.eta * self.margin * H,
+            tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
+            tighten_max=p.tighten_max * self.margin,
+        )
+        self.queue = np.zeros(spec.N)  # Z
+        estimated = point(self.values.means.p, self.values.means.mu)
+        nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
+        self.parts = (self.queue, self.values, estimated, Optimistic.empty(H, S, 0), nothing, constants)
+        last = float(_tightening(spec.K, constants))
+        if spec.N and last > self.margin / 2:
+            self.notes = (
+                f"the tightening is still {last / self.margin:.0%} of the baseline's margin in the last episode, more "
+                "than half of it: the queues grow and the reward counts for little",
+            )
+        self._improve()

@@ -3,20 +3,17 @@
 Efroni, Mannor, Pirotta, "Exploration-Exploitation in Constrained MDPs" (arXiv 2003.02189), Algorithm
 "OptPrimalDual-CMDP". There is no planning. The policy is evaluated in the estimated model with bonuses, where every
 value is cut to what can be earned. Then it is moved a little, pi <- pi exp(t_K (Q_r + sum_n lam_n Q_n)), and so are the
-prices,
-lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
+prices, lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
 
-Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture. Per episode O(H S^2 A). Memory
-O(H S^2 A).
+Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture.
 
 Symbols: t_lam = H sqrt(N K) / rd, 1/t_lam = `dual_rate`; t_K = sqrt(2 ln A / (H^2 (1 + N rd)^2 K)) = `policy_rate`;
 b = beta_l + H sum beta_p = `PolicyEvaluation.bonus`.
 
-Departures: utilities instead of costs; the start distribution is unknown too and has its own bonus; a policy is
-evaluated with the data of its own episode included; `policy_step` and `dual_step` multiply the paper's steps; the
-probability of an action does not fall below 1e-26.
-"practical": c and policy_step are the best of 12 pairs by the common rule of choice (docs/algorithms/model-based.md);
-dual_step is of an earlier choice among 34 settings on four random problems.
+Departures: those of all (`_model_based`); a policy is evaluated with the data of its own episode included;
+`policy_step` and `dual_step` multiply the paper's steps; the probability of an action does not fall below 1e-26.
+"practical": c and policy_step are the best of 12 pairs; dual_step is of an earlier choice among 34 settings on four
+random problems.
 """
 
 from __future__ import annotations
@@ -25,24 +22,17 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cmdpkit.estimate.means import means_of, update_means
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._model_based.baseline import slack_of
-from cmdpkit.learners._model_based.counting import play
+from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
+    Improvement,
     Iterating,
-    PolicyEvaluation,
-    bernstein_start_bonus,
-    evaluate,
-    fill_bernstein_bonus,
+    evaluate_optimistically,
     mirror,
     mix,
-    remember,
+    move_prices,
 )
-from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bernstein_bonus, slack_of
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
@@ -53,8 +43,6 @@ class OptPrimalDualParams(Radii, StepSettings):
 class OptPrimalDualConstants(NamedTuple):
     """What compiled code needs of spec and settings."""
 
-    allowed: BoolArray  # [H, S, A]: actions that may be used
-    rho: FloatArray  # [N]: thresholds
     kernel_log: float  # the logarithm inside the radii of transitions
     mean_log: float  # the logarithm inside the radii of signals
     policy_rate: float  # t_K, step of the policy
@@ -62,15 +50,22 @@ class OptPrimalDualConstants(NamedTuple):
     dual_bound: float  # rd, largest price
 
 
+@compiled
+def _improve(counts, playing, parts):
+    """Evaluate the policy, then move it and the prices."""
+    values, constants = parts
+    evaluate_optimistically(counts, values, playing.pi, constants.kernel_log, constants.mean_log)
+    mix(values, playing.lam)
+    mirror(playing.pi, values.mixed, constants.policy_rate, values.allowed)
+    move_prices(values, playing.lam, constants.dual_rate, constants.dual_bound, playing.lam)
+
+
 class OptPrimalDual(Iterating):
     """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = OptPrimalDual(Spec.of(cmdp, K=5000), slack=0.0898)
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 5000)
-    >>> bool(abs(returns.utilities[:, 2500:].mean() - 2.0) < 0.1)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "opt-primal-dual", episodes=5000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 5000) < 0.05)
     True
     """
 
@@ -86,52 +81,19 @@ class OptPrimalDual(Iterating):
         "practical": OptPrimalDualParams(c=1e-6, policy_step=1000.0, dual_step=3.0),
         "theory": OptPrimalDualParams(),
     }
-
     params: OptPrimalDualParams
+    improve = Improvement(_improve)
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        p = self.params
-        log_p, log_l = logs(spec, p)
+        p, radii = self.params, logs(spec, self.params)
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
         self.constants = OptPrimalDualConstants(
-            allowed=self.allowed,
-            rho=spec.rho,
-            kernel_log=log_p,
-            mean_log=log_l,
+            *radii,
             policy_rate=p.policy_step * math.sqrt(2 * math.log(spec.A) / spec.K) / reach,
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
-        self.notes = on_bonus(spec, transition_and_signal(spec, log_p, log_l))
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter = source.simulator, source.meter
-        _episodes(sim, meter, self.counts, self.playing, self.choices, self.values, self.constants, rng, out)
-
-    def _improve(self) -> None:
-        _improve(self.counts, self.playing, self.values, self.constants)
-
-
-@compiled
-def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, values, constants)
-
-
-@compiled
-def _improve(counts, playing, values, constants):
-    """Evaluate the policy, then move it and the prices."""
-    update_means(counts, values.means)
-    fill_bernstein_bonus(values, constants.kernel_log, constants.mean_log)
-    evaluate(values, playing.pi, bernstein_start_bonus(values, constants.kernel_log))
-    mix(values.Q, playing.lam, values.mixed)
-    mirror(playing.pi, values.mixed, constants.policy_rate, constants.allowed)
-    for n in range(len(playing.lam)):
-        moved = playing.lam[n] + constants.dual_rate * (constants.rho[n] - values.start[1 + n])
-        playing.lam[n] = min(max(moved, 0.0), constants.dual_bound)
+        self.parts = (self.values, self.constants)
+        self.notes = on_bernstein_bonus(spec, *radii)

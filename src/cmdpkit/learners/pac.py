@@ -24,36 +24,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.estimate.model import best_plan, model_of
-from cmdpkit.learners import Params, Source, Spec
-from cmdpkit.learners._model_based.cadence import DOUBLING, PlanRule, new_cadence, note_episode
-from cmdpkit.learners._model_based.counting import Counting
-from cmdpkit.learners._model_based.planner import episodes_until_due
+from cmdpkit.learners import Params
+from cmdpkit.learners._model_based.planner import Replanning
+from cmdpkit.learners.params import probability
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import MIN_DELTA
-from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
 class PACParams(Params):
     """Numbers that do not change during a run."""
 
-    delta: float = 0.05  # probability with which the certificate may be wrong, at any time of the run
+    delta: float = probability(0.05)  # probability with which the certificate may be wrong, at any time of the run
+    replan: ClassVar[str] = "doubling"  # explores elsewhere when a visit count has doubled
+    progress: ClassVar[float] = 0.0  # has no part in that rule
 
-    def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
 
-
-class PAC(Counting):
+class PAC(Replanning):
     """PAC at work; keyword arguments other than preset change single parameters.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = PAC(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> learner.recommend().shape, learner.certificate().level
-    ((3, 3, 3), 0.95)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "pac", episodes=2000)
+    >>> run.certificate.level
+    0.95
     """
 
     title = "PAC: our own; explores where least is known until its policy is proved feasible and nearly optimal."
@@ -66,60 +58,33 @@ class PAC(Counting):
     presets = {"practical": PACParams()}
     anytime = True
     params: PACParams  # type: ignore[assignment]
-    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "cadence", "plans")
-    _found: tuple[int, FloatArray] | None = None  # number of episodes, and the policy to hand over after them
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        self.cadence, self.plans = new_cadence(self.T, spec.S, spec.A), 0
-        self.rule = PlanRule(DOUBLING, 0.0)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] with the largest proved value of those proved safe, or else the best of the estimated model."""
-        episodes = int(self.counts.starts.sum())
-        if self._found is None or self._found[0] != episodes:
-            self.certifier.look(self.counts)
-            safe = self.certifier.safe_policy()
-            self._found = episodes, self._estimated() if safe is None else safe[0]
-        return self._found[1].copy()
+        return self.once(self._hand_over).copy()
 
     @property
     def multipliers(self) -> None:  # type: ignore[override]
         """None: exploration does not price the bounds."""
         return None
 
-    def _estimated(self) -> FloatArray:
-        """The best policy of the model that the counts suggest; in states that it does not know, any action."""
-        model = model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), 1)
-        return best_plan(model, self.spec.rho).pi
-
     def explain(self) -> dict[str, Any]:
         """How often exploration was planned, and how well all policies are known, in unit scale."""
         self.certifier.look(self.counts)
-        return {
-            "counts": "shared by all steps" if self.T < self.spec.H else "kept per step",
-            "plans": self.plans,
-            "totals of every policy are known up to": self.certifier.accuracy(),
-        }
+        return super().explain() | {"totals of every policy are known up to": self.certifier.accuracy()}
 
-    def _begin(self) -> None:
-        if not self.cadence.due[0]:
-            return
+    def _replan(self) -> None:
         self.certifier.look(self.counts)
         self.certifier.accuracy()
         self.playing.pi[...] = np.eye(self.spec.A)[self.certifier.work.choice]
-        self.playing.changed[0] = True
         self.cadence.planned[...] = self.counts.visits.reshape(self.cadence.planned.shape)
         self.cadence.due[0] = False
-        self.plans += 1
+        self.plan_log.plans += 1
 
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        done = 0
-        while done < out.shape[1]:
-            self._begin()
-            parts = (self.counts, self.playing, self.cadence)
-            done = episodes_until_due(source.simulator, source.meter, parts, rng, out, done, self.rule)
-
-    def _end(self) -> None:
-        self.playing.episodes[0] += 1
-        note_episode(self.cadence, self.counts.visits, self.playing.path, self.playing.actions, self.rule)
+    def _hand_over(self) -> FloatArray:
+        self.certifier.look(self.counts)
+        safe = self.certifier.safe_policy()
+        if safe is not None:
+            return safe[0]
+        model = model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), 1)
+        return best_plan(model, self.spec.rho).pi  # in states that it does not know, any action

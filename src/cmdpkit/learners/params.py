@@ -2,31 +2,48 @@
 
 A learner declares a frozen dataclass that inherits from `Params`, and `presets`: for each name either such an object or
 a function that makes one from a `Spec`. The first preset is the default. All learners are served by `chosen`, so an
-unknown name is answered in the same words everywhere.
+unknown name is answered in the same words everywhere. A field that is made by `positive` or its neighbours, from its
+default, must obey that rule.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners.spec import Spec
-from cmdpkit.model.validate import index_of, is_int
+from cmdpkit.model.validate import MIN_DELTA, index_of, is_int
 
 NEVER = 2**62  # a number of visits or steps that no run reaches
 
 
 @dataclass(frozen=True)
 class Params:
-    """Parameters of a learner; without fields, it has none. `__post_init__` of a subclass checks its fields."""
+    """Parameters of a learner; without fields, it has none. `__post_init__` of a subclass may check more."""
+
+    def __post_init__(self) -> None:
+        for x in fields(self):
+            if "rule" in x.metadata:
+                self._expect(x.name, x.metadata["holds"](getattr(self, x.name)), x.metadata["rule"])
 
     def _expect(self, name: str, holds: bool, rule: str) -> None:
         """Raise an error about the parameter `name` unless its rule holds."""
         if not holds:
             raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
+
+def _ruled(rule: str, holds: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """What makes a field from its default; a value for which the rule does not hold is refused."""
+    return lambda default: field(default=default, metadata={"rule": rule, "holds": holds})
+
+
+probability = _ruled(f"a probability of at least {MIN_DELTA:g} and below 1", lambda x: MIN_DELTA <= x < 1)
+positive = _ruled("a finite number above 0", lambda x: 0 < x < math.inf)
+not_negative = _ruled("a finite number, at least 0", lambda x: 0 <= x < math.inf)
+at_least_one = _ruled("at least 1", lambda x: x >= 1)
 
 Preset = Params | Callable[[Spec], Params]
 

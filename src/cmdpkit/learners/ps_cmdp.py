@@ -6,23 +6,21 @@ Ours, after CMDP-PSRL for long-run averages (Agarwal, Bai, Aggarwal, arXiv 2106.
           signals       ~ Beta(1 + weight sum, 1 + weight (n - sum)),   exact for signals of 0 and 1 with weight 1
           pi = optimum of the drawn model under the bounds plus a margin;  play pi until the next plan
 
-An episodic posterior-sampling algorithm is published, Safe-PSRL (arXiv 2301.11547, Bayesian regret of order H^2.5 sqrt
-(S^2 A K), violation of order 1). It is primal-dual and pessimistic, its steps were not readable, and it is not this
-one. Nothing is proved for this form. Nothing has to be known: no K, no delta, no slack.
+The published episodic algorithm Safe-PSRL (arXiv 2301.11547, Bayesian regret of order H^2.5 sqrt(S^2 A K), violation of
+order 1) is another one, primal-dual and pessimistic; its steps were not readable. Nothing is proved for this form.
+Nothing has to be known: no K, no delta, no slack.
 
-Output: the best policy of the estimated model, with a margin for its own error. Per plan: H S^2 A draws, and column
-generation in one model, each column O(H S^2 A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary.
+Output: the best policy of the estimated model, with a margin for its own error. Per plan H S^2 A draws and an LP.
 
 Symbols: `prior`, `weight`; m_k = `tighten` sqrt(ln k / k) in all utilities, by which violations can be made one-sided.
 
-Departures from CMDP-PSRL. Models are drawn again only at plans, which are made when a count has doubled, or by need in
-"practical" (`cmdpkit.learners._model_based.cadence`). Signals are unknown and drawn as well. Where no policy of the
-drawn model meets the bounds, the paper ignores them; here the plan is the policy that misses the worst bound by least.
-A draw is never repeated until it is feasible: that would favour wishful models. "practical": once an action was taken
-`few` times, its prior is on states to which some action has led from the same state and step, because jumps that nobody
-has seen make a quarter of the draws of a sparse model infeasible; prior and weight are the best of 12 pairs by the
-common rule of choice (docs/algorithms/model-based.md). A weight of 100 suits signals that vary little from visit to
-visit, as those of the problems of that choice; with signals of 0 and 1 it is overconfident, and 1 is right.
+Departures from CMDP-PSRL: those of all planners (`_model_based`); models are drawn again only at plans. Where no policy
+of the drawn model meets the bounds, the paper ignores them; here the plan is the policy that misses the worst bound by
+least. A draw is never repeated until it is feasible: that would favour wishful models. "practical": once an action was
+taken `few` times, its prior is on states to which some action has led from the same state and step, because jumps that
+nobody has seen make a quarter of the draws of a sparse model infeasible. A weight of 100 suits signals that vary little
+from visit to visit, as in the problems on which it was chosen; with signals of 0 and 1 it is overconfident, and 1 is
+right.
 """
 
 from __future__ import annotations
@@ -37,11 +35,9 @@ from cmdpkit.estimate.belief import Belief
 from cmdpkit.estimate.boxes import point
 from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.counts import dense_moves
-from cmdpkit.estimate.extended import plan
-from cmdpkit.learners._model_based.optimistic_planner import OptimisticPlanner
-from cmdpkit.learners._model_based.planner import Decided
+from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
-from cmdpkit.learners.params import NEVER
+from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream, generator
 
@@ -50,17 +46,10 @@ from cmdpkit.simulate.random import Stream, generator
 class PosteriorPlanning(WithMargin):
     """Settings of PS-CMDP."""
 
-    prior: float = 1.0  # added to the counts of all next states that are possible
-    few: int = NEVER  # visits after which the prior is on next states seen from the same state alone
-    weight: float = 1.0  # 0/1 observations that one observation of a signal counts as
-    tighten: float = 0.0  # plans exceed the bounds by this times sqrt(ln k / k), unit scale
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("prior", "weight"):
-            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
-        self._expect("few", self.few >= 1, "at least 1")
-        self._expect("tighten", 0 <= self.tighten < math.inf, "a finite number, at least 0")
+    prior: float = positive(1.0)  # added to the counts of all next states that are possible
+    few: int = at_least_one(NEVER)  # visits after which the prior is on next states seen from the same state alone
+    weight: float = positive(1.0)  # 0/1 observations that one observation of a signal counts as
+    tighten: float = not_negative(0.0)  # plans exceed the bounds by this times sqrt(ln k / k), unit scale
 
 
 class Drawn(NamedTuple):
@@ -74,13 +63,9 @@ class Drawn(NamedTuple):
 class PSCMDP(OptimisticPlanner):
     """PS-CMDP at work; keyword arguments other than the preset change single settings.
 
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.learners import Source, Spec
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = PSCMDP(Spec.of(cmdp, K=2000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 2000)
-    >>> bool(abs(returns.utilities.mean() - 2.0) < 0.05)
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "ps-cmdp", episodes=2000, seed=1)
+    >>> bool(abs(run.final("realised_violation")[0] / 2000) < 0.05)
     True
     """
 
@@ -119,8 +104,7 @@ class PSCMDP(OptimisticPlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The optimum of the model that was drawn."""
-        spec, (P, mu, signals) = self.spec, self._drawn
+        P, mu, signals = self._drawn
         k = int(belief.means.episodes[0]) + 1
-        rho = spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
-        lam = self.playing.lam
-        return Decided.by(plan(point(P, mu), signals[0], signals[1:], rho, spec.allowed, spec.H, guess=lam))
+        rho = self.spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
+        return self.best(point(P, mu), signals[0], signals[1:], rho)

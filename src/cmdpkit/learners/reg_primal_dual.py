@@ -11,7 +11,7 @@ that was played, in the estimated model with bonus b on every signal:
     lam_n  <- clip((1 - eta tau) lam_n + eta (rho_n + m - w_n), 0, cap)
 
 Where this stands still, rho_n + m - w_n = tau lam_n: without a margin the limit misses every bound that has a price, by
-tau lam_n. Output: the last policy. Per episode O(H S^2 A (1 + N)). Memory O(H S^2 A).
+tau lam_n. Output: the last policy.
 
 Symbols: eta_k = `step` k^-`step_power`, tau_k = `tau` k^-`tau_power`, m_k = `margin` k^-`margin_power`; k counts from
 `shift`, and is the number K of all episodes throughout where `whole` is set.
@@ -19,9 +19,8 @@ Symbols: eta_k = `step` k^-`step_power`, tau_k = `tau` k^-`tau_power`, m_k = `ma
 "uopt", after Kitamura et al., "A Policy Gradient Primal-Dual Algorithm for Constrained MDPs with Uniform PAC
 Guarantees" (arXiv 2401.17780). From the authors' notebook, not from the text: eta_k = (k + 3)^-0.53, tau_k =
 (k + 3)^-0.4, no margin, b = c (phi sum_s' sqrt(p) + 5 phi^2) with phi^2 = (2 ln ln max(2 n, e) + 2 ln(48 S^2 A H /
-delta)) / n and c = 0.001. It needs to know neither K nor a slack. Ours: one bonus for all unknowns, the signals
-and the start among them; the entropy is counted once (the notebook adds tau times -pi ln pi to Q and then averages with
-pi).
+delta)) / n and c = 0.001. It needs to know neither K nor a slack. Ours: one bonus for all unknowns, signals and start
+among them; the entropy is counted once (the notebook adds -tau pi ln pi to Q and then averages with pi).
 "muller", after Müller et al., "Truly No-Regret Learning in Constrained MDPs" (arXiv 2402.15776), of which the abstract
 and a summary were read. Theirs: the two regularisers, the closed form of the step, optimistic values that are cut.
 Ours: the powers eta = K^-3/4 and tau = K^-1/8, which balance the terms of the recursion for the distance from the
@@ -30,35 +29,27 @@ saddle point, and OptPrimalDual's bonus. Their bound K^0.93 needs other powers, 
 k^-1/6. Ours: eta_k = k^-5/6, which follows from the two rates that reviews quote, the factors 1, 0.1 and 0.1, and
 OptPrimalDual's bonus.
 
-Departures of all: N constraints, utilities instead of costs; rewards, utilities and start are unknown; prices have no
-cap unless one is given as `cap` (H / slack in the papers), but never exceed (rho + m) / tau; the probability of an
-action does not fall below 1e-26. "practical": "flexdome" with the c of opt-primal-dual, and with step and tau as
-chosen by the common rule (docs/algorithms/model-based.md) among 12 settings: the three presets with two values each.
+Departures: those of all (`_model_based`); prices have no cap unless one is given as `cap` (H / slack in the papers),
+but never exceed (rho + m) / tau; the probability of an action does not fall below 1e-26. "practical": "flexdome" with
+the c of opt-primal-dual; step and tau are the best of 12 settings, the three presets with two values each.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.means import means_of, update_means
-from cmdpkit.learners import Source, Spec
+from cmdpkit.estimate.means import update_means
+from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import regularised_step
-from cmdpkit.learners._model_based.counting import play
-from cmdpkit.learners._model_based.iterating import (
-    Iterating,
-    PolicyEvaluation,
-    bernstein_start_bonus,
-    fill_bernstein_bonus,
-    remember,
-)
-from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bonus, transition_and_signal
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, evaluate_optimistically
+from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
+from cmdpkit.learners.params import not_negative
 from cmdpkit.model.compiled import compiled, internal
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
-from cmdpkit.simulate.random import Stream
 
 BONUSES = ("uopt", "bernstein")
 
@@ -69,12 +60,12 @@ class RegParams(Radii):
 
     bonus: str = "bernstein"  # that of "uopt", which c multiplies, or "bernstein", in whose logarithm c is
     step: float = 1.0  # eta, times k^-step_power
-    step_power: float = 0.75  # how fast eta falls
+    step_power: float = not_negative(0.75)  # how fast eta falls
     tau: float = 1.0  # weight of the regularisers, times k^-tau_power
-    tau_power: float = 0.125  # how fast tau falls
-    margin: float = 0.0  # by which utilities are to exceed their bounds, unit scale, times k^-margin_power
-    margin_power: float = 0.0  # how fast the margin falls
-    shift: int = 0  # added to k
+    tau_power: float = not_negative(0.125)  # how fast tau falls
+    margin: float = not_negative(0.0)  # how far utilities are to exceed bounds, unit scale, times k^-margin_power
+    margin_power: float = not_negative(0.0)  # how fast the margin falls
+    shift: int = not_negative(0)  # added to k
     whole: bool = False  # k is the number of all episodes throughout
     cap: float = math.inf  # largest price, in unit scale; the papers take H / slack
 
@@ -84,127 +75,19 @@ class RegParams(Radii):
         for name in ("step", "tau", "cap"):
             self._expect(name, getattr(self, name) > 0, "more than 0")
         self._expect("step", self.step * self.tau <= 1, f"at most 1 / tau, {1 / self.tau:g}")
-        for name in ("margin", "step_power", "tau_power", "margin_power", "shift"):
-            self._expect(name, 0 <= getattr(self, name) < math.inf, "a finite number, at least 0")
-
-
-class RegConstants(NamedTuple):
-    """What compiled code needs of spec and settings."""
-
-    allowed: BoolArray  # [H, S, A]: actions that may be used
-    rho: FloatArray  # [N]: thresholds
-    simple: bool  # whether the bonus is that of "uopt"
-    c: float  # times the bonus of "uopt"
-    log: float  # ln(48 S^2 A H / delta), in the bonus of "uopt"
-    kernel_log: float  # the logarithm inside the radii of transitions, of the bonus "bernstein"
-    mean_log: float  # the logarithm inside the radii of signals, of the bonus "bernstein"
-    step: tuple[float, float]  # factor and power of eta
-    tau: tuple[float, float]  # factor and power of tau
-    margin: tuple[float, float]  # factor and power of the margin
-    shift: int  # added to k
-    whole: int  # K where it takes the place of k, else 0
-    cap: float  # largest price
-
-
-UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
-MULLER = RegParams(whole=True)
-FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
-
-
-class RegPrimalDual(Iterating):
-    """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
-
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = RegPrimalDual(Spec.of(cmdp, K=10_000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 10_000)
-    >>> bool(abs(returns.utilities[:, 5000:].mean() - 2.0) < 0.05)
-    True
-    """
-
-    title = "Regularised primal-dual: an entropy and a square on the prices make the last policy converge."
-    guarantee = (
-        "none for this form; of the papers behind its presets, up to logarithms: uopt is Uniform-PAC, muller has "
-        "strong regret and violation K^0.93, flexdome strong regret K^(5/6) and strong violation 1"
-    )
-    paper = "arXiv 2401.17780, 2402.15776, 2602.10917"
-    source = "restatement"
-    anytime = True
-    presets = {
-        "practical": replace(FLEXDOME, c=1e-6, step=3.0, tau=0.3),
-        "uopt": UOPT,
-        "muller": MULLER,
-        "flexdome": FLEXDOME,
-    }
-
-    params: RegParams
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        p = self.params
-        if spec.anytime and (p.whole or p.bonus != "uopt"):
-            raise CmdpkitError(
-                f"RegPrimalDual with preset {self.preset!r} must know the number of episodes in advance, for its "
-                "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
-            )
-        log_p, log_l = logs(spec, p)
-        self.constants = RegConstants(
-            allowed=self.allowed,
-            rho=spec.rho,
-            simple=p.bonus == "uopt",
-            c=p.c,
-            log=math.log(48 * spec.S**2 * spec.A * spec.H / p.delta),
-            kernel_log=log_p,
-            mean_log=log_l,
-            step=(p.step, p.step_power),
-            tau=(p.tau, p.tau_power),
-            margin=(p.margin, p.margin_power),
-            shift=p.shift,
-            whole=spec.K if p.whole else 0,
-            cap=p.cap,
-        )
-        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec.H)
-        if p.bonus == "uopt":
-            usual = p.c * _width(even_visits(spec), math.sqrt(spec.S), self.constants.log)
-        else:
-            usual = transition_and_signal(spec, log_p, log_l)
-        self.notes = on_bonus(spec, usual)
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] of the last iterate."""
-        return self.behaviour()
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        sim, meter = source.simulator, source.meter
-        _episodes(sim, meter, self.counts, self.playing, self.choices, self.values, self.constants, rng, out)
-
-    def _improve(self) -> None:
-        _improve(self.counts, self.playing, self.values, self.constants)
 
 
 @compiled
-def _episodes(sim, meter, counts, playing, choices, values, constants, rng, out):
-    """Episodes for all columns of out."""
-    for k in range(out.shape[1]):
-        play(sim, meter, counts, playing, rng, out, k)
-        remember(playing, choices)
-        _improve(counts, playing, values, constants)
-
-
-@compiled
-def _improve(counts, playing, values, constants):
+def _improve(counts, playing, parts):
     """Evaluate the policy in the estimated model with bonuses, then move it and the prices."""
-    update_means(counts, values.means)
-    if constants.simple:
-        start_bonus = _fill_simple_bonus(values, constants.c, constants.log)
+    values, simple, (c, log), (kernel_log, mean_log), (step, tau, margin), (shift, whole, cap) = parts
+    if simple:
+        update_means(counts, values.means)
+        evaluate(values, playing.pi, _fill_simple_bonus(values, c, log))
     else:
-        fill_bernstein_bonus(values, constants.kernel_log, constants.mean_log)
-        start_bonus = bernstein_start_bonus(values, constants.kernel_log)
-    k = constants.whole if constants.whole > 0 else playing.episodes[0] + constants.shift
-    eta, tau, margin = _at(constants.step, k), _at(constants.tau, k), _at(constants.margin, k)
-    numbers = (eta, tau, margin, start_bonus, constants.cap)
-    regularised_step(values, playing.pi, playing.lam, numbers, constants.allowed, constants.rho)
+        evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
+    k = whole if whole > 0 else playing.episodes[0] + shift
+    regularised_step(values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
 
 
 @compiled
@@ -240,3 +123,57 @@ def _width(n, roots, log):
     """phi sum sqrt(p) + 5 phi^2 after n observations, where `roots` is the sum."""
     phi = math.sqrt((2.0 * math.log(math.log(max(2.0 * n, math.e))) + 2.0 * log) / max(n, 1))
     return phi * roots + 5.0 * phi * phi
+
+
+UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
+MULLER = RegParams(whole=True)
+FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
+
+
+class RegPrimalDual(Iterating):
+    """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
+
+    >>> import cmdpkit as ck
+    >>> run = ck.learn("paper/synthetic", "reg-primal-dual", episodes=10_000, seed=1)
+    >>> bool(abs(run.policy_utilities[0] - 2.0) < 0.05)
+    True
+    """
+
+    title = "Regularised primal-dual: an entropy and a square on the prices make the last policy converge."
+    guarantee = (
+        "none for this form; of the papers behind its presets, up to logarithms: uopt is Uniform-PAC, muller has "
+        "strong regret and violation K^0.93, flexdome strong regret K^(5/6) and strong violation 1"
+    )
+    paper = "arXiv 2401.17780, 2402.15776, 2602.10917"
+    source = "restatement"
+    anytime = True
+    presets = {
+        "practical": replace(FLEXDOME, c=1e-6, step=3.0, tau=0.3),
+        "uopt": UOPT,
+        "muller": MULLER,
+        "flexdome": FLEXDOME,
+    }
+    params: RegParams
+    improve = Improvement(_improve)
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        p = self.params
+        if spec.anytime and (p.whole or p.bonus != "uopt"):
+            raise CmdpkitError(
+                f"RegPrimalDual with preset {self.preset!r} must know the number of episodes in advance, for its "
+                "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
+            )
+        simple, radii = p.bonus == "uopt", logs(spec, p)
+        log = math.log(48 * spec.S**2 * spec.A * spec.H / p.delta)  # in the bonus of "uopt"
+        schedules = ((p.step, p.step_power), (p.tau, p.tau_power), (p.margin, p.margin_power))
+        limits = (p.shift, spec.K if p.whole else 0, p.cap)  # a K above 0 takes the place of k
+        self.parts = (self.values, simple, (p.c, log), radii, schedules, limits)
+        if simple:
+            self.notes = on_bonus(spec, p.c * _width(even_visits(spec), math.sqrt(spec.S), log))
+        else:
+            self.notes = on_bernstein_bonus(spec, *radii)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] of the last iterate."""
+        return self.behaviour()

@@ -146,11 +146,8 @@ def current_name(algo: str, preset: str, memory: str | None = None) -> str:
 
 def _own(module: ModuleType) -> type[Learner]:
     """The one learner with a title that a module of the folder defines."""
-    found = [
-        x
-        for x in vars(module).values()
-        if isinstance(x, type) and issubclass(x, Learner) and x.__module__ == module.__name__ and "title" in vars(x)
-    ]
+    own = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
+    found = [x for x in own if issubclass(x, Learner) and "title" in vars(x)]
     if len(found) != 1:
         raise RuntimeError(f"{module.__name__} defines {len(found)} learners with a title, expected one")
     return found[0]

@@ -64,24 +64,17 @@ class Spec:
     @classmethod
     def of(cls, cmdp: CMDP, K: int, allowed: BoolArray | None = None) -> Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
-        if cmdp.criterion.stationary:
-            return cls._per_step(cmdp, K, allowed)
-        rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(cmdp.utility_scales, cmdp.rho, strict=True)]
+        criterion, scales = cmdp.criterion, cmdp.utility_scales
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
-        return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))
-
-    @classmethod
-    def _per_step(cls, cmdp: CMDP, K: int, allowed: BoolArray | None) -> Spec:
-        """What a learner is told of a model without a horizon, for a run of K steps."""
-        criterion = cmdp.criterion
+        if not criterion.stationary:
+            rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(scales, cmdp.rho, strict=True)]
+            return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))
         if criterion.steps is None:
             raise CmdpkitError(
                 "learning is for models with a horizon, a discount or the criterion 'average', but the criterion of "
                 "this one is 'total'; give it a discount, or solve it with cmdpkit.solve"
             )
-        per_step = cmdp.rho / criterion.steps
-        rho = [scale.to_unit(x) for scale, x in zip(cmdp.utility_scales, per_step, strict=True)]
-        usable = cmdp.actions if allowed is None else allowed & cmdp.actions
+        rho = [scale.to_unit(x) for scale, x in zip(scales, cmdp.rho / criterion.steps, strict=True)]
         restart = 0.0 if criterion.discount is None else 1.0 - criterion.discount
         return cls(1, cmdp.S, cmdp.A, K, np.array(rho), usable, True, criterion=criterion.kind, restart=restart)
 

@@ -1,13 +1,21 @@
 """What the model-based learners share: they play a policy, count what happens, and find the next policy from that.
 
-    counting        the base class of all of them: play and count, save and restore
-    planner         the learners that plan in the estimated model now and then
-    optimistic_planner  planners that hand over a policy with a margin for their own error
-    safe_planner    planners that play a known safe policy until they can prove another one safe
-    iterating       the learners that move policy and prices a little after every episode; values of a policy
-    cadence         when a new plan is due
-    settings        parameters that several of these learners have, and notes where a theory's constants are too large
-    baseline        what some of them must be told about the problem
+    counting    the base class of all of them: play and count, save and restore, certificates
+    planner     the learners that plan in the estimated model now and then, optimistic or safe ones
+    iterating   the learners that move policy and prices a little after every episode; values of a policy
+    cadence     when a new plan is due
+    settings    parameters that several have, what some must be told, notes where a theory's constants are too large
 
 Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estimate`.
+
+Departures of all from their papers: utilities instead of costs, N of them; rewards, utilities and the start
+distribution are unknown too, the latter with a box or a bonus of its own. Planners do not plan before every episode, as
+the papers do, but when a count has doubled, or by need in "practical" (`cadence`). What optimistic planners hand over
+is the best policy of the estimated model, without optimism and with a margin for its own error. The settings of
+"practical" that a file names without a reason are the best of 12 by the common rule of choice
+(docs/algorithms/model-based.md).
+
+Effort, unless a file says otherwise: a plan is column generation, and each column or iteration takes at most O(H S^2
+A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary. Estimates p_hat, r_hat, g_hat are `Means.p`,
+`.r`, `.g`; beta_p, beta_l are the radii of `cmdpkit.estimate.boxes`.
 """

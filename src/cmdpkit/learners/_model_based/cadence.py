@@ -1,18 +1,15 @@
 """When a new plan is due.
 
 Every episode, as most papers do; whenever the visits of some (step, state, action) have doubled since the last plan,
-which is the customary rule, and under which guarantees keep their order; or by need. In a large model the rule of
-doubling asks for a plan after almost every episode in the beginning, because there is always something that is seen for
-the first or second time. Mostly that is irrelevant for the plan.
-
-By need, a plan is made when the present one would be noticeably surer of itself. With q its expected visits of every
-cell in an episode, in the estimated model, and n the visits a cell had,
+the customary rule, under which guarantees keep their order; or by need. In a large model something is always seen for
+the first or second time, so that doubling asks for a plan after almost every episode in the beginning. Mostly that is
+irrelevant for the plan. By need, a plan is made when the present one would be noticeably surer of itself. With q its
+expected visits of every cell in an episode, in the estimated model, and n the visits a cell had,
 
     error = sum over cells of q / sqrt(n),    2 in place of 1 / sqrt(n) where nothing was seen,
 
-is proportional to the error of the plan's prediction. A new plan is due when counting has brought the error down by
-the share `progress`, and at the latest when the number of episodes has doubled. What the plan does not visit cannot
-make one due.
+is proportional to the error of the plan's prediction. A plan is due when counting has brought the error down by the
+share `progress`, and at the latest when the number of episodes has doubled.
 """
 
 from __future__ import annotations
@@ -51,22 +48,22 @@ class Cadence(NamedTuple):
 
 def new_cadence(T: int, S: int, A: int) -> Cadence:
     """Before the first plan, which is due. T is 1 where all steps share their counts, else H."""
-    cells = (T, S, A)
     return Cadence(
-        planned=np.zeros(cells, dtype=np.int64),
-        noted=np.zeros(cells, dtype=np.int64),
-        reach=np.zeros(cells),
+        planned=np.zeros((T, S, A), dtype=np.int64),
+        noted=np.zeros((T, S, A), dtype=np.int64),
+        reach=np.zeros((T, S, A)),
         error=np.zeros(2),
         episodes=np.zeros(2, dtype=np.int64),
         due=np.ones(1, dtype=np.bool_),
-        flow=np.zeros((2, cells[1])),
+        flow=np.zeros((2, S)),
     )
 
 
 @compiled
 def mark_planned(cadence, means, pi):
     """The plan pi [H, S, A] was made from `means` (Means)."""
-    expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
+    cadence.reach[:] = 0.0
+    add_expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
     error = 0.0
     T, S, A = cadence.planned.shape
     for t in range(T):
@@ -115,11 +112,10 @@ def _error(n):
 
 
 @internal
-def expected_visits(p, mu, pi, reach, flow):
-    """Fill reach [T, S, A] with the expected visits of an episode of pi [H, S, A] in the model p, mu."""
+def add_expected_visits(p, mu, pi, reach, flow):
+    """Add the expected visits of an episode of pi [H, S, A] in the model p, mu to reach [T, S, A]."""
     H, S, A = pi.shape
     T = len(reach)
-    reach[:] = 0.0
     for s in range(S):
         flow[0, s] = mu[s]
     for h in range(H):

@@ -2,6 +2,7 @@
 
 A subclass says how the policy comes about: by planning now and then (`planner`) or by an update after every episode
 (`iterating`). What changes is named in `Counting.changing`, so that saving and resuming needs no further thought.
+`certifier_of` and `proved` make certificates of all learners that count.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import steps_warning
+from cmdpkit.estimate.alike import steps_differ, steps_warning
+from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import (
     Counts,
     compare_halves,
@@ -25,7 +27,6 @@ from cmdpkit.estimate.counts import (
 )
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
-from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners._model_based.settings import PlannerSettings
 from cmdpkit.learners._note import Note
 from cmdpkit.model.compiled import inlined
@@ -153,6 +154,23 @@ class Counting(Learner):
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
         return self.playing.lam.copy()
+
+
+def certifier_of(spec: Spec, delta: float) -> Certifier:
+    """What proves statements from the counts of a run that may be wrong with probability delta."""
+    T = 1 if spec.stationary else spec.H
+    return Certifier(np.asarray(spec.allowed), spec.rho, T, delta, noiseless=spec.noiseless)
+
+
+def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Intervals | None = None) -> Intervals | None:
+    """What the counts, and a `sample` of intervals from episodes of pi itself, prove about pi; None if nothing.
+
+    Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
+    """
+    if not counts.starts.any() or steps_differ(counts.halves):
+        return sample
+    certifier.look(counts)
+    return certifier.prove(pi, sample)
 
 
 @inlined

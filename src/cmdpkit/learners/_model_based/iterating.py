@@ -12,44 +12,69 @@ cutting them from below would call a policy safer than it was shown to be.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import math
+import os
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import total_radius, update_mean_radius, update_transition_bonus
-from cmdpkit.estimate.means import Means
-from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.counting import Counting
-from cmdpkit.model.compiled import compiled, internal, readonly
+from cmdpkit.estimate.boxes import hoeffding, total_radius, update_transition_bonus
+from cmdpkit.estimate.means import Means, means_of, update_means
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners._model_based.counting import Counting, play
+from cmdpkit.model.compiled import CompiledPart, compiled, internal, readonly
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream
 
 # -- Values of a policy in an estimated model.
+
+
+class PolicyEvaluation(NamedTuple):
+    """The values of a policy in the estimated model; they are found again after every episode."""
+
+    means: Means  # the estimated model, whose arrays are filled again each time
+    allowed: BoolArray  # [H, S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    bonus: FloatArray  # [H, S, A]: what is added to every signal
+    x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
+    Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
+    V: FloatArray  # [H+1, S]: state values of the signal that is being evaluated
+    start: FloatArray  # [1+N]: optimistic expected totals of reward and utilities from the start
+    mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
+
+    @classmethod
+    def of(cls, means: Means, spec: Spec) -> PolicyEvaluation:
+        """Around an estimated model."""
+        cells = spec.allowed.shape
+        return cls(
+            means=means,
+            allowed=np.array(spec.allowed, order="C"),
+            rho=spec.rho,
+            bonus=np.zeros(cells),
+            x=np.zeros(cells),
+            Q=np.zeros((1 + spec.N, *cells)),
+            V=np.zeros((spec.H + 1, spec.S)),
+            start=np.zeros(1 + spec.N),
+            mixed=np.zeros(cells),
+        )
 
 
 def policy_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A] and V [H+1, S] of a signal x [1 or H, S, A] under pi [H, S, A] and p [1 or H, S, A, S]."""
     Q, V = np.zeros(pi.shape), np.zeros((pi.shape[0] + 1, pi.shape[1]))
-    update_values(readonly(p), readonly(x), readonly(pi), Q, V)
+    _update_untruncated(readonly(p), readonly(x), readonly(pi), Q, V)
     return Q, V
 
 
 @compiled
-def update_values(p, x, pi, Q, V):
-    """Fill Q [H, S, A] and V [H+1, S]."""
-    _backward(p, x, pi, -np.inf, np.inf, Q, V)
+def _update_untruncated(p, x, pi, Q, V):
+    update_values(p, x, pi, -np.inf, np.inf, 0.0, Q, V)
 
 
 @internal
-def update_truncated_values(p, x, pi, Q, V):
-    """Fill Q [H, S, A], cut to [0, H - h], and V [H+1, S]."""
-    _backward(p, x, pi, 0.0, 1.0, Q, V)
-
-
-@internal
-def _backward(p, x, pi, least, most_per_step, Q, V):
-    """The recursion with every Q[h] cut to [least, most_per_step * (H - h)]."""
+def update_values(p, x, pi, least, most_per_step, tau, Q, V):
+    """Fill Q [H, S, A], cut to [least, most_per_step (H - h)], and V [H+1, S], to which tau times the entropy adds."""
     H, S, A = pi.shape
     V[H] = 0.0
     for h in range(H - 1, -1, -1):
@@ -62,66 +87,11 @@ def _backward(p, x, pi, least, most_per_step, Q, V):
                 for s_next in range(S):
                     value += p[t, s, a, s_next] * V[h + 1, s_next]
                 Q[h, s, a] = min(max(value, least), most)
-                total += pi[h, s, a] * Q[h, s, a]
+                if tau == 0.0:
+                    total += pi[h, s, a] * Q[h, s, a]
+                elif pi[h, s, a] > 0.0:
+                    total += pi[h, s, a] * (Q[h, s, a] - tau * math.log(pi[h, s, a]))
             V[h, s] = total
-
-
-class Iterating(Counting):
-    """Counts, and remembers how the recent policies have chosen."""
-
-    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        self.allowed: BoolArray = np.array(spec.allowed, order="C")
-        # [2, H, S, A]: choices before and since the number of episodes last doubled.
-        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
-        used = self.choices.sum(axis=0)
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
-
-    @abstractmethod
-    def _improve(self) -> None:
-        """Update policy and prices after an episode."""
-
-    def _begin(self) -> None:
-        """The policy is always ready."""
-
-    def _end(self) -> None:
-        self.playing.episodes[0] += 1
-        remember(self.playing, self.choices)
-        self._improve()
-
-
-class PolicyEvaluation(NamedTuple):
-    """The values of a policy in the estimated model; they are found again after every episode."""
-
-    means: Means  # the estimated model, whose arrays are filled again each time
-    bonus: FloatArray  # [H, S, A]: what is added to every signal
-    radius: FloatArray  # [T, S, A]: the confidence radius of signals
-    x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
-    Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
-    V: FloatArray  # [H+1, S]: state values of the signal that is being evaluated
-    start: FloatArray  # [1+N]: optimistic expected totals of reward and utilities from the start
-    mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
-
-    @classmethod
-    def of(cls, means: Means, H: int) -> PolicyEvaluation:
-        """Around an estimated model, for H steps."""
-        signals, _, S, A = means.signals.shape
-        return cls(
-            means=means,
-            bonus=np.zeros((H, S, A)),
-            radius=np.zeros(means.visits.shape),
-            x=np.zeros((H, S, A)),
-            Q=np.zeros((signals, H, S, A)),
-            V=np.zeros((H + 1, S)),
-            start=np.zeros(signals),
-            mixed=np.zeros((H, S, A)),
-        )
 
 
 @compiled
@@ -130,48 +100,62 @@ def evaluate(values, pi, start_bonus):
 
     `start_bonus` is what the unknown start distribution adds to every expected total.
     """
+    for n in range(len(values.Q)):
+        _add_bonus(values, n)
+        update_values(values.means.p, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
+        values.start[n] = start_bonus
+        for s in range(pi.shape[1]):
+            values.start[n] += values.means.mu[s] * values.V[0, s]
+        values.start[n] = min(values.start[n], float(len(pi)))
+
+
+@internal
+def soften(values, pi, tau):
+    """Fill Q of the reward again, with tau times the entropy of the steps to come."""
+    _add_bonus(values, 0)
+    most = 1.0 + tau * math.log(pi.shape[2])
+    update_values(values.means.p, values.x, pi, -np.inf, most, tau, values.Q[0], values.V)
+
+
+@internal
+def _add_bonus(values, n):
+    """Fill x with signal n and its bonus."""
     H, S, A = values.x.shape
     T = len(values.means.p)
-    for n in range(len(values.Q)):
-        for h in range(H):
-            for s in range(S):
-                for a in range(A):
-                    values.x[h, s, a] = values.means.signals[n, h % T, s, a] + values.bonus[h, s, a]
-        update_truncated_values(values.means.p, values.x, pi, values.Q[n], values.V)
-        values.start[n] = start_bonus
-        for s in range(S):
-            values.start[n] += values.means.mu[s] * values.V[0, s]
-        values.start[n] = min(values.start[n], float(H))
-
-
-@internal
-def fill_bernstein_bonus(values, kernel_log, mean_log):
-    """Fill `bonus` with beta_l + H sum_s' beta_p."""
-    H, S, A = values.bonus.shape
-    update_mean_radius(values.means.visits, mean_log, values.radius)
-    update_transition_bonus(values.means, kernel_log, values.bonus)
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                values.bonus[h, s, a] = values.radius[h % len(values.radius), s, a] + H * values.bonus[h, s, a]
+                values.x[h, s, a] = values.means.signals[n, h % T, s, a] + values.bonus[h, s, a]
 
 
 @internal
-def bernstein_start_bonus(values, kernel_log):
-    """H sum_s beta_p of the start distribution."""
-    return len(values.x) * total_radius(values.means.mu, values.means.episodes[0], kernel_log)
-
-
-@internal
-def mix(Q, lam, mixed):
-    """Fill mixed [H, S, A] with Q[0] + sum_n lam_n Q[1 + n]."""
-    H, S, A = mixed.shape
+def evaluate_optimistically(counts, values, pi, kernel_log, mean_log):
+    """Evaluate pi in the estimated model with the bonus beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
+    H, S, A = pi.shape
+    means, bonus = values.means, values.bonus
+    update_means(counts, means)
+    update_transition_bonus(means, kernel_log, bonus)
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                mixed[h, s, a] = Q[0, h, s, a]
+                radius = hoeffding(means.visits[h % len(means.visits), s, a], mean_log)
+                bonus[h, s, a] = radius + H * bonus[h, s, a]
+    evaluate(values, pi, H * total_radius(means.mu, means.episodes[0], kernel_log))
+
+
+# -- Steps of policy and prices.
+
+
+@internal
+def mix(values, lam):
+    """Fill `mixed` with Q[0] + sum_n lam_n Q[1 + n]."""
+    H, S, A = values.mixed.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                values.mixed[h, s, a] = values.Q[0, h, s, a]
                 for n in range(len(lam)):
-                    mixed[h, s, a] += lam[n] * Q[1 + n, h, s, a]
+                    values.mixed[h, s, a] += lam[n] * values.Q[1 + n, h, s, a]
 
 
 @internal
@@ -194,13 +178,20 @@ def mirror(pi, G, rate, allowed):
 
 
 @internal
-def _retire(choices):
-    """Drop the older half of the choices; the newer half takes its place."""
-    for h in range(choices.shape[1]):
-        for s in range(choices.shape[2]):
-            for a in range(choices.shape[3]):
-                choices[0, h, s, a] = choices[1, h, s, a]
-                choices[1, h, s, a] = 0.0
+def choose(pi, choice):
+    """Let pi [H, S, A] take the actions `choice` [H, S]."""
+    H, S, A = pi.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                pi[h, s, a] = 1.0 if a == choice[h, s] else 0.0
+
+
+@internal
+def move_prices(values, lam, rate, cap, moved):
+    """moved_n <- clip(lam_n + rate (rho_n - w_n), 0, cap)."""
+    for n in range(len(lam)):
+        moved[n] = min(max(lam[n] + rate * (values.rho[n] - values.start[1 + n]), 0.0), cap)
 
 
 @compiled
@@ -215,5 +206,75 @@ def remember(playing, choices):
         for a in range(playing.pi.shape[2]):
             choices[1, h, s, a] += playing.pi[h, s, a]
     if k & (k - 1) == 0:
-        _retire(choices)
+        for h in range(choices.shape[1]):
+            for s in range(choices.shape[2]):
+                for a in range(choices.shape[3]):
+                    choices[0, h, s, a] = choices[1, h, s, a]
+                    choices[1, h, s, a] = 0.0
     playing.changed[0] = True
+
+
+# -- The base class.
+
+
+class Improvement(CompiledPart):
+    """A compiled function (counts, playing, parts) that changes policy and prices after an episode, and its loop.
+
+    Numba finds a kept loop by a pickle of the function in it. That of a compiled function differs from process to
+    process, so this one is a text instead, which changes when the function's file is edited.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.within = self.entry = function
+        self.episodes = self._loop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = self.entry.py_func.__code__.co_filename
+        return str, (f"{self.entry.__name__} of {self.entry.__module__}, edited at {os.stat(file).st_mtime_ns}",)
+
+    def _loop(self) -> Any:
+        improve = self
+
+        @compiled
+        def episodes(sim, meter, counts, playing, choices, parts, rng, out):
+            for k in range(out.shape[1]):
+                play(sim, meter, counts, playing, rng, out, k)
+                remember(playing, choices)
+                improve(counts, playing, parts)
+
+        return episodes
+
+
+class Iterating(Counting):
+    """Counts, improves the policy after every episode, and remembers recent choices."""
+
+    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
+    improve: ClassVar[Improvement]  # how it changes policy and prices
+    parts: tuple[Any, ...]  # working memory and constants that `improve` is given
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        # [2, H, S, A]: choices before and since the number of episodes last doubled.
+        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
+        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
+        used = self.choices.sum(axis=0)
+        reached = used.sum(axis=-1, keepdims=True)
+        return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        sim, meter = source.simulator, source.meter
+        self.improve.episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
+
+    def _begin(self) -> None:
+        """The policy is always ready."""
+
+    def _end(self) -> None:
+        self.playing.episodes[0] += 1
+        remember(self.playing, self.choices)
+        self._improve()
+
+    def _improve(self) -> None:
+        self.improve(self.counts, self.playing, self.parts)

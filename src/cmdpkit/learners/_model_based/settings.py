@@ -1,26 +1,29 @@
-"""Settings that several model-based learners have in common."""
+"""Settings that several model-based learners have in common, what some must be told, and notes on vacuous theory."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import bernstein, hoeffding, kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._model_based.cadence import CADENCES
-from cmdpkit.model.validate import MIN_DELTA, index_of
+from cmdpkit.learners.params import at_least_one, not_negative, positive, probability
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import UTILITY_EXCESS
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import index_of, numbers
 
 
 @dataclass(frozen=True)
 class PlannerSettings(Params):
     """Numbers that do not change during a run; the defaults are the theory's."""
 
-    delta: float = 0.1  # probability with which the guarantee may fail
-    c: float = 1.0  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
-
-    def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
-        self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
+    delta: float = probability(0.1)  # probability with which the guarantee may fail
+    c: float = not_negative(1.0)  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
 
 
 @dataclass(frozen=True)
@@ -47,24 +50,15 @@ class Planning(PlannerSettings):
 class WithMargin(Planning):
     """Settings of planners that hand over a policy with a margin for its own error."""
 
-    margin: float = 1.0  # of the policy handed over: times what the error of its own prediction asks for
-    tried: int = 3  # it uses no action with fewer observations, if it can do without; ours
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("tried", self.tried >= 1, "at least 1")
-        self._expect("margin", 0 <= self.margin < math.inf, "a finite number, at least 0")
+    margin: float = not_negative(1.0)  # of the policy handed over: times what the error of its own prediction asks for
+    tried: int = at_least_one(3)  # it uses no action with fewer observations, if it can do without; ours
 
 
 @dataclass(frozen=True)
 class SafePlanning(Radii, Planning):
     """Settings of planners that play a safe policy until they can prove another one safe."""
 
-    bonus: float = 1.0  # times the theory's bonus on the reward
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("bonus", 0 <= self.bonus < math.inf, "a finite number, at least 0")
+    bonus: float = not_negative(1.0)  # times the theory's bonus on the reward
 
 
 @dataclass(frozen=True)
@@ -76,13 +70,8 @@ class MarginWithRadii(Radii, WithMargin):
 class StepSettings(PlannerSettings):
     """Settings of learners that move policy and prices by small steps."""
 
-    policy_step: float = 1.0  # times the theory's step of the policy
-    dual_step: float = 1.0  # times the theory's step of the prices
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("policy_step", "dual_step"):
-            self._expect(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
+    policy_step: float = positive(1.0)  # times the theory's step of the policy
+    dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
 def logs(spec: Spec, p: Radii) -> tuple[float, float]:
@@ -90,6 +79,51 @@ def logs(spec: Spec, p: Radii) -> tuple[float, float]:
     sizes = spec.S, spec.A, spec.H
     signals = 0.0 if p.deterministic else mean_log(*sizes, spec.N, spec.K, p.delta, p.c)
     return kernel_log(*sizes, spec.K, p.delta, p.c), signals
+
+
+# -- What some learners must be told, in unit scale: by the user, or from the model by `cmdpkit.running.request`.
+
+
+def slack_of(spec: Spec, slack: float | None) -> float:
+    """Slater's constant: by how much some policy exceeds all thresholds at once; infinite without constraints."""
+    if spec.N == 0:
+        return np.inf
+    if slack is None:
+        raise CmdpkitError(
+            "slack is missing: by how much a policy can exceed all bounds at once (an episode, unit scale)"
+        )
+    if not 0 < slack <= spec.H + UTILITY_EXCESS:
+        raise CmdpkitError(f"slack is {slack!r}, expected more than 0 and at most H = {spec.H}")
+    return float(slack)
+
+
+def utilities_of(spec: Spec, baseline_utility: Any) -> FloatArray:
+    """Utilities [N] of a policy that is strictly safe."""
+    if spec.N == 0:
+        return np.zeros(0)
+    if baseline_utility is None:
+        raise CmdpkitError("baseline_utility is missing: the utilities [N] of a safe policy (an episode, unit scale)")
+    w = np.atleast_1d(numbers("baseline_utility", baseline_utility))
+    if w.shape != spec.rho.shape:
+        raise CmdpkitError(f"baseline_utility has shape {w.shape}, expected {spec.rho.shape}")
+    for n, (x, rho) in enumerate(zip(w, spec.rho, strict=True)):
+        if not rho < x <= spec.H + UTILITY_EXCESS:
+            raise CmdpkitError(f"baseline_utility[{n}] is {x}, expected more than rho = {rho} and at most H = {spec.H}")
+    return w
+
+
+def policy_of(spec: Spec, baseline: Any) -> FloatArray:
+    """A safe policy pi [H, S, A]."""
+    if baseline is None:
+        raise CmdpkitError("baseline is missing: a policy pi [H, S, A] that is known to be safe")
+    pi = Policy(baseline).pi
+    if pi.shape != spec.allowed.shape:
+        raise CmdpkitError(f"baseline has shape {pi.shape}, expected {spec.allowed.shape}")
+    outside = np.argwhere((pi > 0) & ~spec.allowed)
+    if len(outside):
+        h, s, a = (int(i) for i in outside[0])
+        raise CmdpkitError(f"baseline[h={h}, s={s}, a={a}] is {pi[h, s, a]}, expected 0: the action is not allowed")
+    return pi
 
 
 # -- Notes for the user where the constants of a theory are so large that they say nothing at this number of episodes.
@@ -101,15 +135,9 @@ def even_visits(spec: Spec) -> int:
     return max(1, spec.K * spec.H // cells)
 
 
-def transition_and_signal(spec: Spec, kernel_log: float, mean_log: float) -> float:
-    """The bonus beta_l + H sum beta_p of an action after `even_visits`, if all next states are equally likely."""
-    n = even_visits(spec)
-    per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
-    return float(hoeffding(n, mean_log) + spec.H * spec.S * per_state)
-
-
-def on_radius(spec: Spec, radius: float, noticeable: float = 0.1) -> tuple[str, ...]:
+def on_radius(spec: Spec, mean_log: float, noticeable: float = 0.1) -> tuple[str, ...]:
     """A note where the radius of a signal after `even_visits` is at least `noticeable`, as a share of its range."""
+    radius = hoeffding(even_visits(spec), mean_log)
     if radius < noticeable:
         return ()
     return (
@@ -127,3 +155,10 @@ def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
         f"{bonus:.3g} times what a step can earn at most: values promise everything and mean little",
     )
+
+
+def on_bernstein_bonus(spec: Spec, kernel_log: float, mean_log: float) -> tuple[str, ...]:
+    """`on_bonus` of beta_l + H sum beta_p, if all next states are equally likely."""
+    n = even_visits(spec)
+    per_state = bernstein(1 / spec.S, n, kernel_log) if spec.H > 1 else 0.0
+    return on_bonus(spec, float(hoeffding(n, mean_log) + spec.H * spec.S * per_state))

@@ -38,9 +38,9 @@ from cmdpkit.estimate.margins import error_quantile, handed_over
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._certifying import certifier_of, proved
 from cmdpkit.learners._closed_loop import Account, Timetable
 from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._model_based.counting import certifier_of, proved
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.cl_pri import continuing, play, rules
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
