@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.means import Means
+from cmdpkit.estimate.boxes import Means
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.learners._model_based.cadence import add_expected_visits
 from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, mirror, mix, move_prices, soften

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.belief import Belief
-from cmdpkit.estimate.boxes import mean_radius, start_bonus, total_radius
+from cmdpkit.estimate.boxes import Belief, mean_radius, start_bonus, total_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning, logs

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.means import update_means
+from cmdpkit.estimate.boxes import update_means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, mirror, mix, move_prices
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.belief import Belief
-from cmdpkit.estimate.boxes import mean_radius, start_bonus
+from cmdpkit.estimate.boxes import Belief, mean_radius, start_bonus
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus

@@ -19,9 +19,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from cmdpkit.estimate.boxes import confidence_box, hoeffding, update_box
-from cmdpkit.estimate.induction import Optimistic, extended_induction
-from cmdpkit.estimate.means import update_means
+from cmdpkit.estimate.boxes import confidence_box, hoeffding, update_box, update_means
+from cmdpkit.estimate.extended import Optimistic, extended_induction
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of

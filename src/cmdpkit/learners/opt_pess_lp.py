@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.belief import Belief
-from cmdpkit.estimate.boxes import hoeffding, mean_radius
+from cmdpkit.estimate.boxes import Belief, hoeffding, mean_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import policy_values
 from cmdpkit.learners._model_based.planner import Decided, SafePlanner

@@ -27,9 +27,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import hoeffding, list_needed, point
-from cmdpkit.estimate.induction import Optimistic, extended_induction
-from cmdpkit.estimate.means import update_means
+from cmdpkit.estimate.boxes import hoeffding, list_needed, point, update_means
+from cmdpkit.estimate.extended import Optimistic, extended_induction
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of

@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.belief import Belief
-from cmdpkit.estimate.boxes import point
+from cmdpkit.estimate.boxes import Belief, point
 from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
 from cmdpkit.estimate.counts import dense_moves
 from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner

@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.means import update_means
+from cmdpkit.estimate.boxes import update_means
 from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import regularised_step
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, evaluate_optimistically

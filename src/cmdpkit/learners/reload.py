@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import point
-from cmdpkit.estimate.induction import extended_value_iteration
+from cmdpkit.estimate.extended import extended_value_iteration
 from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import Saddle, exact_model, saddle_of
 from cmdpkit.learners._model_based.iterating import (

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.continuing import Model
-from cmdpkit.estimate.induction import fill_row, row_value, sort_descending
+from cmdpkit.estimate.extended import fill_row, row_value, sort_descending
 from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import hoeffding, total_radius, update_transition_bonus
-from cmdpkit.estimate.means import Means, means_of, update_means
+from cmdpkit.estimate.boxes import Means, hoeffding, means_of, total_radius, update_means, update_transition_bonus
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.model.compiled import CompiledPart, compiled, internal, readonly

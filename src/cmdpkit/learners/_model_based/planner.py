@@ -16,8 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cmdpkit.estimate.belief import Belief, forget, new_belief, refresh
-from cmdpkit.estimate.boxes import Box
+from cmdpkit.estimate.boxes import Belief, Box, forget, new_belief, refresh
 from cmdpkit.estimate.extended import plan
 from cmdpkit.estimate.margins import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.model import model_of
