@@ -231,7 +231,7 @@ def _promising(judge: Judge, candidate: Candidate) -> list[Change]:
 
 
 def _nearest(judge: Judge, candidate: Candidate, added: FloatArray) -> Iterator[tuple[float, int, int, int]]:
-    """The best of the changes with the effects `added` [1 + N, steps, S, A]: distance from good, step, state, action."""
+    """The best changes, whose effects are added [1 + N, steps, S, A]: distance from good, step, state, action."""
     totals = candidate.totals[:, None, None, None] + added
     larger = 1e-9 * np.tanh((totals[0] - judge.least) / (judge.scale or 1.0))  # of equals, the larger value
     distance = judge.distance(totals) - larger
