@@ -18,7 +18,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from cmdpkit.exact.master import Master, Trials, hull, looser_price
-from cmdpkit.exact.units import Units
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import FEASIBLE
@@ -32,6 +31,41 @@ SAME = 1e-15  # columns whose scaled values differ by no more than this and thei
 LOOSE = 0.05  # share of the gap to which policies are priced while the gap is large, where that saves time
 EXACT_BELOW = 1e-9  # gap from which on policies are priced as well as possible
 ROUGH = 1e-14  # a column whose values have a larger error is evaluated again before the search ends
+
+
+class Units(NamedTuple):
+    """What policies can collect of the reward and the N utilities, in that order; utilities as in `CMDP.g`.
+
+    The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. No
+    other tolerance is used. The unit of each signal is chosen such that the tolerance is FEASIBLE in scaled totals.
+    """
+
+    worst: FloatArray  # [1+N], the least total of any policy
+    best: FloatArray  # [1+N], the largest total of any policy
+    rounding: FloatArray  # [1+N], no total of a policy is computed with a larger error
+    magnitude: FloatArray  # [1+N], the largest total of the signal's absolute value
+
+    @property
+    def tolerance(self) -> FloatArray:
+        """A bound missed by no more than this counts as met, [1+N]; FEASIBLE for a signal that is always 0."""
+        allowed = FEASIBLE * (self.best - self.worst) + 4 * self.rounding
+        return np.where(allowed > 0, allowed, FEASIBLE)
+
+    @property
+    def unit(self) -> FloatArray:
+        """Scaled totals are (total - worst) / unit, [1+N]. The unit is at least the range, so they lie in 0..1."""
+        unit: FloatArray = self.tolerance / FEASIBLE
+        return unit
+
+    def of(self, constraints: list[int]) -> Units:
+        """The same numbers for the reward and some of the constraints only."""
+        rows = [0, *(1 + n for n in constraints)]
+        return Units(*(x[rows] for x in self))
+
+    def gap_rounding(self, lam: FloatArray, rho: FloatArray) -> float:
+        """How wrong the difference between a Lagrangian bound at prices lam [N] and a policy's value can be."""
+        share = self.rounding / np.where(self.magnitude > 0, self.magnitude, 1.0)
+        return float(2 * self.rounding[0] + lam @ self.rounding[1:] + lam @ (share[1:] * np.abs(rho)))
 
 
 class PolicyColumn(NamedTuple):
@@ -48,6 +82,9 @@ class PolicyColumn(NamedTuple):
     def differences(self, other: PolicyColumn) -> int:
         """Number of decisions in which two policies differ."""
         return int(np.count_nonzero(self.choice != other.choice))
+
+
+Parts = list[tuple[float, PolicyColumn]]  # of a mixture: the share of each column
 
 
 class Found(NamedTuple):
@@ -86,7 +123,7 @@ class PolicySource(ColumnSource, Protocol):
 
     ranges: Units  # what policies can collect, and the rounding in it
 
-    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
+    def policy(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Found:
         """A policy like the mixture at an extreme point that meets rho (scaled); `proof` where it never goes."""
 
 
@@ -144,7 +181,7 @@ class Columns(Generic[From]):
         scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
         return scaled
 
-    def parts(self, weights: FloatArray) -> list[tuple[float, PolicyColumn]]:
+    def parts(self, weights: FloatArray) -> Parts:
         """The columns of a mixture with their shares."""
         return [(float(x), column) for x, column in zip(weights, self.columns, strict=False) if x > 0]
 

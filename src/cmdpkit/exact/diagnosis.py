@@ -126,8 +126,8 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
         infeasible = error
     rows = () if solution is None else tuple(separations(solution, separation, threads))
     pool = columns_of(cmdp, threads=threads)
-    answers = (pool.slack(cmdp.rho), ranges_of(cmdp, pool.source.ranges, threads), solution, infeasible, rows)
     source = pool.source
+    answers = (pool.slack(cmdp.rho), ranges_of(cmdp, source.ranges, threads), solution, infeasible, rows)
     if not isinstance(source, Stationary):
         return Diagnosis(int(reachable(cmdp).sum()), cmdp.H * cmdp.S, *answers)
     states = source.problem.states

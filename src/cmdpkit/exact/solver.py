@@ -15,15 +15,15 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Columns, Found, Optimum, PolicySource
+from cmdpkit.exact.highs import occupancy_lp
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import explain_infeasible
-from cmdpkit.exact.occupancy_lp import occupancy_lp
 from cmdpkit.exact.progress import Report, Watch
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.sources import Horizon, columns_of
-from cmdpkit.exact.sparse_policy import read_off
 from cmdpkit.exact.stationary.sources import BRIDGE
+from cmdpkit.exact.vertex import read_off
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_model

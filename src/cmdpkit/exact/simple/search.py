@@ -282,7 +282,7 @@ def fewest_changes(judge: Judge, best: Best) -> None:
     for _ in range(ROUNDS):
         before, drawing = best.shape, best.candidate
         for (h, s), row in zip(drawing.where, drawing.p, strict=True):
-            for a in np.flatnonzero(row):
+            for a in np.flatnonzero(row).tolist():
                 best.offer(firmly(judge, best.candidate, h, s, a))
         _by_price_of_a_change(judge, best)
         _by_joining_runs(judge, best)

@@ -37,6 +37,7 @@ from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 EPS = float(np.finfo(float).eps)
+EXACT = 1e-15  # accuracy of values that counts as exact
 DIRECT_STATES = 64  # up to so many states, policies are evaluated by elimination at once
 DENSE = 400  # up to so many states, elimination works on a full matrix
 FACTORED = 20_000  # states up to which LU factors are tried where sweeps and Krylov methods are too slow

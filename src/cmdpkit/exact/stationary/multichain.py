@@ -48,6 +48,10 @@ class Several:
         for part, kept in zip(self.parts, self.kept, strict=True):
             part.begin_with(unit, np.ascontiguousarray(X[:, kept]))
 
+    def other(self, X: FloatArray) -> Several:
+        """The same components with other signals X [K, R]."""
+        return Several(self.rows, X, self.mu, self.components)
+
     def be_careful(self) -> None:
         """Bound rounding state by state from now on."""
         self.careful = True

@@ -24,6 +24,8 @@ from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
+FEW = 100  # states whose next states are looked at one by one
+
 
 @dataclass(frozen=True, eq=False)
 class ComponentRows:
@@ -162,6 +164,53 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     states, position = np.unique(rows.owner[row_of[order]], return_index=True)
     choice[states] = row_of[order][position]
     return choice
+
+
+def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
+    """The chain of the policy p [R] as rows, one per state."""
+    used = np.flatnonzero(p)
+    begin, end = (rows.indptr[used].astype(np.int64), rows.indptr[used + 1].astype(np.int64))
+    lengths = end - begin
+    at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
+    data = rows.data[at] * np.repeat(p[used], lengths)
+    owner = rows.owner[used]
+    indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
+    states = np.arange(rows.S + 1)
+    exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
+    if (rows.exits == rows.exits[0]).all():
+        exits[:] = rows.exits[0]
+    return ComponentRows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
+
+
+def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
+    """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
+    S, A = problem.shape
+    whole = p
+    if problem.rows.R < problem.whole.R:
+        whole = np.zeros(problem.whole.R)
+        whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
+        whole = walking(problem.whole, whole)
+    pi = np.zeros(S * A)
+    pi[problem.whole.pair] = whole
+    return pi.reshape(S, A)
+
+
+def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
+    """p [R] completed: states without an action walk to those that have one, or take their first action."""
+    known = np.zeros(rows.S, dtype=bool)
+    known[rows.owner[p > 0]] = True
+    if known.all():
+        return p
+    first = rows.first.astype(np.int64)
+    ends = rows.indptr.astype(np.int64)[first]
+    beyond = [rows.columns[ends[s] : ends[s + 1]] for s in np.flatnonzero(~known)[:FEW]]
+    walk = np.full(rows.S, -1)
+    if len(beyond) == FEW or known[np.concatenate(beyond)].any():  # otherwise no path leads back, as from absorption
+        walk = np.where(known, -1, walk_to(rows, known))
+    walk = np.where(~known & (walk < 0), first[:-1], walk)
+    completed = p.copy()
+    completed[walk[walk >= 0]] = 1.0
+    return completed
 
 
 class Arrays(NamedTuple):

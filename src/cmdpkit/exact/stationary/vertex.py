@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.engine import EXACT, Engine
 from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes, within
@@ -24,7 +24,6 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
 DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this
 ROUNDS = 10_000  # moves at most; each ends one extra action or class, so that fewer are enough
-EXACT = 1e-15  # accuracy asked for when policies are evaluated
 WORSE = 1e-11  # a policy whose scaled value lacks more than this against the mixture is not the one looked for
 
 
