@@ -309,7 +309,7 @@ class Columns(Generic[From]):
         prices: FloatArray = lam * self.units[0] / self.units[1:]
         return prices
 
-    def proved(self: Columns[PolicySource], best: Optimum) -> float:
+    def proved(self: Pool, best: Optimum) -> float:
         """By how much the optimal value can exceed that of ``best``, with rounding included, in the user's units."""
         rho = best.rho * self.units[1:] + self.offsets[1:]
         rounding = self.source.ranges.gap_rounding(self.prices(best.lam), rho)
@@ -362,3 +362,6 @@ class Columns(Generic[From]):
         if self._master is None:
             self._master = Master(self.N)
         return self._master
+
+
+Pool = Columns[PolicySource]  # of a source that can also make policies

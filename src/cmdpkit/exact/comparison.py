@@ -149,16 +149,18 @@ def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -
         alike.setdefault((s, next(actions), next(actions)), []).append(h)
     rows = []
     for (s, _, _), steps in alike.items():
-        visits = reach[steps, s]
-        odds = []
-        for x in (policy, found.policy):
-            mean = visits @ [x.row(h, s) for h in steps]
-            mean = mean / mean.sum()
-            odds.append({cmdp.action_names[int(a)]: float(mean[a]) for a in np.flatnonzero(mean > NEGLIGIBLE)})
+        visits, costs = reach[steps, s], tuple(cost[steps, s].tolist())
+        does, optimum = (visits @ [x.row(h, s) for h in steps] for x in (policy, found.policy))
+        odds = _odds(cmdp, does), _odds(cmdp, optimum)
         where = tuple(h + 1 for h in steps), cmdp.states[s]
-        costs = tuple(cost[steps, s].tolist())
         rows.append(Difference(name, *where, *odds, float(visits.sum()), sum(costs), costs))
     return rows
+
+
+def _odds(cmdp: CMDP, row: FloatArray) -> dict[Name, float]:
+    """The probabilities of a decision [A], up to a factor, by the model's names of the actions."""
+    p = row / row.sum()
+    return {cmdp.action_names[int(a)]: float(p[a]) for a in np.flatnonzero(p > NEGLIGIBLE)}
 
 
 def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, PolicySource
+from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
@@ -142,7 +142,7 @@ def least_sigma(solution: Solution, rows: Iterable[Separation]) -> float | None:
     return min((row.sigma for row in rows if rounding < row.sigma < np.inf), default=None)
 
 
-def feasible_starts(cmdp: CMDP, pool: Columns[PolicySource]) -> BoolArray:
+def feasible_starts(cmdp: CMDP, pool: Pool) -> BoolArray:
     """[S]: single start states from which every bound can be met by itself; exact for one bound."""
     met = np.ones(cmdp.S, dtype=bool)
     for n in range(cmdp.N):
@@ -209,7 +209,7 @@ def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]
 
 
 def _separation(
-    solution: Solution, pool: Columns[PolicySource], everything: CMDP, used: tuple[int, int, int], threads: Threads
+    solution: Solution, pool: Pool, everything: CMDP, used: tuple[int, int, int], threads: Threads
 ) -> Separation | None:
     """What forbidding one action costs; None where totals need not be finite without it."""
     cmdp, (h, s, a), endless = solution.cmdp, used, solution.cmdp.criterion.stationary

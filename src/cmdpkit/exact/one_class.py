@@ -24,9 +24,9 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, Optimum
+from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.solution import OneClass, StationarySolution
-from cmdpkit.exact.sources import source_of
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP
@@ -47,7 +47,7 @@ class _Part(NamedTuple):
 
     limit: float  # no policy that settles in it has a larger value
     cmdp: CMDP  # the model without the actions that leave it
-    pool: Columns[Stationary]  # deterministic policies in it
+    pool: Pool  # deterministic policies in it
     best: Optimum  # the best mixture of them
 
 
@@ -133,7 +133,7 @@ def _answer(
 
 def _parts(cmdp: CMDP) -> Iterator[_Part]:
     """The end components in which a policy can settle for certain and meet all bounds."""
-    source = source_of(cmdp)
+    source = columns_of(cmdp).source
     assert isinstance(source, Stationary)
     for states, rows in source.components:
         members, inside = np.zeros(cmdp.S, dtype=bool), np.zeros(cmdp.S * cmdp.A, dtype=bool)
@@ -145,9 +145,7 @@ def _parts(cmdp: CMDP) -> Iterator[_Part]:
         g, rho = (cmdp.compact.g[:, 0], cmdp.rho) if cmdp.N else (None, None)
         start = np.eye(cmdp.S)[int(members.argmax())]
         part = CMDP(cmdp.kernel, cmdp.compact.r[0], g, rho, start, actions=allowed, criterion="average")
-        own = source_of(part)
-        assert isinstance(own, Stationary)
-        pool = Columns(own)
+        pool = columns_of(part)
         scaled = pool.thresholds(pool.scaled(part.rho))
         if scaled is not None:
             best = pool.maximise(scaled)
@@ -214,10 +212,12 @@ def _connected(cmdp: CMDP, part: _Part, bridge: float) -> tuple[Policy, float | 
     return None
 
 
-def _classes(cmdp: CMDP, pool: Columns[Stationary], best: Optimum) -> _Classes:
+def _classes(cmdp: CMDP, pool: Pool, best: Optimum) -> _Classes:
     """The classes of an extreme point as good as the best mixture."""
-    rows = pool.source.rows
-    found = pool.source.extreme_point(pool.parts(best.weights), best.proof, best.rho)
+    source = pool.source
+    assert isinstance(source, Stationary)
+    rows = source.rows
+    found = source.extreme_point(pool.parts(best.weights), best.proof, best.rho)
     q = np.zeros(cmdp.S * cmdp.A)
     q[rows.pair] = found.q
     d = q.reshape(cmdp.S, cmdp.A).sum(axis=1)
