@@ -54,8 +54,7 @@ class Units(NamedTuple):
     @property
     def unit(self) -> FloatArray:
         """Scaled totals are (total - worst) / unit, [1+N]. The unit is at least the range, so they lie in 0..1."""
-        unit: FloatArray = self.tolerance / FEASIBLE
-        return unit
+        return np.asarray(self.tolerance / FEASIBLE)
 
     def of(self, constraints: list[int]) -> Units:
         """The same numbers for the reward and some of the constraints only."""
@@ -178,8 +177,7 @@ class Columns(Generic[From]):
 
     def scaled(self, rho: FloatArray) -> FloatArray:
         """Thresholds in the pool's units."""
-        scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
-        return scaled
+        return np.asarray((rho - self.offsets[1:]) / self.units[1:])
 
     def parts(self, weights: FloatArray) -> Parts:
         """The columns of a mixture with their shares."""
@@ -306,8 +304,7 @@ class Columns(Generic[From]):
 
     def prices(self, lam: FloatArray) -> FloatArray:
         """Multipliers [N] of scaled thresholds as prices in the user's units."""
-        prices: FloatArray = lam * self.units[0] / self.units[1:]
-        return prices
+        return np.asarray(lam * self.units[0] / self.units[1:])
 
     def proved(self: Pool, best: Optimum) -> float:
         """By how much the optimal value can exceed that of ``best``, with rounding included, in the user's units."""

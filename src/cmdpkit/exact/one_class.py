@@ -262,8 +262,7 @@ def _moving(cmdp: CMDP, classes: _Classes, bridge: float) -> tuple[FloatArray, f
 def _filled(cmdp: CMDP, pi: FloatArray) -> FloatArray:
     """pi [S, A] with the first action where it is zero."""
     first = np.eye(cmdp.A)[cmdp.actions[0].argmax(axis=1)]
-    filled: FloatArray = np.where(pi.any(axis=1, keepdims=True), pi, first)
-    return filled
+    return np.asarray(np.where(pi.any(axis=1, keepdims=True), pi, first))
 
 
 def _doors(cmdp: CMDP, classes: list[BoolArray]) -> _Doors:

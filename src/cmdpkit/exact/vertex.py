@@ -198,8 +198,7 @@ class _Walk:
     def _scales(self) -> FloatArray:
         """How far each direction can be followed, forwards as well as backwards, [directions]."""
         sizes = np.abs(self.change)
-        scales: FloatArray = np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1)
-        return scales
+        return np.asarray(np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1))
 
     def _reduce(self) -> None:
         """Follow shifts that do not change the binding utilities, until no such shift is left."""

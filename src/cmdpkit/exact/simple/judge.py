@@ -203,8 +203,7 @@ class Judge:
 
     def short(self, candidate: Candidate) -> BoolArray:
         """[N]: which bounds are not met."""
-        missed: BoolArray = self.cmdp.rho - candidate.totals[1:] > self.room
-        return missed
+        return np.asarray(self.cmdp.rho - candidate.totals[1:] > self.room)
 
     def met(self, candidate: Candidate) -> bool:
         """Whether all bounds are met."""
@@ -260,8 +259,7 @@ class Judge:
             Q = stationary_action_values(self.cmdp, pi[0], signal, stand_in)
         else:
             Q = action_values(self.cmdp, signal, pi)[0]
-        added: FloatArray = Q - (pi * Q).sum(axis=-1, keepdims=True)
-        return added
+        return np.asarray(Q - (pi * Q).sum(axis=-1, keepdims=True))
 
 
 class Best:

@@ -98,8 +98,7 @@ class Simplified(Solution):
     @property
     def slack(self) -> FloatArray:
         """What is left of every bound, [N]; negative only by less than the tolerance."""
-        left: FloatArray = self.cmdp.signs * self.utilities - self.cmdp.rho
-        return left
+        return np.asarray(self.cmdp.signs * self.utilities - self.cmdp.rho)
 
     @property
     def simpler(self) -> bool:

@@ -141,5 +141,4 @@ def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
     else:
         start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
         scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
-    own: FloatArray = (scaled * source.unit[0] + source.shift[0]) * source.factor
-    return own
+    return np.asarray((scaled * source.unit[0] + source.shift[0]) * source.factor)

@@ -61,13 +61,15 @@ def allowed_rows(indptr, successors, prob, allowed, first, row_end, columns, dat
 
 
 @compiled
-def part_rows(first, indptr, columns, data, number, new_first, row_end, new_columns, new_data, kept, exits):
-    """The rows of states with number[s] >= 0, renumbered; what they lose to other states is added up in `exits`."""
+def part_rows(first, indptr, columns, data, number, wanted, new_first, row_end, new_columns, new_data, kept, exits):
+    """The wanted rows of states with number[s] >= 0, renumbered; what they lose to other states is added to `exits`."""
     n, i = 0, 0
     for s in range(len(number)):
         if number[s] < 0:
             continue
         for row in range(first[s], first[s + 1]):
+            if not wanted[row]:
+                continue
             lost = 0.0
             for e in range(indptr[row], indptr[row + 1]):
                 t = number[columns[e]]

@@ -91,38 +91,12 @@ class ComponentRows:
         first, indptr = np.zeros(len(states) + 1, dtype=np.uint64), np.zeros(self.R + 1, dtype=np.uint64)
         columns, data = np.empty(len(self.columns), dtype=np.uint32), np.empty(len(self.data))
         kept, exits = np.zeros(self.R, dtype=np.int64), np.zeros(self.R)
-        source = (self.first, self.indptr, self.columns, self.data, number)
+        wanted = np.ones(self.R, dtype=bool) if keep is None else keep
+        source = (self.first, self.indptr, self.columns, self.data, number, wanted)
         R, n = part_rows(*source, first, indptr, columns, data, kept, exits)
-        rows = ComponentRows(
-            first, indptr[: R + 1], columns[:n], data[:n], self.pair[kept[:R]], exits[:R] + self.exits[kept[:R]]
-        )
-        if keep is None:
-            return rows, kept[:R]
-        chosen = np.flatnonzero(keep[kept[:R]])
-        P = rows.P[chosen]
-        owner, pair = rows.owner[chosen], rows.pair[chosen]
-        smaller = ComponentRows.of(P, owner, pair)
-        smaller.exits[:] = rows.exits[chosen]
-        return smaller, kept[:R][chosen]
-
-
-def reachable(rows: ComponentRows, start: BoolArray) -> BoolArray:
-    """[S]: states that some policy reaches from the states in `start`."""
-    found = start.copy()
-    search(rows.first, rows.indptr, rows.columns, rows.data, found, np.zeros(rows.S, dtype=np.uint64))
-    return found
-
-
-def _search(graph: Any, start: BoolArray) -> IntArray:
-    """Breadth-first search from several states at once: for each state the one before it.
-
-    States of `start` and states not found have a number outside 0..S-1.
-    """
-    S = len(start)
-    entry = sparse.csr_array(start[None, :].astype(float))
-    whole = sparse.csr_array(sparse.block_array([[graph, None], [entry, sparse.csr_array((1, 1))]]))
-    _, before = breadth_first_order(whole, S, directed=True, return_predecessors=True)
-    return np.asarray(before[:S].astype(np.int64))
+        kept = kept[:R]
+        entries = (first, indptr[: R + 1], columns[:n], data[:n])
+        return ComponentRows(*entries, self.pair[kept], exits[:R] + self.exits[kept]), kept
 
 
 def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
@@ -153,7 +127,10 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     each step has a positive probability of coming nearer. Of several rows it is the one with the largest probability,
     because a walk over probabilities that are estimated to be tiny may never end.
     """
-    nearer = _search(rows.graph(np.ones(rows.R, dtype=bool)).T.tocsr(), target)
+    back = rows.graph(np.ones(rows.R, dtype=bool)).T  # with one more state, from which the search begins
+    entry = sparse.csr_array(target[None, :].astype(float))
+    graph = sparse.csr_array(sparse.block_array([[back, None], [entry, sparse.csr_array((1, 1))]]))
+    nearer = breadth_first_order(graph, rows.S, directed=True, return_predecessors=True)[1][: rows.S].astype(np.int64)
     nearer = np.where((nearer >= 0) & (nearer < rows.S), nearer, -1)
     entries = rows.P.tocoo()
     row_of, to = entries.coords
@@ -250,7 +227,8 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
     S, A = arrays.allowed.shape
     whole = _rows(arrays)
     signals = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))
-    keep = reachable(whole, arrays.mu > 0)
+    keep = arrays.mu > 0  # and then all states that some policy reaches
+    search(whole.first, whole.indptr, whole.columns, whole.data, keep, np.zeros(S, dtype=np.uint64))
     if arrays.kind == "total":
         keep &= ~absorbing(whole, signals[:, whole.pair])
     states = np.flatnonzero(keep)

@@ -120,8 +120,7 @@ class Stationary:
 
     def _own(self, values: FloatArray) -> FloatArray:
         """Values of the engine in the criterion's own units."""
-        own: FloatArray = (values * self.unit + self.shift) * self.factor
-        return own
+        return np.asarray((values * self.unit + self.shift) * self.factor)
 
     def _survey(self) -> tuple[Units, list[PolicyColumn]]:
         """What policies can collect of every signal, as the unit of it, and the policies that collect the most."""

@@ -92,8 +92,7 @@ class Flows:
     def _spread(self, p: FloatArray, c: _Class, d: FloatArray) -> FloatArray:
         whole = np.zeros(self.rows.S)
         whole[c.states] = d
-        spread: FloatArray = whole[self.rows.owner] * p
-        return spread
+        return np.asarray(whole[self.rows.owner] * p)
 
 
 class Vertex(NamedTuple):
@@ -168,8 +167,7 @@ def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     fresh = np.where(clear, q / np.where(clear, d, 1.0), alone)
     fresh = np.where(fresh > 10 * NEGLIGIBLE, fresh, 0.0)
     total = np.bincount(rows.owner, fresh, rows.S)[rows.owner]
-    result: FloatArray = fresh / np.where(total > 0, total, 1.0)
-    return result
+    return np.asarray(fresh / np.where(total > 0, total, 1.0))
 
 
 def _directions(
