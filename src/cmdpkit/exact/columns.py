@@ -78,10 +78,6 @@ class PolicyColumn(NamedTuple):
     error: float = 0.0  # of v and w, at most, where they were not computed as exactly as possible
     plan: Any = None  # whatever else the source needs to make a policy of it
 
-    def differences(self, other: PolicyColumn) -> int:
-        """Number of decisions in which two policies differ."""
-        return int(np.count_nonzero(self.choice != other.choice))
-
 
 Parts = list[tuple[float, PolicyColumn]]  # of a mixture: the share of each column
 

@@ -12,7 +12,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
+from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.actions import best_from_everywhere
 from cmdpkit.exact.stationary.sources import Stationary
@@ -118,7 +118,7 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     (0.5, ('utility',))
     """
     check_model(cmdp)
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     solution, infeasible = None, None
     try:
         solution = solve_fully(cmdp, threads=threads)

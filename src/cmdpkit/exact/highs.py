@@ -34,18 +34,14 @@ def configured(
     when columns are added. After ``iterations`` simplex steps it gives up: on programs whose numbers are far apart the
     simplex method can go round in circles for ever.
     """
+    options: dict[str, Any] = {"output_flag": False, "solver": solver, "run_crossover": "on"}
+    options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
+    options |= {} if presolve else {"presolve": "off"}
+    options |= {} if iterations is None else {"simplex_iteration_limit": iterations}
+    options |= {"simplex_strategy": 4} if primal else {}
     highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("solver", solver)
-    highs.setOptionValue("run_crossover", "on")
-    highs.setOptionValue("primal_feasibility_tolerance", tolerance)
-    highs.setOptionValue("dual_feasibility_tolerance", tolerance)
-    if not presolve:
-        highs.setOptionValue("presolve", "off")
-    if iterations is not None:
-        highs.setOptionValue("simplex_iteration_limit", iterations)
-    if primal:
-        highs.setOptionValue("simplex_strategy", 4)
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
     return highs
 
 

@@ -4,11 +4,9 @@ Choosing and evaluating are separate. Choosing carries the values of one objecti
 rows of the actions that were chosen; together they read much less memory than one pass that carries the values of all
 signals along for every action. This is the one place that knows how rows lie in memory.
 
-A step of backward induction needs only the values of the next one, so all states of one step can be computed at once.
-They are divided into chunks; threads take chunks until none is left, and the next step begins when all are done. The
-work on a state is the same whoever does it, and nothing is added up across states, so that results do not depend on the
-number of threads, to the last bit. A model whose steps are small is one chunk, and then many steps are done in one
-call.
+The states of a step are divided into chunks; threads take chunks until none is left, and the next step begins when all
+are done. Nothing is added up across states, so that results do not depend on the number of threads, to the last bit. A
+model whose steps are small is one chunk, and then many steps are done in one call.
 """
 
 from __future__ import annotations

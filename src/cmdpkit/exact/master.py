@@ -6,9 +6,8 @@ a threshold, the same program is solved by the simplex method on fractions. The 
 the answer is exact for them, and there always is one; it takes milliseconds where HiGHS takes microseconds.
 
 Every price gives a valid bound, and a policy that may join the pool: a bad guess costs a round and nothing else. The
-prices of the master are where the tangents of the Lagrangian bound intersect. With few policies they are the right
-choice. In a model with many states the bound is almost a smooth function of the prices, and its minimum is mostly found
-in fewer rounds by methods that are made for smooth functions.
+prices of the master are where the tangents of the Lagrangian bound intersect. In a model with many states the bound is
+almost a smooth function of the prices, and methods for smooth functions mostly find its minimum in fewer rounds.
 """
 
 from __future__ import annotations
@@ -293,21 +292,14 @@ def trial_prices(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatAr
     if not all(column.weights[0] > 0 for column in mixed):
         return lam
     if len(lam) >= MIN_AVERAGED:
-        return averaged(mixed, shares, lam)
-    if len(lam) != 1 or len(mixed) != 2 or mixed[0].differences(mixed[1]) < MIN_DIFFERENT:
+        # The prices of the master jump while few policies are known; those at which the policies of its mixture were
+        # found lie closer to the optimal ones. The middle of both saves rounds.
+        mean: FloatArray = sum(share * c.weights[1:] / c.weights[0] for share, c in zip(shares, mixed, strict=True))
+        return (lam + mean) / 2
+    if len(lam) != 1 or len(mixed) != 2 or np.count_nonzero(mixed[0].choice != mixed[1].choice) < MIN_DIFFERENT:
         return lam
     low, high = sorted(Tangent(float(c.weights[1] / c.weights[0]), c.v, float(c.w[0])) for c in mixed)
     return np.array([between(low, high, float(rho[0]))]) if low.price < high.price else lam
-
-
-def averaged(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatArray) -> FloatArray:
-    """Halfway between the prices lam of the master and those at which the policies of its mixture were found, [N].
-
-    The prices of the master jump while few policies are known. With several constraints this takes many rounds; the
-    average of the prices at which the policies of the mixture were found lies closer to the optimal ones.
-    """
-    mean: FloatArray = sum(share * c.weights[1:] / c.weights[0] for share, c in zip(shares, mixed, strict=True))
-    return (lam + mean) / 2
 
 
 class Tangent(NamedTuple):

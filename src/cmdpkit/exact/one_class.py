@@ -3,14 +3,13 @@
 The optimum under bounds may divide its time between several classes of states that it never leaves, or settle in one of
 them by chance. The long-run averages of a run then depend on luck. The averages of a policy with one recurrent class do
 not. Its class lies within one maximal end component, so the best value in a component that is reached with probability
-1 is a proved limit for all such policies. The limit need not be attained: a policy that moves between two classes ever
-more seldom comes as near to it as one likes.
+1 is a proved limit for all such policies. Policies that move between two classes ever more seldom come as near to it as
+one likes.
 
-`one_class_of` therefore takes the component with the largest limit, and connects the classes of its optimum by *doors*.
-A door is an action that leads out of a class, from the state that is nearest to another class. Between the classes the
-policy walks, with a draw where two ways cross. The probabilities of the doors are scaled until every class has its
-share of time and the moves take the share that was allowed; the bounds are tightened by what the moves cost. The policy
-is evaluated exactly, so its distance from the limit and from the optimum is known.
+`one_class_of` takes the component with the largest limit, and connects the classes of its optimum by *doors*: actions
+that lead out of a class, from the state that is nearest to another class. Between the classes the policy walks, with a
+draw where two ways cross. The probabilities of the doors are scaled until every class has its share of time and the
+moves take the share that was allowed; the bounds are tightened by what the moves cost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Exact solutions: the best policy under the bounds, with shadow prices and a proof of how good it is.
 
-`solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap. The gap is the
-Lagrangian bound max_pi v + lam . (w - rho) less the exact value of the policy, plus the largest error that rounding can
-have caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. A search
-that is ended early, by `gap` or by Ctrl-C, still returns an extreme point with a proved gap. All criteria are solved by
+`solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap: the Lagrangian
+bound max_pi v + lam . (w - rho) less the exact value of the policy, plus the largest error that rounding can have
+caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. All criteria are solved by
 the same column generation; they differ in their source of columns.
 """
 
@@ -79,7 +78,7 @@ def solve(
     """
     _check(cmdp, method)
     watch = Watch(gap, progress)
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):
         if given is not None and cmdp.criterion.kind != "average":
             what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
@@ -104,11 +103,10 @@ def solve(
         watch.close()
 
 
-def need_horizon(cmdp: CMDP, **options: object) -> None:
-    """Refuse options (None if not given) that are only for models with a horizon, if the model has none."""
-    for name, given in options.items():
-        if given is not None and cmdp.criterion.stationary:
-            raise CmdpkitError(f"{name} is {given!r}, which is for models with a horizon; leave it out for this model")
+def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
+    """Threads are only for models with a horizon: an error if they are given for another."""
+    if threads is not None and cmdp.criterion.stationary:
+        raise CmdpkitError(f"threads is {threads!r}, which is for models with a horizon; leave it out for this model")
 
 
 def solve_fully(

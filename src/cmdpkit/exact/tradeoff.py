@@ -15,7 +15,7 @@ from cmdpkit.exact.columns import Units
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import Solution, need_horizon, solve_fully, solve_in
+from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
@@ -236,7 +236,7 @@ def tradeoff(
     for what, end in (("low", low), ("high", high)):
         if end is not None and not _is_finite(end):
             raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     if low is None or high is None:
         ends = _ends(cmdp, k, threads)
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)

@@ -1,12 +1,11 @@
-"""Policies with few stochastic decisions, and from any optimal policy to an extreme point: as many extra actions as
-binding constraints, and no more.
+"""Policies with few stochastic decisions, and the way from any optimal policy to an extreme point.
 
 `purify` is the walk through the steps that docs/theory/exact.md describes in "Getting there". Of the actions of a
 stochastic decision, all but the first count as *extra*. A *direction* shifts probability between actions of some
 decisions. It has an *effect* on the totals, which stays the same during the walk, and a *flow*: by how much it changes
-the probability of being in each state at the current step. There are never more than N + 1 directions: when another
-decision adds one that can be combined with others to change no binding utility, the combination is followed until an
-action has probability 0.
+the probability of being in each state at the current step. When a decision adds a direction that can be combined with
+others to change no binding utility, the combination is followed until an action has probability 0. So there are never
+more than N + 1 directions, and at the end as many extra actions as binding constraints.
 """
 
 from __future__ import annotations
@@ -164,7 +163,8 @@ class _Walk:
         self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
         self.change = np.zeros((0, 0))  # [directions, slots], how a direction changes the masses
         self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], how it changes reward and scaled utilities
-        self.flow = cmdp.mu[None].copy()  # [1 + directions, S], state probabilities, then their changes by direction
+        self.here = cmdp.mu.copy()  # [S], probability of being in each state at the current step
+        self.flow = np.zeros((0, cmdp.S))  # [directions, S], how a direction changes it
 
     def meet(self, h: int, row: int) -> None:
         """Add a decision, given as a row of `draws`: its actions become slots, and shifts between them directions."""
@@ -173,19 +173,17 @@ class _Walk:
         shares = shares[used]
         mine = [Slot(h, s, int(a)) for a in self.draws.a[row, used]]
         values = dict(zip(mine, self.values[row, used], strict=True))
-        if not self.flow[0, s] > 0:  # an earlier shift made this state unreachable: it takes one action
+        if not self.here[s] > 0:  # an earlier shift made this state unreachable: it takes one action
             expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
             taken = values[Slot(h, s, int(self.choice[h, s]))]
-            self.effect = self.effect + np.outer(self.flow[1:, s], taken - expected)
+            self.effect = self.effect + np.outer(self.flow[:, s], taken - expected)
             return
         self.slots += mine
-        self.mass = np.append(self.mass, self.flow[0, s] * shares)
-        self.change = np.column_stack((self.change, np.outer(self.flow[1:, s], shares)))
-        for slot in mine[1:]:
-            if slot not in self.slots:  # it was dropped together with another one
-                continue
-            others = [x for x in mine[: mine.index(slot)] if x in self.slots]
-            if not others:
+        self.mass = np.append(self.mass, self.here[s] * shares)
+        self.change = np.column_stack((self.change, np.outer(self.flow[:, s], shares)))
+        for i, slot in enumerate(mine):
+            others = [x for x in mine[:i] if x in self.slots]
+            if slot not in self.slots or not others:  # some are dropped together with another one
                 continue
             base = max(others, key=lambda x: self.mass[self.slots.index(x)])
             row_of = np.zeros(len(self.slots))
@@ -246,7 +244,7 @@ class _Walk:
     def _move(self, shift: FloatArray) -> None:
         self.mass = np.maximum(self.mass + shift @ self.change, 0.0)
         self.slack = self.slack + shift @ self.effect[:, 1:]
-        self.flow[0] = np.maximum(self.flow[0] + shift @ self.flow[1:], 0.0)
+        self.here = np.maximum(self.here + shift @ self.flow, 0.0)
 
     def _drop(self, dry: int) -> None:
         """Drop an action: combine the directions such that only one uses it, and remove that one."""
@@ -254,12 +252,9 @@ class _Walk:
         gone = int(np.abs(use).argmax())
         factors = use / use[gone]
         factors[gone] = 0.0
-        self.change = self.change - np.outer(factors, self.change[gone])
-        self.effect = self.effect - np.outer(factors, self.effect[gone])
-        self.flow[1:] -= np.outer(factors, self.flow[1 + gone])
-        self.change = np.delete(self.change, gone, axis=0)
-        self.effect = np.delete(self.effect, gone, axis=0)
-        self.flow = np.delete(self.flow, 1 + gone, axis=0)
+        self.change, self.effect, self.flow = (
+            np.delete(x - np.outer(factors, x[gone]), gone, axis=0) for x in (self.change, self.effect, self.flow)
+        )
         self._forget(dry)
 
     def _forget(self, i: int) -> None:
@@ -277,17 +272,18 @@ class _Walk:
         if h + 1 == self.cmdp.H:
             return
         c, kernel = self.cmdp.compact, self.cmdp.kernel
-        then = np.zeros(self.flow.shape)
+        now = np.vstack((self.here, self.flow))
+        then = np.zeros(now.shape)
         for i, slot in enumerate(self.slots):
             if slot.h == h:
                 row = ((h % kernel.T) * self.cmdp.S + slot.s) * self.cmdp.A + slot.a
                 span = slice(kernel.indptr[row], kernel.indptr[row + 1])
                 amounts = np.append(self.mass[i], self.change[:, i])
                 then[:, kernel.successors[span]] += np.outer(amounts, kernel.prob[span])
-                self.flow[:, slot.s] = 0.0
-        work = len(self.flow) * (len(c.prob) // kernel.T // self.cmdp.A + self.cmdp.S)
-        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, self.flow, then)
-        self.flow = then
+                now[:, slot.s] = 0.0
+        work = len(now) * (len(c.prob) // kernel.T // self.cmdp.A + self.cmdp.S)
+        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, now, then)
+        self.here, self.flow = then[0], then[1:]
 
     def correct(self, missing: FloatArray) -> bool:
         """Shift the masses such that the binding utilities gain `missing` [N] (scaled); False if that is impossible."""

@@ -1,9 +1,8 @@
 """How simple a policy is, which candidates are good enough, and what it would cost to decide otherwise.
 
-Only decisions count that the policy can meet and that leave a choice: what is done in a state that is never reached, or
-where there is one action only, makes a policy no harder to follow. A *phase* is a run of steps at which every state has
-one action. A stochastic decision belongs to any phase, and is counted for itself. Few runs of steps or states at the
-least cost are found exactly, by dynamic programming, for costs that add up over the single decisions.
+Only decisions count that the policy can meet and that leave a choice. A *phase* is a run of steps at which every state
+has one action. A stochastic decision belongs to any phase, and is counted for itself. Few runs of steps or states at
+the least cost are found exactly, by dynamic programming, for costs that add up over the single decisions.
 
 Every candidate is evaluated exactly. What a change of single decisions costs is only estimated, to know what to try: at
 the prices lam, taking action a in state s at step h instead of what a policy does changes reward plus priced utilities

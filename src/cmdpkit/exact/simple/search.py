@@ -1,16 +1,13 @@
 """The search for simple candidates: few phases first, then few changes from state to state and few draws.
 
-For a number of phases, `attempt` looks for policies that are best at prices of the bounds, and moves the prices until a
-bound is just met. Two candidates are left over where no single one is good: one that meets the bounds and earns too
-little, one that earns enough and misses a bound. Walking from the one to the other, decision by decision, there is a
-place where the bounds begin to be met. The candidates there, and a draw between two actions at that very place, are
-tried too; the draw meets the bound exactly. And both are changed a little: one state does something else at the
-beginning or end of a phase. What such a change adds to the reward and to every utility is estimated for all of them at
-once, and the most promising ones are evaluated. This finds policies that are best at no prices whatsoever, because they
-lie between two that are.
+For a number of phases, `attempt` takes policies that are best at prices of the bounds, and moves the prices until a
+bound is just met. Where no single one is good, two are left: one meets the bounds and earns too little, one earns
+enough and misses a bound. On the way from one to the other, decision by decision, the bounds begin to be met somewhere;
+the candidates there, and a draw between the two actions of that place, are tried too. Both are also changed a little,
+one state at the beginning or end of a phase; effects are estimated, and the most promising changes evaluated. This
+finds policies that are best at no prices whatsoever.
 
-In the phases that were found, runs of states then take over the action of a neighbouring run. At last, of policies of
-the same shape the best is looked for: phases and runs of states begin a little earlier or later.
+Runs of states then take over the action of a neighbouring run, and phases and runs begin a little earlier or later.
 """
 
 from __future__ import annotations
