@@ -16,9 +16,8 @@ from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.actions import best_from_everywhere
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.exact.tradeoff import TotalRange, ranges_of, stacked
+from cmdpkit.exact.tradeoff import TotalRange, ranges_of, with_value
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.showing import Shown
@@ -174,10 +173,7 @@ def separations(solution: Solution, most: bool | int = MOST_SEPARATED, threads: 
     cmdp = solution.cmdp
     pool = columns_of(cmdp, threads=threads)
     pool.optimum(pool.scaled(cmdp.rho))
-    everything = cmdp.reformulated(
-        g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
-        constraints=(at_least("\0value", solution.value), *(at_least(f"\0{n}", x) for n, x in enumerate(cmdp.rho))),
-    )
+    everything = with_value(cmdp, solution.value)
     rows = (_separation(solution, pool, everything, used, threads) for used in used_most(solution, most))
     return [row for row in rows if row is not None]
 

@@ -101,6 +101,11 @@ def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
 
 def _clash(cmdp: CMDP, pool: Pool, subset: list[int]) -> bool:
     """Whether these constraints alone are infeasible."""
-    part = cmdp.reformulated(g=cmdp.compact.g[subset], constraints=tuple(cmdp.constraints[n] for n in subset))
-    smaller = columns_of(part, ranges=pool.source.ranges.of(subset))
+    smaller = columns_of(subject_to(cmdp, subset), ranges=pool.source.ranges.of(subset))
     return smaller.thresholds(smaller.scaled(cmdp.rho[subset])) is None
+
+
+def subject_to(cmdp: CMDP, constraints: list[int], r: FloatArray | None = None) -> CMDP:
+    """The model with some of its constraints only, and perhaps with another reward r [1 or H, S, A]."""
+    kept = tuple(cmdp.constraints[n] for n in constraints)
+    return cmdp.reformulated(r=r, g=cmdp.compact.g[constraints], constraints=kept)

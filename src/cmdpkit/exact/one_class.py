@@ -26,6 +26,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.solution import OneClass, StationarySolution
 from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.problem import marked
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP
@@ -135,9 +136,8 @@ def _parts(cmdp: CMDP) -> Iterator[_Part]:
     source = columns_of(cmdp).source
     assert isinstance(source, Stationary)
     for states, rows in source.components:
-        members, inside = np.zeros(cmdp.S, dtype=bool), np.zeros(cmdp.S * cmdp.A, dtype=bool)
-        members[source.problem.states[states]] = True
-        inside[source.problem.rows.pair[rows]] = True
+        members = marked(cmdp.S, source.problem.states[states])
+        inside = marked(cmdp.S * cmdp.A, source.problem.rows.pair[rows])
         if not _sure(cmdp, members)[0][cmdp.mu > 0].all():
             continue
         allowed = np.where(members[:, None], inside.reshape(cmdp.S, cmdp.A), cmdp.actions[0])
@@ -181,10 +181,9 @@ def _settling(cmdp: CMDP, pi: FloatArray) -> Policy:
     """The policy pi [S, A] where it is not zero; elsewhere one that goes there for certain, if one does."""
     target: BoolArray = pi.sum(axis=1) > 0
     _, take = _sure(cmdp, target)
-    other = np.arange(cmdp.S) * cmdp.A + cmdp.actions[0].argmax(axis=1)
-    whole = pi.copy().reshape(-1)
-    whole[np.where(take >= 0, take, other)[~target]] = 1.0
-    return Policy.of(cmdp, whole.reshape(cmdp.S, cmdp.A))
+    whole, going = pi.copy().reshape(-1), ~target & (take >= 0)
+    whole[take[going]] = 1.0
+    return Policy.of(cmdp, _filled(cmdp, whole.reshape(cmdp.S, cmdp.A)))
 
 
 # -- from class to class -----------------------------------------------------------------------------------------------

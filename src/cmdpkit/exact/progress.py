@@ -42,8 +42,7 @@ class Watch:
             raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes a Round")
         self.began = time.perf_counter()
         self.gap = 0.0 if gap is None else float(gap)
-        self._line = ProgressLine() if progress is True else None
-        self._report = self._line if isinstance(progress, bool) else progress
+        self._report = progress if callable(progress) else ProgressLine() if progress else None
         self._rounds = 0
 
     def enough(self, value: float, gap: float) -> bool:
@@ -60,8 +59,8 @@ class Watch:
 
     def close(self) -> None:
         """End the line on stderr, if there is one."""
-        if self._line is not None:
-            self._line.close()
+        if isinstance(self._report, ProgressLine):
+            self._report.close()
 
 
 class ProgressLine:

@@ -2,8 +2,8 @@
 
 `solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap: the Lagrangian
 bound max_pi v + lam . (w - rho) less the exact value of the policy, plus the largest error that rounding can have
-caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. All criteria are solved by
-the same column generation; they differ in their source of columns.
+caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. All criteria are
+solved by the same column generation; they differ in their source of columns.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Units
 from cmdpkit.exact.induction import Threads
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.infeasible import Infeasible, subject_to
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
@@ -62,8 +62,8 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     if cmdp.criterion.stationary:  # there the range is known approximately
         g = cmdp.compact.g[n]
         try:
-            worst = -c.sign * solve_fully(_objective(cmdp, -g, [])).value + 0.0
-            best = c.sign * solve_fully(_objective(cmdp, g, [])).value + 0.0
+            worst = -c.sign * solve_fully(subject_to(cmdp, [], -g)).value + 0.0
+            best = c.sign * solve_fully(subject_to(cmdp, [], g.copy())).value + 0.0
         except CmdpkitError:  # a total that policies can collect for ever has no worst
             worst = -c.sign * np.inf
     try:
@@ -75,37 +75,34 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     return TotalRange(c.name, c.sense, c.bound, worst, free, last, best, c.per_step)
 
 
+def _best(cmdp: CMDP, n: int, threads: Threads = None) -> Solution:
+    """The policy with the best total of signal n under the other bounds."""
+    return solve_fully(subject_to(cmdp, _others(cmdp, n), cmdp.compact.g[n].copy()), threads=threads)
+
+
 def strictest(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n under the other bounds."""
-    best = solve_fully(_objective(cmdp, cmdp.compact.g[n], _others(cmdp, n)), threads=threads)
-    return float(cmdp.constraints[n].sign * best.value + 0.0)
+    return float(cmdp.constraints[n].sign * _best(cmdp, n, threads).value + 0.0)
 
 
 def indifferent(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n among the policies that are optimal without bound n."""
-    free = _objective(cmdp, cmdp.compact.r, _others(cmdp, n))
-    value = solve_fully(free, threads=threads).value
-    signals = stacked(cmdp, cmdp.compact.r[None], free.compact.g)
-    bounds = (at_least("\0value", value), *free.constraints)
-    tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
+    free = subject_to(cmdp, _others(cmdp, n))
+    tied = with_value(free, solve_fully(free, threads=threads).value).reformulated(r=cmdp.compact.g[n].copy())
     best = solve_in(columns_of(tied, REACHED_BOUND_BAND, threads=threads), tied, "auto", Watch())
     return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 
-def stacked(cmdp: CMDP, *signals: FloatArray) -> FloatArray:
-    """Signals [n, T, S, A] one under the other, with a common number of steps."""
+def with_value(cmdp: CMDP, value: float) -> CMDP:
+    """The model with one more bound, the first: a value that must be reached."""
+    signals = (cmdp.compact.r[None], cmdp.compact.g)
     T = max(x.shape[1] for x in signals)
-    return np.concatenate([np.broadcast_to(x, (len(x), T, cmdp.S, cmdp.A)) for x in signals])
+    stacked = np.concatenate([np.broadcast_to(x, (len(x), T, cmdp.S, cmdp.A)) for x in signals])
+    return cmdp.reformulated(g=stacked, constraints=(at_least("\0value", value), *cmdp.constraints))
 
 
 def _others(cmdp: CMDP, n: int) -> list[int]:
     return [m for m in range(cmdp.N) if m != n]
-
-
-def _objective(cmdp: CMDP, r: FloatArray, others: list[int]) -> CMDP:
-    """The problem of maximising another signal under some of the bounds."""
-    kept = tuple(cmdp.constraints[m] for m in others)
-    return cmdp.reformulated(r=r.copy(), g=cmdp.compact.g[others], constraints=kept)
 
 
 class Relaxation(NamedTuple):
@@ -130,7 +127,7 @@ def relaxations(cmdp: CMDP) -> dict[str, Relaxation | None]:
 def _relaxation(cmdp: CMDP, n: int) -> Relaxation | None:
     c = cmdp.constraints[n]
     try:
-        best = solve_fully(_objective(cmdp, cmdp.compact.g[n], _others(cmdp, n)))
+        best = _best(cmdp, n)
     except Infeasible:
         return None
     short = float(cmdp.rho[n] - best.value)

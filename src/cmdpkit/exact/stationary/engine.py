@@ -30,7 +30,7 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary import kernels
-from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import ROUNDOFF
@@ -112,9 +112,8 @@ class Engine:
 
     def _be_absorbed(self) -> None:
         """Begin with a policy that is absorbed: policies that are better are, too."""
-        rows, leaving = self.rows, np.zeros(self.S, dtype=bool)
-        out = np.flatnonzero(rows.exits > 0)
-        leaving[rows.owner[out]] = True
+        rows, out = self.rows, np.flatnonzero(self.rows.exits > 0)
+        leaving = marked(self.S, rows.owner[out])
         self.choice = np.where(leaving, 0, walk_to(rows, leaving))
         self.choice[rows.owner[out]] = out
         self.take(self.choice)
@@ -136,6 +135,12 @@ class Engine:
         return other
 
     # -- the policy at hand
+
+    def valued(self, choice: IntArray) -> FloatArray:
+        """Values [K] of a choice of rows [S], which becomes the policy at hand, as exact as they can be."""
+        self.take(choice)
+        self.evaluate(EXACT)
+        return self.values.copy()
 
     def take(self, choice: IntArray) -> None:
         """Make a choice of rows [S] the policy at hand."""
@@ -280,9 +285,8 @@ class Engine:
         for members in classes:
             level = Chain(within(P, members)).values(self.x[members])[0]
             gains.append(float(level @ self.weights))
-        target, lost = np.zeros(self.S, dtype=bool), np.zeros(self.S, dtype=bool)
-        target[classes[int(np.argmax(gains))]] = True
-        lost[np.concatenate([c for c in classes if not target[c[0]]])] = True
+        target = marked(self.S, classes[int(np.argmax(gains))])
+        lost = marked(self.S, np.concatenate([c for c in classes if not target[c[0]]]))
         chosen = ComponentRows.of(P, np.arange(self.S), self.choice)
         astray = lost | (walk_to(chosen, lost) >= 0)  # states that may end in another class
         self.take(np.where(astray, walk_to(self.rows, target), self.choice))

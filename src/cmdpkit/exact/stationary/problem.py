@@ -27,6 +27,13 @@ from cmdpkit.model.validate import Name
 FEW = 100  # states whose next states are looked at one by one
 
 
+def marked(n: int, places: Any) -> BoolArray:
+    """[n], True at these places."""
+    found = np.zeros(n, dtype=bool)
+    found[places] = True
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class ComponentRows:
     """The actions of a model or of a part of it, one row each, sorted by state; every state has at least one."""
@@ -67,6 +74,10 @@ class ComponentRows:
         """Transition probabilities as a SciPy matrix [R, S]."""
         entries = (self.data, self.columns.astype(np.int32), self.indptr.astype(np.int64))
         return sparse.csr_array(entries, shape=(self.R, self.S))
+
+    def taking(self, choice: IntArray) -> FloatArray:
+        """p [R] of the policy that takes these rows."""
+        return marked(self.R, choice).astype(float)
 
     def chain(self, weights: FloatArray) -> Any:
         """Transition matrix [S, S] of the policy that takes row i with probability weights[i] in its state."""
@@ -109,8 +120,7 @@ def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
     row_of, to = entries.coords
     while True:
         _, label = connected_components(rows.graph(alive), directed=True, connection="strong")
-        leaving = np.zeros(rows.R, dtype=bool)
-        leaving[row_of[label[rows.owner[row_of]] != label[to]]] = True
+        leaving = marked(rows.R, row_of[label[rows.owner[row_of]] != label[to]])
         if not (alive & leaving).any():
             break
         alive &= ~leaving
@@ -174,8 +184,7 @@ def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
 
 def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
     """p [R] completed: states without an action walk to those that have one, or take their first action."""
-    known = np.zeros(rows.S, dtype=bool)
-    known[rows.owner[p > 0]] = True
+    known = marked(rows.S, rows.owner[p > 0])
     if known.all():
         return p
     first = rows.first.astype(np.int64)
@@ -272,9 +281,7 @@ def absorbing(rows: ComponentRows, X: FloatArray) -> BoolArray:
     begin = rows.indptr[:-1].astype(np.int64)
     alone = np.diff(rows.indptr.astype(np.int64)) == 1
     stays = alone & (rows.columns[np.minimum(begin, len(rows.columns) - 1)] == rows.owner) & ~X.any(axis=0)
-    moves = np.zeros(rows.S, dtype=bool)
-    moves[rows.owner[~stays]] = True
-    return ~moves
+    return ~marked(rows.S, rows.owner[~stays])
 
 
 def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states: IntArray) -> bool:
@@ -305,6 +312,5 @@ def every_step_costs(X: FloatArray) -> bool:
 
 def absorbed_somehow(rows: ComponentRows) -> bool:
     """Whether absorption can be reached from every state."""
-    leaving = np.zeros(rows.S, dtype=bool)
-    leaving[rows.owner[rows.exits > 0]] = True
+    leaving = marked(rows.S, rows.owner[rows.exits > 0])
     return bool((leaving | (walk_to(rows, leaving) >= 0)).all())

@@ -208,19 +208,13 @@ class Stationary:
         They are the one at hand and, for signals of which it has nothing, those with one row that has something.
         """
         engine, rows, base = self.engine, self.rows, self.engine.choice.copy()
-        engine.evaluate(EXACT)
-        seen = [engine.values.copy()]
+        seen = [engine.valued(base)]
         for i in np.flatnonzero(engine.X[seen[0] == 0].any(axis=0))[:FEW]:
             choice = base.copy()
             choice[rows.owner[i]] = i
-            p = np.zeros(rows.R)
-            p[choice] = 1.0
-            if absorbed_somehow(policy_rows(rows, p)):
-                engine.take(choice)
-                engine.evaluate(EXACT)
-                seen.append(engine.values.copy())
-        engine.take(base)
-        engine.evaluate(EXACT)
+            if absorbed_somehow(policy_rows(rows, rows.taking(choice))):
+                seen.append(engine.valued(choice))
+        engine.valued(base)
         return seen
 
     def _most(self, weights: FloatArray, slack: float) -> tuple[tuple[IntArray, FloatArray, FloatArray], float]:
@@ -451,11 +445,7 @@ class Stationary:
 
     def _drawn(self, parts: Parts, note: str) -> Plans:
         """One of the deterministic policies of a mixture is drawn at the start."""
-        policies = []
-        for _, column in parts:
-            p = np.zeros(self.rows.R)
-            p[column.choice] = 1.0
-            policies.append(self._everywhere(p))
+        policies = [self._everywhere(self.rows.taking(column.choice)) for _, column in parts]
         several = len(parts) > 1
         return Plans(policies, np.array([x for x, _ in parts]), not several, (note,) if several else ())
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.stationary.engine import EXACT, Engine
-from cmdpkit.exact.stationary.problem import ComponentRows
+from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -51,9 +51,7 @@ class Flows:
             exits = np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
             chain = Chain(P, bordered=False, exits=exits)
             return [_Class(np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
-        inside = np.zeros(self.rows.S, dtype=bool)
-        inside[self.rows.owner[p > 0]] = True
-        states = np.flatnonzero(inside)
+        states = np.flatnonzero(marked(self.rows.S, self.rows.owner[p > 0]))
         part = P[states][:, states]
         d = np.bincount(self.rows.owner, q, self.rows.S)
         found = []
@@ -130,9 +128,7 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
         if not classes:
             return Vertex(p, q, [], 0.0)
         kept = min(kept, share)
-        visited = np.zeros(flows.rows.S, dtype=bool)
-        for c in classes:
-            visited[c.states] = True
+        visited = marked(flows.rows.S, np.concatenate([c.states for c in classes]))
         p = np.where(visited[flows.rows.owner], p, 0.0)
         by_class = [flows.occupancy(p, c) for c in classes]
         q = np.sum(by_class, axis=0)
@@ -162,9 +158,7 @@ def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     top = np.maximum.reduceat(p, rows.first[:-1].astype(np.int64))[rows.owner]
     chosen = np.flatnonzero((p == top) & (p > 0))
     chosen = chosen[np.diff(rows.owner[chosen], prepend=-1) > 0]
-    alone = np.zeros(len(p))
-    alone[chosen] = 1.0
-    fresh = np.where(clear, q / np.where(clear, d, 1.0), alone)
+    fresh = np.where(clear, q / np.where(clear, d, 1.0), rows.taking(chosen))
     fresh = np.where(fresh > 10 * NEGLIGIBLE, fresh, 0.0)
     total = np.bincount(rows.owner, fresh, rows.S)[rows.owner]
     return np.asarray(fresh / np.where(total > 0, total, 1.0))
@@ -223,10 +217,8 @@ def by_values(
     rho [N] are thresholds in the engine's units, lam [N] their prices.
     """
     parts = sorted(parts, key=lambda part: -part[0])
-    p = np.zeros(engine.rows.R)
-    p[parts[0][1]] = 1.0
     if len(parts) == 1:
-        return p
+        return engine.rows.taking(parts[0][1])
     try:
         if len(rho) == 1 and len(parts) == 2:
             return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
@@ -240,11 +232,10 @@ class _SeveralClasses(Exception):
 
 
 def _valued(engine: Engine, choice: IntArray) -> FloatArray:
-    engine.take(choice)
-    engine.evaluate(EXACT)
+    values = engine.valued(choice)
     if engine.choice is not choice:  # `Engine` made one class of several
         raise _SeveralClasses
-    return engine.values.copy()
+    return values
 
 
 def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> FloatArray | None:
@@ -284,8 +275,7 @@ def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> Floa
     if not (ratio > 0 and 0 <= share <= 1 and lacks <= WORSE):
         return None
     probability = share * ratio / (1 - share + share * ratio)
-    p = np.zeros(engine.rows.R)
-    p[below] = 1.0
+    p = engine.rows.taking(below)
     p[below[s]], p[above[s]] = 1 - probability, probability
     return p
 
@@ -305,16 +295,14 @@ def _shifted(
     owner = engine.rows.owner
     spots, spot = np.unique(owner[extra], return_inverse=True)
     indicator = engine.other(np.array([(owner == s).astype(float) for s in spots]))
-    indicator.take(base)
-    indicator.evaluate(EXACT)
+    visits = indicator.valued(base)
     try:
         moved = np.linalg.solve(effects[:, 1:][:, binding].T, (rho - values[1:])[binding])
     except np.linalg.LinAlgError:
         return None
     reached = values + moved @ effects
-    visits = indicator.values + moved @ indicator.advantages(extra)
-    p = np.zeros(engine.rows.R)
-    p[base] = 1.0
+    visits = visits + moved @ indicator.advantages(extra)
+    p = engine.rows.taking(base)
     p[extra] = moved / visits[spot]
     np.subtract.at(p, base[owner[extra]], p[extra])
     good = (p >= 0).all() and reached[0] >= mixed - WORSE and (reached[1:] >= rho - WORSE).all()
