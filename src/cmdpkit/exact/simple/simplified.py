@@ -13,14 +13,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.exact.simple.judge import Best, Candidate, Judge, Shape, phases_of, runs_of
-from cmdpkit.exact.simple.search import (
-    fewest_changes,
-    fewest_phases,
-    firmly,
-    polish,
-    small_draws,
-    without_small_draws,
-)
+from cmdpkit.exact.simple.search import fewest_changes, fewest_phases, firmly, polish, small_draws, without_small_draws
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE

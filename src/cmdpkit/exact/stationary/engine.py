@@ -84,7 +84,6 @@ class Engine:
         self.direct = self.careful = self.S <= DIRECT_STATES  # evaluate by elimination; bound rounding by states
         self._ends = np.zeros(self.S + 1, dtype=np.uint64)  # the compact matrix of the policy at hand
         self._to, self._weight = np.zeros(self.S * entries, dtype=np.uint32), np.zeros(self.S * entries)
-        self._work: FloatArray | None = None
         self._taken, self._pivot = False, int(mu.argmax())  # a state that is visited
         self._room(X)
         self.uniform, self.tau = kind != "total", DAMPING if kind == "average" else 1.0
@@ -146,7 +145,7 @@ class Engine:
         """Make a choice of rows [S] the policy at hand."""
         rows = self.rows
         compact = (self._ends, self._to, self._weight, self.x)
-        kernels.gather(rows.indptr, rows.columns, self.rows.data, self.X, choice, *compact)
+        kernels.gather(rows.indptr, rows.columns, rows.data, self.X, choice, *compact)
         self.choice, self._taken = choice, True
 
     def matrix(self) -> Any:
@@ -228,17 +227,14 @@ class Engine:
 
     def _krylov(self, tol: float) -> bool:
         """Solve for Y with residuals of at most tol; False if that fails."""
-        if self._work is None:
-            self._work = np.zeros((6, self.S))
-        ref = 0 if self.uniform else -1
-        matrix = (self._ends, self._to, self._weight)
+        matrix, work, ref = (self._ends, self._to, self._weight), np.zeros((6, self.S)), 0 if self.uniform else -1
         solved = True
         for k in range(self.K):
             y, x = np.ascontiguousarray(self.Y[:, k]), np.ascontiguousarray(self.x[:, k])
             if self.uniform:
                 y -= y[0]
             least = 4 * EPS * (float(np.abs(y).max()) + float(np.abs(x).max()))
-            solved &= bool(kernels.krylov(*matrix, x, ref, y, self._work, max(0.5 * tol, least), PRODUCTS))
+            solved &= bool(kernels.krylov(*matrix, x, ref, y, work, max(0.5 * tol, least), PRODUCTS))
             if np.isfinite(y).all():
                 self.Y[:, k] = y - y[0] if self.uniform else y
         return solved
@@ -260,10 +256,9 @@ class Engine:
             chain = Chain(P / gamma, gamma, bordered=self.uniform, pivot=self._pivot, exits=exits, work=0.0)
             level, Y = chain.values(x)
             return np.asarray(level, dtype=float), np.ascontiguousarray(Y)
-        dense, order, level = P.toarray(), np.arange(self.S), np.zeros(x.shape[1])
-        Y, values = np.zeros(x.shape), np.zeros(x.shape)
+        dense, level, Y, values = P.toarray(), np.zeros(x.shape[1]), np.zeros(x.shape), np.zeros(x.shape)
         for _ in range(2):  # a second time if the pivot turns out to be visited seldom
-            order[:] = np.arange(self.S)
+            order = np.arange(self.S)
             order[0], order[self._pivot] = self._pivot, 0
             permuted = (dense[np.ix_(order, order)], loss[order], x[order])
             back, most = kernels.eliminate(*permuted, np.zeros(self.S), values, level, self.uniform)
@@ -281,10 +276,7 @@ class Engine:
             if not (classes[0] == self._pivot).any():
                 self._pivot = int(classes[0][0])
             return
-        gains = []
-        for members in classes:
-            level = Chain(within(P, members)).values(self.x[members])[0]
-            gains.append(float(level @ self.weights))
+        gains = [float(Chain(within(P, x)).values(self.x[x])[0] @ self.weights) for x in classes]
         target = marked(self.S, classes[int(np.argmax(gains))])
         lost = marked(self.S, np.concatenate([c for c in classes if not target[c[0]]]))
         chosen = ComponentRows.of(P, np.arange(self.S), self.choice)
@@ -321,7 +313,7 @@ class Engine:
         """o + P h - h of every row from differences of h, and the size of what is added up, [n, R] each; h [n, S]."""
         rows, delta, size = self.rows, np.empty((len(o), self.rows.R)), np.empty((len(o), self.rows.R))
         h = np.ascontiguousarray(h)
-        kernels.differences(rows.indptr, rows.columns, self.rows.data, rows.owner, self.rows.exits, o, h, delta, size)
+        kernels.differences(rows.indptr, rows.columns, rows.data, rows.owner, rows.exits, o, h, delta, size)
         return delta, size
 
     def _certify(self) -> None:
@@ -408,7 +400,7 @@ class Engine:
             return self._greedy_careful(weights, o, h, start, omega)
         top, choice = float(np.abs(h).max()), self.choice.copy()
         noise = (self.count + self.K) * EPS * (float(np.abs(weights) @ self._top) + 2 * top)
-        _, high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, self.rows.data, o, h, noise, choice)
+        high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, rows.data, o, h, noise, choice)
         over = high if self.uniform else max(0.0, high)
         self.pad = noise * omega + self.starts * EPS * (self.alpha * top + (abs(high) if self.uniform else 0.0))
         return start + over * omega + self.pad, choice, moved

@@ -89,9 +89,9 @@ def part_rows(first, indptr, columns, data, number, wanted, new_first, row_end, 
 def improve(first, indptr, columns, data, o, h, tie, choice):
     """Let every state take its best row for o [R] and what follows, h [S], unless its present one is within `tie`.
 
-    `choice` [S] is updated in place. Returns the smallest and the largest entry of T h - h, and how many states moved.
+    `choice` [S] is updated in place. Returns the largest entry of T h - h, and how many states moved.
     """
-    low, high, moved = np.inf, -np.inf, 0
+    high, moved = -np.inf, 0
     i, e = ZERO, ZERO
     for s in range(np.uint64(len(h))):
         best, kept, top = -np.inf, -np.inf, i
@@ -105,12 +105,11 @@ def improve(first, indptr, columns, data, o, h, tie, choice):
             best = value if value > best else best
             kept = value if i == chosen else kept
             i += ONE
-        change = best - h[s]
-        low, high = min(low, change), max(high, change)
+        high = max(high, best - h[s])
         if kept < best - tie:
             choice[s] = top
             moved += 1
-    return low, high, moved
+    return high, moved
 
 
 @compiled

@@ -24,8 +24,6 @@ from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
-FEW = 100  # states whose next states are looked at one by one
-
 
 def marked(n: int, places: Any) -> BoolArray:
     """[n], True at these places."""
@@ -156,7 +154,7 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
 def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
     """The chain of the policy p [R] as rows, one per state."""
     used = np.flatnonzero(p)
-    begin, end = (rows.indptr[used].astype(np.int64), rows.indptr[used + 1].astype(np.int64))
+    begin, end = (rows.indptr[i].astype(np.int64) for i in (used, used + 1))
     lengths = end - begin
     at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
     data = rows.data[at] * np.repeat(p[used], lengths)
@@ -187,15 +185,9 @@ def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
     known = marked(rows.S, rows.owner[p > 0])
     if known.all():
         return p
-    first = rows.first.astype(np.int64)
-    ends = rows.indptr.astype(np.int64)[first]
-    beyond = [rows.columns[ends[s] : ends[s + 1]] for s in np.flatnonzero(~known)[:FEW]]
-    walk = np.full(rows.S, -1)
-    if len(beyond) == FEW or known[np.concatenate(beyond)].any():  # otherwise no path leads back, as from absorption
-        walk = np.where(known, -1, walk_to(rows, known))
-    walk = np.where(~known & (walk < 0), first[:-1], walk)
+    walk = walk_to(rows, known)
     completed = p.copy()
-    completed[walk[walk >= 0]] = 1.0
+    completed[np.where(walk < 0, rows.first[:-1].astype(np.int64), walk)[~known]] = 1.0
     return completed
 
 

@@ -12,7 +12,6 @@ from cmdpkit.exact.columns import Columns, Found, Parts, PolicyColumn, Units
 from cmdpkit.exact.stationary.engine import DENSE, EPS, EXACT, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
 from cmdpkit.exact.stationary.problem import (
-    FEW,
     Arrays,
     ComponentRows,
     absorbed_somehow,
@@ -40,6 +39,7 @@ ALLOWED = (100, 20)  # roundings that a tolerance makes room for: so many, and s
 KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
+FEW = 100  # policies that are evaluated for a range, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
 
 
