@@ -226,10 +226,7 @@ class Columns(Generic[From]):
         return best
 
     def with_looser_price(self, best: Optimum) -> Optimum:
-        """The same optimum with the smallest price that proves it, where there is one constraint.
-
-        That is the slope of the trade-off on the side of looser bounds, see `looser_price`.
-        """
+        """The same optimum with the smallest price that proves it, if there is one constraint: see `looser_price`."""
         if self.N != 1 or not self._converged(best):
             return best
         rho = float(best.rho[0])
@@ -272,10 +269,9 @@ class Columns(Generic[From]):
         return t, weights, y
 
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
-        """rho (scaled) if some policy meets it; None if none does, not even up to the tolerance.
+        """rho (scaled), lowered to what can be reached where it is missed by less than the tolerance, or None.
 
-        Thresholds that are missed, but by less than the tolerance, are lowered to what can be reached. Afterwards the
-        pool holds a mixture that meets what is returned.
+        Afterwards the pool holds a mixture that meets what is returned.
         """
         if not self.N:
             return rho

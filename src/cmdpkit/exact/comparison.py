@@ -180,8 +180,7 @@ def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArra
 class Option(NamedTuple):
     """An action in a state, and what comes of it if the optimum is followed afterwards.
 
-    Totals from here on never end where long-run averages count: there they are what is gained in all on what the
-    optimum would have collected from here on.
+    Where long-run averages count, totals from here on are what is gained on those of the optimum.
     """
 
     action: Name  # its name

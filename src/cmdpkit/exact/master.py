@@ -66,8 +66,8 @@ def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatAr
 def looser_price(w: FloatArray, v: FloatArray, rho: float, value: float) -> float:
     """The smallest price of one constraint at which none of the points (w, v) is better than `value` at rho.
 
-    At a kink of the trade-off every price between the slopes on both sides proves the optimum. This one is the slope
-    on the side of looser bounds, as far as the points tell: what a looser bound would bring.
+    At a kink of the trade-off every price between the slopes on both sides proves the optimum; this is the slope on the
+    side of looser bounds.
     """
     below = w < rho - CLEARLY
     slopes = (v[below] - value) / (rho - w[below])

@@ -29,11 +29,7 @@ Report = Callable[[Round], None]
 
 
 class Watch:
-    """Counts rounds, reports each of them, and ends the search once a relative gap is proved.
-
-    ``gap`` is relative to the value. ``progress`` is called with a `Round` after every round; True stands for a line on
-    stderr.
-    """
+    """Counts rounds, tells ``progress`` of each (True: in a line on stderr), and ends the search at a relative gap."""
 
     def __init__(self, gap: float | None = None, progress: Report | bool = False) -> None:
         if gap is not None and not (isinstance(gap, (int, float)) and 0 <= gap < math.inf):

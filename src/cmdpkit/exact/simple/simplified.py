@@ -122,12 +122,10 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     a horizon there is one phase. Only decisions count that are ever met and that leave a choice; elsewhere the policy
     does what it does in the nearest state.
 
-    To find the very simplest is hard in general, so this is a search: candidates with few phases come from dynamic
-    programming on what single decisions cost, and are improved step by step. Every candidate is evaluated exactly
-    before it is accepted, so that no bound is broken and no more is given up than is allowed, whatever the search
-    finds. If it finds nothing simpler, the policy is the optimum, and ``simpler`` is False. An action that is drawn
-    with a probability below 1 % is left out, or drawn with 1 %, if that is allowed; ``small_draws`` says why one had to
-    stay.
+    To find the very simplest is hard in general, so this is a search. Every candidate is evaluated exactly before it is
+    accepted: no bound is broken, and no more is given up than is allowed. If nothing simpler is found, the policy is
+    the optimum, and ``simpler`` is False. An action that is drawn with a probability below 1 % is left out, or drawn
+    with 1 %, if that is allowed; ``small_draws`` says why one had to stay.
 
     Parameters
     ----------

@@ -67,10 +67,7 @@ class TooLong(CmdpkitError):
 
 
 class Engine:
-    """Policies of one criterion, on rows whose signals X [K, R] are scaled such that values are of order 1.
-
-    `Problem` describes the other arguments.
-    """
+    """Policies of a `StationaryProblem`, on rows whose signals X [K, R] are scaled such that values are of order 1."""
 
     def __init__(
         self, rows: ComponentRows, X: FloatArray, kind: str, mu: FloatArray, endless: bool = False, blur: int = 0
@@ -287,10 +284,7 @@ class Engine:
     # -- the careful mode
 
     def be_careful(self) -> None:
-        """Bound rounding state by state from now on, and evaluate policies by elimination.
-
-        The profile is in proportion to the rounding of the policy at hand, and of those for which it was made before.
-        """
+        """Bound rounding state by state from now on, by a profile made for the policy at hand and those before it."""
         if not self._taken:
             self.take(self.choice)
         self.direct = self.careful = True

@@ -1,9 +1,8 @@
 """Compiled passes over the rows of a model without a horizon.
 
 State s has the rows first[s] to first[s + 1] - 1, and row i has the entries indptr[i] to indptr[i + 1] - 1 of `columns`
-(next states) and `data` (their weights: probabilities, times the discount, if any). The rows that a policy takes
-are copied into a compact matrix of its own, because it is multiplied many times. Indices are unsigned, see
-`model.compiled`.
+(next states) and `data` (their probabilities, times the discount, if any). The rows that a policy takes are copied into
+a compact matrix of its own, because it is multiplied many times. Indices are unsigned, see `model.compiled`.
 """
 
 from __future__ import annotations

@@ -133,8 +133,7 @@ def _quotient(
 def combined_policy(rows: ComponentRows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:
     """The usual stationary policy p [R] of a mixture of choices [S]: long-run frequencies, else expected visits.
 
-    The policy need not have the mixture's frequencies: a state may be passed through by one policy and settled in by
-    another.
+    It need not have the mixture's frequencies: one policy may pass through a state in which another settles.
     """
     settled, passing = np.zeros(rows.R), np.zeros(rows.R)
     for weight, choice in sorted(parts, key=lambda part: part[0]):

@@ -131,9 +131,8 @@ def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
 def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     """[S], for each state a row that may lead nearer to the target; -1 in the target and where no path leads to it.
 
-    A policy that takes these rows reaches the target with probability 1 from all states if all of them have a path:
-    each step has a positive probability of coming nearer. Of several rows it is the one with the largest probability,
-    because a walk over probabilities that are estimated to be tiny may never end.
+    If all states have a path, a policy that takes these rows reaches the target with probability 1. Of several rows it
+    is the one with the largest probability, because a walk over tiny estimated probabilities may never end.
     """
     back = rows.graph(np.ones(rows.R, dtype=bool)).T  # with one more state, from which the search begins
     entry = sparse.csr_array(target[None, :].astype(float))

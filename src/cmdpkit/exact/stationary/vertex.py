@@ -2,8 +2,8 @@
 
 `vertex` follows the proof of Lemma S in docs/theory/stationary.md: while there are more extra actions and classes than
 binding constraints, some combination of directions leaves all binding utilities unchanged, and is followed until an
-action or a class runs dry. Mostly the policies of the mixture differ in few states. Then `by_values` finds the extreme
-point without any occupancy, from the values of policies alone. What it finds is checked like everything else.
+action or a class runs dry. Where the policies of the mixture differ in few states, `by_values` mostly finds the extreme
+point from the values of policies alone.
 """
 
 from __future__ import annotations
@@ -112,8 +112,7 @@ Parts = list[tuple[float, IntArray, FloatArray]]  # shares of a mixture, the row
 def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: FloatArray) -> Vertex:
     """An extreme point as good as the mixture `parts`, which meets the scaled thresholds rho for utilities g [N, R].
 
-    lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says: where a state is left
-    once in a million steps, utilities are only known to a few digits less than usual.
+    lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says.
     """
     q = np.zeros(len(flows.rows.owner))
     p = np.zeros(len(q))
