@@ -32,8 +32,8 @@ class _Class(NamedTuple):
 
     states: IntArray  # their numbers in the model
     chain: Chain  # the Markov chain of the policy on them
-    inflow: FloatArray  # [states], what the start adds to their occupancy
     mass: float  # share of the occupancy that the class has
+    q: FloatArray  # [R], its occupancy, exactly for the policy
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class Flows:
         if not self.average:
             exits = np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
             chain = Chain(P, bordered=False, exits=exits)
-            return [_Class(np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
+            return [self._class(p, np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
         states = np.flatnonzero(marked(self.rows.S, self.rows.owner[p > 0]))
         part = P[states][:, states]
         d = np.bincount(self.rows.owner, q, self.rows.S)
-        found = []
-        for members in closed_classes(part):
-            mass = float(d[states[members]].sum())
-            if mass > NEGLIGIBLE:
-                chain = Chain(part[members][:, members])
-                found.append(_Class(states[members], chain, np.zeros(len(members)), mass))
+        masses = [(x, float(d[states[x]].sum())) for x in closed_classes(part)]
+        found = [(x, mass) for x, mass in masses if mass > NEGLIGIBLE]
         if not found:
             return [], 0.0
-        whole = sum(c.mass for c in found)
-        return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
+        whole, still = sum(mass for _, mass in found), np.zeros(len(states))
+        classes = [self._class(p, states[x], Chain(part[x][:, x]), still[x], mass / whole) for x, mass in found]
+        return classes, whole / float(d.sum())
+
+    def _class(self, p: FloatArray, states: IntArray, chain: Chain, inflow: FloatArray, mass: float) -> _Class:
+        return _Class(states, chain, mass, self._spread(p, states, np.maximum(chain.flow(inflow, mass), 0.0)))
 
     def column(self, choice: IntArray) -> tuple[IntArray, FloatArray]:
         """The rows that a choice [S] ever takes, and their occupancy; for averages those of its best-fed class."""
@@ -75,21 +75,17 @@ class Flows:
         chain = Chain(P, bordered=False, exits=self.rows.exits[choice])
         return choice, np.maximum(chain.flow(self.inflow), 0.0)
 
-    def occupancy(self, p: FloatArray, c: _Class) -> FloatArray:
-        """q [R] of one class, exactly for the policy p."""
-        return self._spread(p, c, np.maximum(c.chain.flow(c.inflow, c.mass), 0.0))
-
     def shift(self, p: FloatArray, c: _Class, extra: int, base: int) -> FloatArray:
         """Change of q [R] when one unit moves from row `base` to row `extra` of a state, and p is followed after."""
         step = (self.rows.P[[extra]] - self.rows.P[[base]]).toarray()[0]
-        change = self._spread(p, c, c.chain.flow(step[c.states], 0.0))
+        change = self._spread(p, c.states, c.chain.flow(step[c.states], 0.0))
         change[extra] += 1.0
         change[base] -= 1.0
         return change
 
-    def _spread(self, p: FloatArray, c: _Class, d: FloatArray) -> FloatArray:
+    def _spread(self, p: FloatArray, states: IntArray, d: FloatArray) -> FloatArray:
         whole = np.zeros(self.rows.S)
-        whole[c.states] = d
+        whole[states] = d
         return np.asarray(whole[self.rows.owner] * p)
 
 
@@ -129,10 +125,9 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
         kept = min(kept, share)
         visited = marked(flows.rows.S, np.concatenate([c.states for c in classes]))
         p = np.where(visited[flows.rows.owner], p, 0.0)
-        by_class = [flows.occupancy(p, c) for c in classes]
-        q = np.sum(by_class, axis=0)
+        q = np.sum([c.q for c in classes], axis=0)
         binding = (g @ q - rho <= TIGHT) | (lam > TIGHT)
-        directions = _directions(flows, p, q, classes, by_class, int(binding.sum()) + 1)
+        directions = _directions(flows, p, q, classes, int(binding.sum()) + 1)
         if not len(directions):
             break
         effects = directions @ g.T  # [directions, N]
@@ -146,7 +141,7 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
     classes, share = flows.classes(p, q)
     if not classes:
         return Vertex(p, q, [], 0.0)
-    q = np.sum([flows.occupancy(p, c) for c in classes], axis=0)
+    q = np.sum([c.q for c in classes], axis=0)
     return Vertex(p, q, [c.states for c in classes], min(kept, share))
 
 
@@ -163,13 +158,9 @@ def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     return np.asarray(fresh / np.where(total > 0, total, 1.0))
 
 
-def _directions(
-    flows: Flows, p: FloatArray, q: FloatArray, classes: list[_Class], by_class: list[FloatArray], most: int
-) -> FloatArray:
+def _directions(flows: Flows, p: FloatArray, q: FloatArray, classes: list[_Class], most: int) -> FloatArray:
     """At most `most` directions [., R] in which q may move: mass between classes, and extra actions."""
-    found = [
-        by_class[i] / classes[i].mass - by_class[0] / classes[0].mass for i in range(1, min(len(classes), most + 1))
-    ]
+    found = [c.q / c.mass - classes[0].q / classes[0].mass for c in classes[1 : most + 1]]
     class_of = np.full(flows.rows.S, -1)
     for i, c in enumerate(classes):
         class_of[c.states] = i
