@@ -18,8 +18,8 @@ import highspy
 import numpy as np
 
 import cmdpkit as ck
+from cmdpkit.exact.highs import build_lp
 from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.occupancy_lp import build_lp
 from cmdpkit.exact.progress import Round
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.compiled import njit
@@ -179,9 +179,9 @@ def fastest(*runs: Callable[[], object], times: int) -> list[float]:
 def report_reading(cmdp: ck.CMDP) -> None:
     """Nanoseconds per nonzero and step of an induction on one thread, beside reading its arrays once."""
     c, induction = cmdp.compact, Induction(cmdp, threads=1)
-    objective, choice = c.r + c.g[0], induction.choices()
+    objective = c.r + c.g[0]
     seconds = fastest(
-        lambda: induction.best(objective, choice),
+        lambda: induction.best(objective),
         lambda: _read(c.indptr, c.successors, c.prob, objective),
         times=READINGS,
     )

@@ -11,10 +11,11 @@ from scipy.optimize import linprog
 import cmdpkit as ck
 import rational
 from adversarial import examine, instance
-from cmdpkit.exact.rational import best_mixture, farthest_mixture
+from cmdpkit.exact.induction import Draws
+from cmdpkit.exact.master import best_mixture, farthest_mixture
 from cmdpkit.exact.solver import _Candidate
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.units import units_of
+from cmdpkit.exact.vertex import SparsePolicy
 
 pytestmark = pytest.mark.compiled
 
@@ -93,7 +94,7 @@ def test_ranges_are_those_of_all_policies_and_unreached_entries_do_not_count():
     rng = np.random.default_rng(3)
     for _ in range(30):
         cmdp = instance(rng)
-        found = units_of(cmdp)
+        found = columns_of(cmdp).source.ranges
         for n, x in enumerate((cmdp.r, *cmdp.g)):
             low, high, size = rational.ranges(cmdp, x)
             for computed, exact in ((found.worst, low), (found.best, high), (found.magnitude, size)):
@@ -132,8 +133,8 @@ def test_a_master_that_the_lp_solver_gives_up_on_is_solved_exactly(monkeypatch):
 
 def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypatch):
     def loose(induction, drawn, rho, units):
-        none = {"first": 0 * drawn.first, "s": drawn.s[:0], "a": drawn.a[:0], "p": drawn.p[:0]}
-        return drawn._replace(choice=np.zeros_like(drawn.choice), **none)
+        first, *rows = drawn.draws
+        return SparsePolicy(np.zeros_like(drawn.choice), Draws(0 * first, *(x[:0] for x in rows)))
 
     monkeypatch.setattr("cmdpkit.exact.sources.purify", loose)
     with pytest.raises(ck.CmdpkitError, match=r"misses cost ≤ 7.5 by 2.5, and 5e-10 would count as met"):
@@ -141,7 +142,7 @@ def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypat
 
 
 def test_when_the_lp_solver_gives_up_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("cmdpkit.exact.occupancy_lp.run", lambda highs: "Unknown")
+    monkeypatch.setattr("cmdpkit.exact.highs.run", lambda highs: "Unknown")
     with pytest.raises(ck.CmdpkitError, match='method="columns" does not depend on it'):
         ck.solve(unreachable(7.5), "lp")
     monkeypatch.setattr(_Candidate, "good", lambda self, relative_gap=0.0: False)

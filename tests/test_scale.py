@@ -14,8 +14,7 @@ from cmdpkit.exact import induction as backward
 from cmdpkit.exact.induction import BLOCK, Draws, Induction, Steps, thread_count
 from cmdpkit.exact.progress import ProgressLine, Round
 from cmdpkit.exact.solver import solve_fully
-from cmdpkit.exact.sparse_policy import read_off
-from cmdpkit.exact.vertex import purify
+from cmdpkit.exact.vertex import purify, read_off
 from instances import sparse, tiny
 
 pytestmark = pytest.mark.compiled
@@ -51,17 +50,14 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
     cmdp = random_model(rng, steps_of, N=2)
     induction = Induction(cmdp, threads=3)
     assert len(induction.steps.chunks) == (cmdp.S if chunk == 1 else 1)
-    choice = induction.choices()
-    best = induction.choose(cmdp.compact.r, choice)
+    best, choice, values = induction.best(cmdp.compact.r)
     assert best == pytest.approx(dense_values(cmdp, cmdp.r, None)[0], abs=1e-12)
     assert cmdp.actions[np.arange(cmdp.H)[:, None], np.arange(cmdp.S), choice].all()
-    again, unused = induction.choices(), induction.choices()
-    worst = -induction.choose(-cmdp.compact.r, unused)
+    worst = -induction.best(-cmdp.compact.r)[0]
     assert worst == pytest.approx(-dense_values(cmdp, -cmdp.r, None)[0], abs=1e-12)
-    assert induction.extremes(cmdp.compact.r, again) == (worst, best) and (again == choice).all(), "the same bits"
-    again[:] = -1
-    assert induction.best(cmdp.compact.r, again).tolist() == [best, *induction.evaluate(choice)], "the same bits"
-    assert (again == choice).all()
+    *ends, again = induction.extremes(cmdp.compact.r)
+    assert ends == [worst, best] and (again == choice).all(), "the same bits"
+    assert values.tolist() == induction.evaluate(choice).tolist(), "the same bits"
 
     pi = (choice[..., None] == np.arange(cmdp.A)).astype(float)
     where = [(0, 2), (0, 5), (3, 0)]  # here the policy draws among all actions
@@ -85,9 +81,9 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
 def test_choosing_and_evaluating_together_gives_the_same_bits_in_every_block_of_states():
     cmdp = sparse(2 * BLOCK + 500, 3, 4, 3, 2)
     induction = Induction(cmdp)
-    choice, again = induction.choices(), induction.choices()
-    total, values = induction.choose(cmdp.compact.g[1], choice), induction.evaluate(choice)
-    assert induction.best(cmdp.compact.g[1], again).tolist() == [total, *values] and (again == choice).all()
+    total, choice, values = induction.best(cmdp.compact.g[1])
+    _, largest, again = induction.extremes(cmdp.compact.g[1])
+    assert total == largest and (again == choice).all() and values.tolist() == induction.evaluate(choice).tolist()
 
 
 @pytest.mark.parametrize("N", [1, 3])
@@ -320,7 +316,7 @@ def test_an_extreme_point_is_found_without_the_values_of_all_steps():
     found = purify(induction, start, rho, np.ones(1))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found.s) <= 1 and induction.evaluate(found.choice, found.draws)[1] >= rho[0] - 1e-9
+    assert len(found.draws.s) <= 1 and induction.evaluate(*found)[1] >= rho[0] - 1e-9
     assert peak < H * S * (1 + cmdp.N) * 8 / 2
 
 

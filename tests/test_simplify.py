@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.exact.simple.shape import Shape, best_phases, best_runs, filled, phases_of, shape_of
+from cmdpkit.exact.simple.judge import Shape, best_phases, best_runs, filled, phases_of, shape_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.long]
 

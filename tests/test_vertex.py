@@ -8,11 +8,10 @@ from scipy import sparse
 
 import cmdpkit as ck
 from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.sparse_policy import blend, read_off
 from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
-from cmdpkit.exact.vertex import purify
+from cmdpkit.exact.vertex import blend, purify, read_off
 from instances import tiny, with_rho
 from stationary_oracle import optimum
 
@@ -92,7 +91,7 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
         mixture = ck.Mixture(tuple(ck.Policy.deterministic(x, cmdp.A) for x in choices), weights)
         assert ck.occupancy(cmdp, drawn.policy(cmdp)) == pytest.approx(ck.occupancy(cmdp, mixture), abs=1e-14)
         exact = ck.evaluate(cmdp, mixture)
-        totals = Induction(cmdp).evaluate(drawn.choice, drawn.draws)
+        totals = Induction(cmdp).evaluate(*drawn)
         assert totals == pytest.approx([exact.v, *exact.w], abs=1e-13)
         assert totals[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"
 

@@ -3,17 +3,16 @@
 A `CMDP` enters; a `Solution`, a `Diagnosis` or a `Tradeoff` leaves, or `Infeasible` is raised. Nothing here draws
 random numbers or touches files, and models are never changed. In the order of the imports:
 
-    highs, rational   linear programs: in HiGHS, and small ones in exact arithmetic
+    highs             linear programs in HiGHS, with the full one of a model
     induction         backward induction on sparse rows, on several threads
-    units             what policies can collect: units, tolerances, rounding errors
-    master, columns   column generation over deterministic policies, whatever the criterion
-    sparse_policy, vertex   policies with few stochastic decisions, and how to find one among the optimal policies
+    master, columns   column generation over deterministic policies, whatever the criterion; units and tolerances
+    vertex            policies with few stochastic decisions, and how to find one among the optimal policies
     stationary        columns of models without a horizon
     sources           columns of models with a horizon, and `columns_of`, which knows both
-    occupancy_lp      the full linear program
     progress          what a long solve reports, and when it may end early
     infeasible        what to tell the user if no policy meets all bounds
-    solver            `solve`, which puts all of these together
+    solver, solution  `solve`, which puts all of these together, and what it returns
+    one_class         long-run averages by one policy that can be run for ever
     tradeoff, diagnosis   how far bounds can be moved, and what each of them costs
     comparison        given policies next to the optimum, and why the optimum decides as it does
     simple            the simplest policy that is nearly as good as the optimum

@@ -18,7 +18,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from cmdpkit.exact.master import Master, Trials, hull, looser_price
-from cmdpkit.exact.units import Units
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import FEASIBLE
@@ -34,6 +33,40 @@ EXACT_BELOW = 1e-9  # gap from which on policies are priced as well as possible
 ROUGH = 1e-14  # a column whose values have a larger error is evaluated again before the search ends
 
 
+class Units(NamedTuple):
+    """What policies can collect of the reward and the N utilities, in that order; utilities as in `CMDP.g`.
+
+    The *tolerance* of a bound is FEASIBLE times the range of its signal's total, plus four times the rounding error. No
+    other tolerance is used. The unit of each signal is chosen such that the tolerance is FEASIBLE in scaled totals.
+    """
+
+    worst: FloatArray  # [1+N], the least total of any policy
+    best: FloatArray  # [1+N], the largest total of any policy
+    rounding: FloatArray  # [1+N], no total of a policy is computed with a larger error
+    magnitude: FloatArray  # [1+N], the largest total of the signal's absolute value
+
+    @property
+    def tolerance(self) -> FloatArray:
+        """A bound missed by no more than this counts as met, [1+N]; FEASIBLE for a signal that is always 0."""
+        allowed = FEASIBLE * (self.best - self.worst) + 4 * self.rounding
+        return np.where(allowed > 0, allowed, FEASIBLE)
+
+    @property
+    def unit(self) -> FloatArray:
+        """Scaled totals are (total - worst) / unit, [1+N]. The unit is at least the range, so they lie in 0..1."""
+        return np.asarray(self.tolerance / FEASIBLE)
+
+    def of(self, constraints: list[int]) -> Units:
+        """The same numbers for the reward and some of the constraints only."""
+        rows = [0, *(1 + n for n in constraints)]
+        return Units(*(x[rows] for x in self))
+
+    def gap_rounding(self, lam: FloatArray, rho: FloatArray) -> float:
+        """How wrong the difference between a Lagrangian bound at prices lam [N] and a policy's value can be."""
+        share = self.rounding / np.where(self.magnitude > 0, self.magnitude, 1.0)
+        return float(2 * self.rounding[0] + lam @ self.rounding[1:] + lam @ (share[1:] * np.abs(rho)))
+
+
 class PolicyColumn(NamedTuple):
     """A deterministic policy and its values from the start, scaled."""
 
@@ -45,9 +78,8 @@ class PolicyColumn(NamedTuple):
     error: float = 0.0  # of v and w, at most, where they were not computed as exactly as possible
     plan: Any = None  # whatever else the source needs to make a policy of it
 
-    def differences(self, other: PolicyColumn) -> int:
-        """Number of decisions in which two policies differ."""
-        return int(np.count_nonzero(self.choice != other.choice))
+
+Parts = list[tuple[float, PolicyColumn]]  # of a mixture: the share of each column
 
 
 class Found(NamedTuple):
@@ -86,7 +118,7 @@ class PolicySource(ColumnSource, Protocol):
 
     ranges: Units  # what policies can collect, and the rounding in it
 
-    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
+    def policy(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Found:
         """A policy like the mixture at an extreme point that meets rho (scaled); `proof` where it never goes."""
 
 
@@ -141,10 +173,9 @@ class Columns(Generic[From]):
 
     def scaled(self, rho: FloatArray) -> FloatArray:
         """Thresholds in the pool's units."""
-        scaled: FloatArray = (rho - self.offsets[1:]) / self.units[1:]
-        return scaled
+        return np.asarray((rho - self.offsets[1:]) / self.units[1:])
 
-    def parts(self, weights: FloatArray) -> list[tuple[float, PolicyColumn]]:
+    def parts(self, weights: FloatArray) -> Parts:
         """The columns of a mixture with their shares."""
         return [(float(x), column) for x, column in zip(weights, self.columns, strict=False) if x > 0]
 
@@ -195,10 +226,7 @@ class Columns(Generic[From]):
         return best
 
     def with_looser_price(self, best: Optimum) -> Optimum:
-        """The same optimum with the smallest price that proves it, where there is one constraint.
-
-        That is the slope of the trade-off on the side of looser bounds, see `looser_price`.
-        """
+        """The same optimum with the smallest price that proves it, if there is one constraint: see `looser_price`."""
         if self.N != 1 or not self._converged(best):
             return best
         rho = float(best.rho[0])
@@ -241,10 +269,9 @@ class Columns(Generic[From]):
         return t, weights, y
 
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
-        """rho (scaled) if some policy meets it; None if none does, not even up to the tolerance.
+        """rho (scaled), lowered to what can be reached where it is missed by less than the tolerance, or None.
 
-        Thresholds that are missed, but by less than the tolerance, are lowered to what can be reached. Afterwards the
-        pool holds a mixture that meets what is returned.
+        Afterwards the pool holds a mixture that meets what is returned.
         """
         if not self.N:
             return rho
@@ -269,10 +296,9 @@ class Columns(Generic[From]):
 
     def prices(self, lam: FloatArray) -> FloatArray:
         """Multipliers [N] of scaled thresholds as prices in the user's units."""
-        prices: FloatArray = lam * self.units[0] / self.units[1:]
-        return prices
+        return np.asarray(lam * self.units[0] / self.units[1:])
 
-    def proved(self: Columns[PolicySource], best: Optimum) -> float:
+    def proved(self: Pool, best: Optimum) -> float:
         """By how much the optimal value can exceed that of ``best``, with rounding included, in the user's units."""
         rho = best.rho * self.units[1:] + self.offsets[1:]
         rounding = self.source.ranges.gap_rounding(self.prices(best.lam), rho)
@@ -325,3 +351,6 @@ class Columns(Generic[From]):
         if self._master is None:
             self._master = Master(self.N)
         return self._master
+
+
+Pool = Columns[PolicySource]  # of a source that can also make policies

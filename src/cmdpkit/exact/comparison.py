@@ -24,6 +24,7 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import one_hot
 from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
 from cmdpkit.model.fits import check_fits, check_model
 from cmdpkit.model.mixture import Mixture, markov
@@ -99,7 +100,10 @@ def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:
     check_model(cmdp)
     policies = _named(cmdp, policies)
     found = solve_fully(cmdp)
-    lost = None if cmdp.criterion.stationary else _lost(cmdp, found.lam)
+    lost = None
+    if not cmdp.criterion.stationary:
+        Q, V = priced_values(cmdp, found.lam)
+        lost = np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)
     judged, differences = [], []
     for name, policy in policies.items():
         values = evaluate(cmdp, policy)
@@ -130,14 +134,8 @@ def _named(cmdp: CMDP, given: Any) -> dict[str, Policy | Mixture]:
     return made
 
 
-def _lost(cmdp: CMDP, prices: FloatArray) -> FloatArray:
-    """[H, S, A]: what every action loses against the best one, at prices [N]."""
-    Q, V = priced_values(cmdp, prices)
-    return np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)
-
-
 def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -> list[Difference]:
-    """The decisions of a policy that cost something; `lost` [H, S, A] is what every action loses.
+    """The decisions of a policy that cost something; `lost` [H, S, A] is what an action loses at the optimum's prices.
 
     Steps at which the policy and the optimum take the same actions in a state are summed.
     """
@@ -151,19 +149,18 @@ def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -
         alike.setdefault((s, next(actions), next(actions)), []).append(h)
     rows = []
     for (s, _, _), steps in alike.items():
-        visits = reach[steps, s]
-        mean = [visits @ [x.row(h, s) for h in steps] for x in (policy, found.policy)]
-        does, optimum = (x / x.sum() for x in mean)
-        where = tuple(h + 1 for h in steps), cmdp.states[s]
+        visits, costs = reach[steps, s], tuple(cost[steps, s].tolist())
+        does, optimum = (visits @ [x.row(h, s) for h in steps] for x in (policy, found.policy))
         odds = _odds(cmdp, does), _odds(cmdp, optimum)
-        costs = tuple(cost[steps, s].tolist())
+        where = tuple(h + 1 for h in steps), cmdp.states[s]
         rows.append(Difference(name, *where, *odds, float(visits.sum()), sum(costs), costs))
     return rows
 
 
 def _odds(cmdp: CMDP, row: FloatArray) -> dict[Name, float]:
-    """The probabilities [A] of a decision, by the model's names of the actions."""
-    return {cmdp.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row > NEGLIGIBLE)}
+    """The probabilities of a decision [A], up to a factor, by the model's names of the actions."""
+    p = row / row.sum()
+    return {cmdp.action_names[int(a)]: float(p[a]) for a in np.flatnonzero(p > NEGLIGIBLE)}
 
 
 def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -183,8 +180,7 @@ def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArra
 class Option(NamedTuple):
     """An action in a state, and what comes of it if the optimum is followed afterwards.
 
-    Totals from here on never end where long-run averages count: there they are what is gained in all on what the
-    optimum would have collected from here on.
+    Where long-run averages count, totals from here on are what is gained on those of the optimum.
     """
 
     action: Name  # its name
@@ -245,17 +241,10 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     priced = totals[0] + found.lam @ totals[1:]
     there, taken = np.flatnonzero(cmdp.actions[h, s]), shown.row(h, s)
     best = float(priced[there].max())
-    options = [
-        Option(
-            cmdp.action_names[int(a)],
-            float(taken[a]),
-            float(totals[0, a]),
-            cmdp.signs * totals[1:, a] + 0.0,
-            float(priced[a]),
-            best - float(priced[a]),
-        )
-        for a in there
-    ]
+    options = []
+    for a in there.tolist():
+        value, utilities, worth = float(totals[0, a]), cmdp.signs * totals[1:, a] + 0.0, float(priced[a])
+        options.append(Option(cmdp.action_names[a], float(taken[a]), value, utilities, worth, best - worth))
     ordered = tuple(sorted(options, key=lambda x: (x.loses, -x.probability)))
     when = None if cmdp.criterion.stationary else h + 1
     return Explanation(cmdp, when, cmdp.states[s], visited, found.shadow_prices, ordered)
@@ -276,11 +265,17 @@ def _place(cmdp: CMDP, step: int | None) -> int:
 
 
 def _ahead(found: Solution, h: int, s: int) -> FloatArray:
-    """[1 + N, A]: totals of reward and utilities from a step on, by the action taken there."""
-    cmdp = found.cmdp
-    Q, _ = priced_values(cmdp, found.lam)
-    best = Policy.of(cmdp, _greedy(Q, found.policy.pi))
-    return np.array([action_values(cmdp, x, best.pi)[0][h, s] for x in (cmdp.compact.r, *cmdp.compact.g)])
+    """[1 + N, A]: totals of reward and utilities from a step on, by the action taken there.
+
+    Afterwards the optimum is followed where its decisions are best at the prices, and a best action elsewhere.
+    """
+    cmdp, pi = found.cmdp, found.policy.pi
+    Q, V = priced_values(cmdp, found.lam)
+    best = V[:-1, :, None]
+    good = (best - 1e-7 * np.maximum(1.0, np.abs(best)) <= Q).astype(float)
+    kept = (pi * (1 - good)).sum(axis=-1, keepdims=True) <= NEGLIGIBLE
+    followed = Policy.of(cmdp, np.where(kept, pi, one_hot(Q.argmax(axis=-1), cmdp.A)))
+    return np.array([action_values(cmdp, x, followed.pi)[0][h, s] for x in (cmdp.compact.r, *cmdp.compact.g)])
 
 
 def _endless(found: Solution, _h: int, s: int) -> FloatArray:
@@ -298,12 +293,3 @@ def _endless(found: Solution, _h: int, s: int) -> FloatArray:
             break
         pi[better] = np.eye(cmdp.A)[Q.argmax(axis=1)[better]]
     return totals[:, s]
-
-
-def _greedy(Q: FloatArray, pi: FloatArray) -> FloatArray:
-    """The optimum's own decisions where they are best at the prices, and a best action elsewhere (never reached)."""
-    best = Q.max(axis=-1, keepdims=True)
-    good = (best - 1e-7 * np.maximum(1.0, np.abs(best)) <= Q).astype(float)
-    kept = (pi * (1 - good)).sum(axis=-1, keepdims=True) <= NEGLIGIBLE
-    first = (np.arange(Q.shape[-1]) == Q.argmax(axis=-1)[..., None]).astype(float)
-    return np.where(kept, pi, first)

@@ -9,16 +9,15 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, PolicySource
+from cmdpkit.exact.columns import Pool
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import Solution, need_horizon, solve_fully
+from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.actions import best_from_everywhere
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.exact.tradeoff import TotalRange, ranges_of, stacked
+from cmdpkit.exact.tradeoff import TotalRange, ranges_of, with_value
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.showing import Shown
@@ -118,7 +117,7 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     (0.5, ('utility',))
     """
     check_model(cmdp)
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     solution, infeasible = None, None
     try:
         solution = solve_fully(cmdp, threads=threads)
@@ -126,8 +125,8 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
         infeasible = error
     rows = () if solution is None else tuple(separations(solution, separation, threads))
     pool = columns_of(cmdp, threads=threads)
-    answers = (pool.slack(cmdp.rho), ranges_of(cmdp, pool.source.ranges, threads), solution, infeasible, rows)
     source = pool.source
+    answers = (pool.slack(cmdp.rho), ranges_of(cmdp, source.ranges, threads), solution, infeasible, rows)
     if not isinstance(source, Stationary):
         return Diagnosis(int(reachable(cmdp).sum()), cmdp.H * cmdp.S, *answers)
     states = source.problem.states
@@ -142,7 +141,7 @@ def least_sigma(solution: Solution, rows: Iterable[Separation]) -> float | None:
     return min((row.sigma for row in rows if rounding < row.sigma < np.inf), default=None)
 
 
-def feasible_starts(cmdp: CMDP, pool: Columns[PolicySource]) -> BoolArray:
+def feasible_starts(cmdp: CMDP, pool: Pool) -> BoolArray:
     """[S]: single start states from which every bound can be met by itself; exact for one bound."""
     met = np.ones(cmdp.S, dtype=bool)
     for n in range(cmdp.N):
@@ -174,10 +173,7 @@ def separations(solution: Solution, most: bool | int = MOST_SEPARATED, threads: 
     cmdp = solution.cmdp
     pool = columns_of(cmdp, threads=threads)
     pool.optimum(pool.scaled(cmdp.rho))
-    everything = cmdp.reformulated(
-        g=stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g),
-        constraints=(at_least("\0value", solution.value), *(at_least(f"\0{n}", x) for n, x in enumerate(cmdp.rho))),
-    )
+    everything = with_value(cmdp, solution.value)
     rows = (_separation(solution, pool, everything, used, threads) for used in used_most(solution, most))
     return [row for row in rows if row is not None]
 
@@ -209,7 +205,7 @@ def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]
 
 
 def _separation(
-    solution: Solution, pool: Columns[PolicySource], everything: CMDP, used: tuple[int, int, int], threads: Threads
+    solution: Solution, pool: Pool, everything: CMDP, used: tuple[int, int, int], threads: Threads
 ) -> Separation | None:
     """What forbidding one action costs; None where totals need not be finite without it."""
     cmdp, (h, s, a), endless = solution.cmdp, used, solution.cmdp.criterion.stationary

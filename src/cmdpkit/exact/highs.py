@@ -1,4 +1,7 @@
-"""HiGHS, the solver of linear programs, set up in one place: nothing else in the package imports `highspy`."""
+"""HiGHS, the solver of linear programs, set up in one place: nothing else in the package imports `highspy`.
+
+`occupancy_lp` is the textbook method for a model with a horizon, against which column generation is compared.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 INFINITY: float = highspy.kHighsInf
+SIMPLEX_LIMIT = 5_000  # with more variables, an interior-point method with crossover reaches a vertex sooner
 Basis = NDArray[np.int64]  # HiGHS's status of every column, then of every row
 
 
@@ -29,18 +34,14 @@ def configured(
     when columns are added. After ``iterations`` simplex steps it gives up: on programs whose numbers are far apart the
     simplex method can go round in circles for ever.
     """
+    options: dict[str, Any] = {"output_flag": False, "solver": solver, "run_crossover": "on"}
+    options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
+    options |= {} if presolve else {"presolve": "off"}
+    options |= {} if iterations is None else {"simplex_iteration_limit": iterations}
+    options |= {"simplex_strategy": 4} if primal else {}
     highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("solver", solver)
-    highs.setOptionValue("run_crossover", "on")
-    highs.setOptionValue("primal_feasibility_tolerance", tolerance)
-    highs.setOptionValue("dual_feasibility_tolerance", tolerance)
-    if not presolve:
-        highs.setOptionValue("presolve", "off")
-    if iterations is not None:
-        highs.setOptionValue("simplex_iteration_limit", iterations)
-    if primal:
-        highs.setOptionValue("simplex_strategy", 4)
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
     return highs
 
 
@@ -98,3 +99,55 @@ def start_from(highs: highspy.Highs, statuses: Basis, columns: int) -> None:
     listed = [highspy.HighsBasisStatus(int(x)) for x in statuses]
     basis.col_status, basis.row_status, basis.valid = listed[:columns], listed[columns:], True
     highs.setBasis(basis)
+
+
+def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """A basic optimal q [H, S, A] of the full LP and the multipliers lam [N], or None if HiGHS finds no optimum.
+
+    maximise   sum q r
+    subject to sum_a q[0, s, a] = mu[s],   sum_a q[h, s', a] = sum_{s,a} P[h-1, s, a, s'] q[h-1, s, a],
+               sum q g_n >= rho_n,   q >= 0 (only where the action exists).
+
+    Thresholds rho [N] and lam are in the user's units; `units` [1 + N] scale reward and utilities to totals of order 1.
+    """
+    q_index = np.flatnonzero(cmdp.actions.reshape(-1))
+    solver = "simplex" if len(q_index) <= SIMPLEX_LIMIT else "ipm"
+    highs = configured(solver=solver, iterations=10_000 + 100 * len(q_index))
+    highs.passModel(build_lp(cmdp, rho, units, q_index))
+    if run(highs) != "optimal":
+        return None
+    values, duals = answer(highs)
+    q = np.zeros(cmdp.H * cmdp.S * cmdp.A)
+    q[q_index] = np.maximum(values, 0.0)
+    lam = np.maximum(-duals[cmdp.H * cmdp.S :], 0.0)
+    return q.reshape(cmdp.H, cmdp.S, cmdp.A), lam * units[0] / units[1:]
+
+
+def build_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray, q_index: IntArray) -> highspy.HighsLp:
+    """The LP by columns: each has +1 in its own flow row, -P in the rows of the next step, and then the utilities."""
+    H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
+    kernel = cmdp.kernel
+    h = q_index // (S * A)
+    row_of = (h % kernel.T) * S * A + q_index % (S * A)
+    first, last = kernel.indptr[row_of], kernel.indptr[row_of + 1]
+    inner = np.where(h + 1 < H, last - first, 0)
+    start = np.concatenate(([0], np.cumsum(1 + inner + N)))
+    index = np.zeros(start[-1], dtype=np.int32)
+    value = np.zeros(start[-1])
+    index[start[:-1]], value[start[:-1]] = q_index // A, 1.0
+    column = np.repeat(np.arange(len(q_index)), inner)
+    offset = np.arange(len(column)) - np.repeat(np.cumsum(inner) - inner, inner)
+    source, target = first[column] + offset, start[column] + 1 + offset
+    index[target] = (h[column] + 1) * S + kernel.successors[source]
+    value[target] = -kernel.prob[source]
+    for n in range(N):
+        index[start[1:] - N + n] = H * S + n
+        value[start[1:] - N + n] = cmdp.g[n].reshape(-1)[q_index] / units[1 + n]
+    flow = np.concatenate((cmdp.mu, np.zeros((H - 1) * S)))
+    return program(
+        cmdp.r.reshape(-1)[q_index] / units[0],
+        (np.zeros(len(q_index)), np.full(len(q_index), INFINITY)),
+        (np.concatenate((flow, rho / units[1:])), np.concatenate((flow, np.full(N, INFINITY)))),
+        (start.astype(np.int32), index, value),
+        maximise=True,
+    )

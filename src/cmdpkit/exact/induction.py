@@ -1,15 +1,12 @@
 """Backward induction on the sparse rows of a model: which policy is best, and what a policy is worth.
 
-Choosing and evaluating are separate. `Induction.choose` carries the values of one objective only, and
-`Induction.evaluate` reads only the rows of the actions that were chosen; together they read much less memory than one
-pass that carries the values of all signals along for every action. `Induction.best` does both, a few states at a time.
-This is the one place that knows how rows lie in memory.
+Choosing and evaluating are separate. Choosing carries the values of one objective only, and evaluating reads only the
+rows of the actions that were chosen; together they read much less memory than one pass that carries the values of all
+signals along for every action. This is the one place that knows how rows lie in memory.
 
-A step of backward induction needs only the values of the next one, so all states of one step can be computed at once.
-They are divided into chunks; threads take chunks until none is left, and the next step begins when all are done. The
-work on a state is the same whoever does it, and nothing is added up across states, so that results do not depend on the
-number of threads, to the last bit. A model whose steps are small is one chunk, and then many steps are done in one
-call.
+The states of a step are divided into chunks; threads take chunks until none is left, and the next step begins when all
+are done. Nothing is added up across states, so that results do not depend on the number of threads, to the last bit. A
+model whose steps are small is one chunk, and then many steps are done in one call.
 """
 
 from __future__ import annotations
@@ -113,66 +110,39 @@ class Draws(NamedTuple):
 
 
 class Induction:
-    """Backward induction in a model with a horizon, with the working memory it needs."""
+    """Backward induction in a model with a horizon."""
 
     def __init__(self, cmdp: CMDP, threads: Threads = None) -> None:
         c = cmdp.compact
-        rows = Rows(c.indptr.view(np.uint64), c.successors.view(np.uint32), c.prob)
-        self.rows = Rows(*map(readonly, rows))
-        self.cmdp, self._allowed = cmdp, readonly(c.allowed)
+        rows = (c.indptr.view(np.uint64), c.successors.view(np.uint32), c.prob)
+        self.cmdp, self.rows, self._allowed = cmdp, Rows(*map(readonly, rows)), readonly(c.allowed)
         self.steps = Steps(cmdp.H, cmdp.S, cmdp.kernel.nonzeros // cmdp.kernel.T, threads)
         self._signals = Signals(readonly(c.r), readonly(c.g))
         self._work = cmdp.H * (len(c.prob) // cmdp.kernel.T + cmdp.S * (cmdp.A + cmdp.N))  # inner loops of a pass
-        self._V = np.zeros((2, cmdp.S))  # values of a step and of the one after it, in turn
-        self._X = np.zeros((2, cmdp.S, 1 + cmdp.N))  # the same for the reward and the utilities of a policy
-        self._no_draws = _prepared(
-            Draws(np.zeros(cmdp.H + 1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int16), np.zeros((0, 1)))
-        )
+        nothing = (np.zeros(cmdp.H + 1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int16), np.zeros((0, 1)))
+        self._no_draws = Draws(*map(readonly, nothing))
 
-    def choices(self) -> Choice:
-        """Room for the choices of a policy."""
-        return np.zeros((self.cmdp.H, self.cmdp.S), dtype=np.int16)
-
-    def choose(self, objective: FloatArray, choice: Choice) -> float:
-        """The largest expected total of `objective` [1 or H, S, A]; fills choice with the policy that has it."""
-        objective, V = readonly(objective), self._V
-        V[self.cmdp.H % 2] = 0.0
-        self.steps.backward(
-            lambda first, last, low, high: call(
-                _choose, self._work, self.rows, objective, self._allowed, first, last, low, high, V, choice
-            )
-        )
-        return float(self.cmdp.mu @ V[0])
-
-    def best(self, objective: FloatArray, choice: Choice) -> FloatArray:
-        """`choose`, and `evaluate` for the policy that it finds, in one pass: [2 + N] expected totals.
+    def best(self, objective: FloatArray) -> tuple[float, Choice, FloatArray]:
+        """The largest expected total of `objective` [1 or H, S, A], the policy that has it, and its totals [1 + N].
 
         A state is evaluated soon after its action was chosen, while its transitions are still in the cache.
         """
-        objective, V, X = readonly(objective), self._V, self._X
-        V[self.cmdp.H % 2] = 0.0
-        X[self.cmdp.H % 2] = 0.0
-        drawn = self._no_draws
-        unused = np.zeros((*drawn.p.shape, X.shape[2]))
-        given = (self.rows, objective, self._allowed, self._signals, drawn)
-        self.steps.backward(
-            lambda *place: call(_choose_and_evaluate, 2 * self._work, *given, *place, V, choice, X, unused)
-        )
-        return np.append(self.cmdp.mu @ V[0], self._from_start(X))
+        choice, V, X = self._choices(), self._room(), self._room(1 + self.cmdp.N)
+        given = (self.rows, readonly(objective), self._allowed, self._signals, self._no_draws)
+        filled = (V, choice, X, np.zeros((0, 1, 1 + self.cmdp.N)))
+        self.steps.backward(lambda *place: call(_choose_and_evaluate, 2 * self._work, *given, *place, *filled))
+        return float(self.cmdp.mu @ V[0]), choice, self._from_start(X)
 
-    def extremes(self, signal: FloatArray, choice: Choice) -> tuple[float, float]:
-        """The least and the largest total of `signal` [1 or H, S, A]; fills choice with the policy that has the latter.
+    def extremes(self, signal: FloatArray) -> tuple[float, float, Choice]:
+        """The least and the largest total of `signal` [1 or H, S, A], and the policy that has the latter.
 
-        One pass for both takes little longer than `choose`, because the transitions are read only once.
+        One pass for both takes little longer than for one of them, because the transitions are read only once.
         """
-        signal, V = readonly(signal), np.zeros((2, self.cmdp.S, 2))
-        self.steps.backward(
-            lambda first, last, low, high: call(
-                _extremes, self._work, self.rows, signal, self._allowed, first, last, low, high, V, choice
-            )
-        )
+        choice, V = self._choices(), self._room(2)
+        given = (self.rows, readonly(signal), self._allowed)
+        self.steps.backward(lambda *place: call(_extremes, self._work, *given, *place, V, choice))
         worst, best = self._from_start(V).tolist()
-        return worst, best
+        return worst, best, choice
 
     def evaluate(
         self, choice: Choice, draws: Draws | None = None, action_values: FloatArray | None = None
@@ -181,26 +151,23 @@ class Induction:
 
         ``action_values`` [D, C, 1 + N] is filled with the totals from each stochastic decision on, by action.
         """
-        drawn = self._no_draws if draws is None else _prepared(draws)
-        values = np.zeros((*drawn.p.shape, self._X.shape[2])) if action_values is None else action_values
-        X = self._X
-        X[self.cmdp.H % 2] = 0.0
-        self.steps.backward(
-            lambda first, last, low, high: call(
-                _evaluate, self._work, self.rows, self._signals, choice, drawn, first, last, low, high, X, values
-            )
-        )
+        drawn = self._no_draws if draws is None else Draws(*map(readonly, draws))
+        X = self._room(1 + self.cmdp.N)
+        values = np.zeros((*drawn.p.shape, X.shape[2])) if action_values is None else action_values
+        given = (self.rows, self._signals, choice, drawn)
+        self.steps.backward(lambda *place: call(_evaluate, self._work, *given, *place, X, values))
         return self._from_start(X)
+
+    def _choices(self) -> Choice:
+        return np.zeros((self.cmdp.H, self.cmdp.S), dtype=np.int16)
+
+    def _room(self, *signals: int) -> FloatArray:
+        """Values of a step and of the one after it, in turn; 0 after the last step."""
+        return np.zeros((2, self.cmdp.S, *signals))
 
     def _from_start(self, X: FloatArray) -> FloatArray:
         """Totals [n] from the start, given those from every state at the first step, X[0] [S, n]."""
         return np.array([self.cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
-
-
-def _prepared(draws: Draws) -> Draws:
-    """The same decisions in arrays of the types for which the code below is compiled."""
-    first, s = draws.first.astype(np.int64), draws.s.astype(np.int64)
-    return Draws(*map(readonly, (first, s, draws.a.astype(np.int16), draws.p)))
 
 
 @compiled

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
-from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicySource
+from cmdpkit.exact.columns import EXTRA_LOWERING, Pool
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
@@ -83,7 +83,7 @@ def _told_apart(bound: float, best: float) -> tuple[str, str]:
     return repr(bound), repr(best)
 
 
-def explain_infeasible(cmdp: CMDP, pool: Columns[PolicySource]) -> Infeasible:
+def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
     """The error for a model whose bounds exclude each other, with an irreducible set of those that do."""
     rho = pool.scaled(cmdp.rho)
     t, weights, y = pool.reach(rho, np.ones(cmdp.N))
@@ -99,8 +99,13 @@ def explain_infeasible(cmdp: CMDP, pool: Columns[PolicySource]) -> Infeasible:
     return Infeasible(cmdp, compromise, own * cmdp.signs + 0.0, names)  # type: ignore[arg-type]
 
 
-def _clash(cmdp: CMDP, pool: Columns[PolicySource], subset: list[int]) -> bool:
+def _clash(cmdp: CMDP, pool: Pool, subset: list[int]) -> bool:
     """Whether these constraints alone are infeasible."""
-    part = cmdp.reformulated(g=cmdp.compact.g[subset], constraints=tuple(cmdp.constraints[n] for n in subset))
-    smaller = columns_of(part, ranges=pool.source.ranges.of(subset))
+    smaller = columns_of(subject_to(cmdp, subset), ranges=pool.source.ranges.of(subset))
     return smaller.thresholds(smaller.scaled(cmdp.rho[subset])) is None
+
+
+def subject_to(cmdp: CMDP, constraints: list[int], r: FloatArray | None = None) -> CMDP:
+    """The model with some of its constraints only, and perhaps with another reward r [1 or H, S, A]."""
+    kept = tuple(cmdp.constraints[n] for n in constraints)
+    return cmdp.reformulated(r=r, g=cmdp.compact.g[constraints], constraints=kept)

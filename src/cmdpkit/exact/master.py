@@ -2,29 +2,31 @@
 
 The problem is a small LP, which is solved in one of three ways. With one constraint it is the upper hull of points in
 the plane. With several constraints HiGHS solves it, and keeps the program between rounds. Where HiGHS fails or misses
-a threshold, the same program is solved in exact arithmetic, which always succeeds.
+a threshold, the same program is solved by the simplex method on fractions. The given numbers are taken as they are, so
+the answer is exact for them, and there always is one; it takes milliseconds where HiGHS takes microseconds.
 
 Every price gives a valid bound, and a policy that may join the pool: a bad guess costs a round and nothing else. The
-prices of the master are where the tangents of the Lagrangian bound intersect. With few policies they are the right
-choice. In a model with many states the bound is almost a smooth function of the prices, and its minimum is mostly found
-in fewer rounds by methods that are made for smooth functions.
+prices of the master are where the tangents of the Lagrangian bound intersect. In a model with many states the bound is
+almost a smooth function of the prices, and methods for smooth functions mostly find its minimum in fewer rounds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.exact.highs import INFINITY, answer, configured, empty_maximisation, run
-from cmdpkit.exact.rational import best_mixture, farthest_mixture
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 
 if TYPE_CHECKING:
     from cmdpkit.exact.columns import PolicyColumn  # which itself needs the master from here
+
+Table = Any  # object array of fractions
 
 CLEARLY = 1e-6  # a point that misses the bound by less, scaled, does not tell the slope
 STEPS = 2_000  # of the simplex method, in one round; a program with so few rows takes a few dozen
@@ -64,8 +66,8 @@ def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatAr
 def looser_price(w: FloatArray, v: FloatArray, rho: float, value: float) -> float:
     """The smallest price of one constraint at which none of the points (w, v) is better than `value` at rho.
 
-    At a kink of the trade-off every price between the slopes on both sides proves the optimum. This one is the slope
-    on the side of looser bounds, as far as the points tell: what a looser bound would bring.
+    At a kink of the trade-off every price between the slopes on both sides proves the optimum; this is the slope on the
+    side of looser bounds.
     """
     below = w < rho - CLEARLY
     slopes = (v[below] - value) / (rho - w[below])
@@ -147,6 +149,120 @@ class Master:
         return weights / total, np.maximum(-duals[: self.N], 0.0)
 
 
+def best_mixture(v: FloatArray, w: FloatArray, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights and multipliers lam [N] of the mixture with the largest value whose utilities are at least rho.
+
+    The columns have values v [M] and utilities w [M, N]. If no mixture reaches rho, all thresholds are lowered by the
+    smallest common amount that makes one reach them.
+    """
+    tableau = _Tableau(w, rho)
+    N = len(rho)
+    short = tableau.add_column([Fraction(-1)] * N + [Fraction(0)])
+    worst = min(range(N), key=lambda n: tableau.rhs[n])
+    if tableau.rhs[worst] < 0:
+        tableau.pivot(worst, short)
+        tableau.maximise({short: Fraction(-1)})
+    tableau.fix(short)
+    reduced = tableau.maximise({j: Fraction(float(x)) for j, x in enumerate(v)})
+    return tableau.weights(), tableau.multipliers(reduced)
+
+
+def farthest_mixture(w: FloatArray, rho: FloatArray, per: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Weights, multipliers y [N] and t: the largest t with utilities at least rho + t per."""
+    tableau = _Tableau(w, rho)
+    each = [Fraction(float(x)) for x in per]
+    least = min(b / x for b, x in zip(tableau.rhs, each, strict=False))
+    for n, x in enumerate(each):  # t is counted from what the first column reaches, which makes it nonnegative
+        tableau.rhs[n] -= least * x
+    more = tableau.add_column([*each, Fraction(0)])
+    reduced = tableau.maximise({more: Fraction(1)})
+    return tableau.weights(), tableau.multipliers(reduced), float(least + tableau.value_of(more))
+
+
+class _Tableau:
+    """Rows sum_j alpha_j (w_0n - w_jn) + surplus_n = w_0n - rho_n, and sum_j alpha_j = 1, solved for a basis.
+
+    Its columns are the M weights, then N surpluses, then those that `add_column` adds. The policy with index 0 in these
+    formulas is the one whose largest shortfall is smallest; its weight starts in the basis.
+    """
+
+    def __init__(self, w: FloatArray, rho: FloatArray) -> None:
+        self.M, self.N = w.shape
+        exact: Table = np.array([[Fraction(float(x)) for x in row] for row in w], dtype=object)
+        target: Table = np.array([Fraction(float(x)) for x in rho], dtype=object)
+        first = int((w - rho).min(axis=1).argmax())
+        self.table: Table = np.full((self.N + 1, self.M + self.N), Fraction(0), dtype=object)
+        self.table[:-1, : self.M] = (exact[first] - exact).T
+        self.table[-1, : self.M] = Fraction(1)
+        for n in range(self.N):
+            self.table[n, self.M + n] = Fraction(1)
+        self.rhs: Table = np.array([*(exact[first] - target), Fraction(1)], dtype=object)
+        self.basis = [*range(self.M, self.M + self.N), first]
+        self.closed: set[int] = set()  # columns that may not enter
+
+    def add_column(self, entries: list[Fraction]) -> int:
+        """Add a variable, given in terms of the starting basis, and return its number."""
+        column: Table = np.array(entries, dtype=object)
+        self.table = np.column_stack((self.table, column))
+        return int(self.table.shape[1]) - 1
+
+    def pivot(self, row: int, column: int) -> None:
+        """Let `column` replace the basic variable of `row`."""
+        scale = self.table[row, column]
+        self.table[row] = self.table[row] / scale
+        self.rhs[row] = self.rhs[row] / scale
+        for i in range(self.N + 1):
+            factor = self.table[i, column]
+            if i != row and factor:
+                self.table[i] = self.table[i] - factor * self.table[row]
+                self.rhs[i] = self.rhs[i] - factor * self.rhs[row]
+        self.basis[row] = column
+
+    def fix(self, column: int) -> None:
+        """Keep a variable at its present value from now on."""
+        self.closed.add(column)
+        if column in self.basis:
+            row = self.basis.index(column)
+            self.rhs[row] = Fraction(0)  # the thresholds move by its value
+            others = [j for j in np.flatnonzero(self.table[row] != 0) if j not in self.closed]
+            if others:
+                self.pivot(row, int(others[0]))
+
+    def maximise(self, costs: dict[int, Fraction]) -> Table:
+        """Take simplex steps until no column improves the objective, and return the reduced costs of all columns."""
+        reduced: Table = np.array([costs.get(j, Fraction(0)) for j in range(self.table.shape[1])], dtype=object)
+        for row, j in enumerate(self.basis):
+            if j in costs:
+                reduced = reduced - costs[j] * self.table[row]
+        stuck = False
+        while True:
+            better = [j for j in np.flatnonzero(reduced > 0) if j not in self.closed]
+            if not better:
+                return reduced
+            # After a step of length zero the first column enters (Bland's rule), so that the search cannot cycle.
+            entering = int(better[0] if stuck else max(better, key=lambda j: reduced[j]))
+            row = self._leaving(entering)
+            stuck = self.rhs[row] == 0
+            self.pivot(row, entering)
+            reduced = reduced - reduced[entering] * self.table[row]
+
+    def _leaving(self, entering: int) -> int:
+        """The row whose variable reaches zero first; all programs here are bounded, so there is one."""
+        rows = [i for i in range(self.N + 1) if self.table[i, entering] > 0]
+        return min(rows, key=lambda i: (self.rhs[i] / self.table[i, entering], self.basis[i]))
+
+    def value_of(self, column: int) -> Fraction:
+        return Fraction(self.rhs[self.basis.index(column)]) if column in self.basis else Fraction(0)
+
+    def weights(self) -> FloatArray:
+        """The weights of the policies, [M]."""
+        return np.array([float(self.value_of(j)) for j in range(self.M)])
+
+    def multipliers(self, reduced: Table) -> FloatArray:
+        """The objective lost per unit by which each threshold is raised, [N]."""
+        return np.array([float(-x) for x in reduced[self.M : self.M + self.N]])
+
+
 class Trials:
     """The prices of each round of one search: after a failure, those of the master; after N + 1 failures always."""
 
@@ -176,21 +292,14 @@ def trial_prices(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatAr
     if not all(column.weights[0] > 0 for column in mixed):
         return lam
     if len(lam) >= MIN_AVERAGED:
-        return averaged(mixed, shares, lam)
-    if len(lam) != 1 or len(mixed) != 2 or mixed[0].differences(mixed[1]) < MIN_DIFFERENT:
+        # The prices of the master jump while few policies are known; those at which the policies of its mixture were
+        # found lie closer to the optimal ones. The middle of both saves rounds.
+        mean: FloatArray = sum(share * c.weights[1:] / c.weights[0] for share, c in zip(shares, mixed, strict=True))
+        return (lam + mean) / 2
+    if len(lam) != 1 or len(mixed) != 2 or np.count_nonzero(mixed[0].choice != mixed[1].choice) < MIN_DIFFERENT:
         return lam
     low, high = sorted(Tangent(float(c.weights[1] / c.weights[0]), c.v, float(c.w[0])) for c in mixed)
     return np.array([between(low, high, float(rho[0]))]) if low.price < high.price else lam
-
-
-def averaged(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatArray) -> FloatArray:
-    """Halfway between the prices lam of the master and those at which the policies of its mixture were found, [N].
-
-    The prices of the master jump while few policies are known. With several constraints this takes many rounds; the
-    average of the prices at which the policies of the mixture were found lies closer to the optimal ones.
-    """
-    mean: FloatArray = sum(share * c.weights[1:] / c.weights[0] for share, c in zip(shares, mixed, strict=True))
-    return (lam + mean) / 2
 
 
 class Tangent(NamedTuple):

@@ -3,14 +3,13 @@
 The optimum under bounds may divide its time between several classes of states that it never leaves, or settle in one of
 them by chance. The long-run averages of a run then depend on luck. The averages of a policy with one recurrent class do
 not. Its class lies within one maximal end component, so the best value in a component that is reached with probability
-1 is a proved limit for all such policies. The limit need not be attained: a policy that moves between two classes ever
-more seldom comes as near to it as one likes.
+1 is a proved limit for all such policies. Policies that move between two classes ever more seldom come as near to it as
+one likes.
 
-`one_class_of` therefore takes the component with the largest limit, and connects the classes of its optimum by *doors*.
-A door is an action that leads out of a class, from the state that is nearest to another class. Between the classes the
-policy walks, with a draw where two ways cross. The probabilities of the doors are scaled until every class has its
-share of time and the moves take the share that was allowed; the bounds are tightened by what the moves cost. The policy
-is evaluated exactly, so its distance from the limit and from the optimum is known.
+`one_class_of` takes the component with the largest limit, and connects the classes of its optimum by *doors*: actions
+that lead out of a class, from the state that is nearest to another class. Between the classes the policy walks, with a
+draw where two ways cross. The probabilities of the doors are scaled until every class has its share of time and the
+moves take the share that was allowed; the bounds are tightened by what the moves cost.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, Optimum
+from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.solution import OneClass, StationarySolution
-from cmdpkit.exact.sources import source_of
+from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.problem import marked
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP
@@ -47,7 +47,7 @@ class _Part(NamedTuple):
 
     limit: float  # no policy that settles in it has a larger value
     cmdp: CMDP  # the model without the actions that leave it
-    pool: Columns[Stationary]  # deterministic policies in it
+    pool: Pool  # deterministic policies in it
     best: Optimum  # the best mixture of them
 
 
@@ -133,21 +133,18 @@ def _answer(
 
 def _parts(cmdp: CMDP) -> Iterator[_Part]:
     """The end components in which a policy can settle for certain and meet all bounds."""
-    source = source_of(cmdp)
+    source = columns_of(cmdp).source
     assert isinstance(source, Stationary)
     for states, rows in source.components:
-        members, inside = np.zeros(cmdp.S, dtype=bool), np.zeros(cmdp.S * cmdp.A, dtype=bool)
-        members[source.problem.states[states]] = True
-        inside[source.problem.rows.pair[rows]] = True
+        members = marked(cmdp.S, source.problem.states[states])
+        inside = marked(cmdp.S * cmdp.A, source.problem.rows.pair[rows])
         if not _sure(cmdp, members)[0][cmdp.mu > 0].all():
             continue
         allowed = np.where(members[:, None], inside.reshape(cmdp.S, cmdp.A), cmdp.actions[0])
         g, rho = (cmdp.compact.g[:, 0], cmdp.rho) if cmdp.N else (None, None)
         start = np.eye(cmdp.S)[int(members.argmax())]
         part = CMDP(cmdp.kernel, cmdp.compact.r[0], g, rho, start, actions=allowed, criterion="average")
-        own = source_of(part)
-        assert isinstance(own, Stationary)
-        pool = Columns(own)
+        pool = columns_of(part)
         scaled = pool.thresholds(pool.scaled(part.rho))
         if scaled is not None:
             best = pool.maximise(scaled)
@@ -184,10 +181,9 @@ def _settling(cmdp: CMDP, pi: FloatArray) -> Policy:
     """The policy pi [S, A] where it is not zero; elsewhere one that goes there for certain, if one does."""
     target: BoolArray = pi.sum(axis=1) > 0
     _, take = _sure(cmdp, target)
-    other = np.arange(cmdp.S) * cmdp.A + cmdp.actions[0].argmax(axis=1)
-    whole = pi.copy().reshape(-1)
-    whole[np.where(take >= 0, take, other)[~target]] = 1.0
-    return Policy.of(cmdp, whole.reshape(cmdp.S, cmdp.A))
+    whole, going = pi.copy().reshape(-1), ~target & (take >= 0)
+    whole[take[going]] = 1.0
+    return Policy.of(cmdp, _filled(cmdp, whole.reshape(cmdp.S, cmdp.A)))
 
 
 # -- from class to class -----------------------------------------------------------------------------------------------
@@ -214,10 +210,12 @@ def _connected(cmdp: CMDP, part: _Part, bridge: float) -> tuple[Policy, float | 
     return None
 
 
-def _classes(cmdp: CMDP, pool: Columns[Stationary], best: Optimum) -> _Classes:
+def _classes(cmdp: CMDP, pool: Pool, best: Optimum) -> _Classes:
     """The classes of an extreme point as good as the best mixture."""
-    rows = pool.source.rows
-    found = pool.source.extreme_point(pool.parts(best.weights), best.proof, best.rho)
+    source = pool.source
+    assert isinstance(source, Stationary)
+    rows = source.rows
+    found = source.extreme_point(pool.parts(best.weights), best.proof, best.rho)
     q = np.zeros(cmdp.S * cmdp.A)
     q[rows.pair] = found.q
     d = q.reshape(cmdp.S, cmdp.A).sum(axis=1)
@@ -262,8 +260,7 @@ def _moving(cmdp: CMDP, classes: _Classes, bridge: float) -> tuple[FloatArray, f
 def _filled(cmdp: CMDP, pi: FloatArray) -> FloatArray:
     """pi [S, A] with the first action where it is zero."""
     first = np.eye(cmdp.A)[cmdp.actions[0].argmax(axis=1)]
-    filled: FloatArray = np.where(pi.any(axis=1, keepdims=True), pi, first)
-    return filled
+    return np.asarray(np.where(pi.any(axis=1, keepdims=True), pi, first))
 
 
 def _doors(cmdp: CMDP, classes: list[BoolArray]) -> _Doors:

@@ -29,11 +29,7 @@ Report = Callable[[Round], None]
 
 
 class Watch:
-    """Counts rounds, reports each of them, and ends the search once a relative gap is proved.
-
-    ``gap`` is relative to the value. ``progress`` is called with a `Round` after every round; True stands for a line on
-    stderr.
-    """
+    """Counts rounds, tells ``progress`` of each (True: in a line on stderr), and ends the search at a relative gap."""
 
     def __init__(self, gap: float | None = None, progress: Report | bool = False) -> None:
         if gap is not None and not (isinstance(gap, (int, float)) and 0 <= gap < math.inf):
@@ -42,8 +38,7 @@ class Watch:
             raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes a Round")
         self.began = time.perf_counter()
         self.gap = 0.0 if gap is None else float(gap)
-        self._line = ProgressLine() if progress is True else None
-        self._report = self._line if isinstance(progress, bool) else progress
+        self._report = progress if callable(progress) else ProgressLine() if progress else None
         self._rounds = 0
 
     def enough(self, value: float, gap: float) -> bool:
@@ -60,8 +55,8 @@ class Watch:
 
     def close(self) -> None:
         """End the line on stderr, if there is one."""
-        if self._line is not None:
-            self._line.close()
+        if isinstance(self._report, ProgressLine):
+            self._report.close()
 
 
 class ProgressLine:

@@ -72,8 +72,11 @@ class Solution(Shown):
 
     @cached_property
     def mixture(self) -> Mixture:
-        """At most N + 1 deterministic policies whose mixture has the same occupancy."""
-        return decompose(self.cmdp, self.policy)
+        """At most N + 1 deterministic policies with the same occupancy; for averages the policy or mixture itself."""
+        if isinstance(self.policy, Mixture):  # which only a stationary solution can have
+            return self.policy
+        average = self.cmdp.criterion.kind == "average"
+        return Mixture((self.policy,), np.ones(1)) if average else decompose(self.cmdp, self.policy)
 
     def plot(self, kind: Literal["policy", "occupancy", "course"] = "policy", **options: Any) -> Figure:
         """A matplotlib figure of the policy.
@@ -87,8 +90,8 @@ class Solution(Shown):
         return showing.draw(self, kind, **options)
 
     def stochastic_decisions(self) -> list[Decision]:
-        """The steps and states where the policy draws its action at random: at most N of them."""
-        return self.policy.stochastic_decisions(reach=self.reach)
+        """Where the policy draws its action at random: at most N of them, and none for a mixture."""
+        return [] if isinstance(self.policy, Mixture) else self.policy.stochastic_decisions(reach=self.reach)
 
 
 class OneClass(NamedTuple):
@@ -131,21 +134,6 @@ class StationarySolution(Solution):
         """The utilities per step, [N]; None for totals."""
         steps = self.cmdp.criterion.steps
         return None if steps is None else self.utilities / steps
-
-    @cached_property
-    def mixture(self) -> Mixture:
-        """At most N + 1 deterministic policies with the same occupancy; for averages the policy or mixture itself."""
-        if isinstance(self.policy, Mixture):
-            return self.policy
-        if self.cmdp.criterion.kind == "average":
-            return Mixture((self.policy,), np.ones(1))
-        return decompose(self.cmdp, self.policy)
-
-    def stochastic_decisions(self) -> list[Decision]:
-        """Where the policy has to draw; the policies of a mixture are deterministic."""
-        if isinstance(self.policy, Mixture):
-            return []
-        return self.policy.stochastic_decisions(reach=self.reach)
 
     @cached_property
     def bias(self) -> FloatArray:

@@ -1,10 +1,9 @@
 """Exact solutions: the best policy under the bounds, with shadow prices and a proof of how good it is.
 
-`solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap. The gap is the
-Lagrangian bound max_pi v + lam . (w - rho) less the exact value of the policy, plus the largest error that rounding can
-have caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. A search
-that is ended early, by `gap` or by Ctrl-C, still returns an extreme point with a proved gap. All criteria are solved by
-the same column generation; they differ in their source of columns.
+`solve` always returns an extreme point, which has at most N stochastic decisions, and a proved gap: the Lagrangian
+bound max_pi v + lam . (w - rho) less the exact value of the policy, plus the largest error that rounding can have
+caused in both. No solution is returned whose evaluated values miss a bound by more than its tolerance. All criteria are
+solved by the same column generation; they differ in their source of columns.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, Found, Optimum, PolicySource
+from cmdpkit.exact.columns import Found, Optimum, Pool
+from cmdpkit.exact.highs import occupancy_lp
 from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import explain_infeasible
-from cmdpkit.exact.occupancy_lp import occupancy_lp
 from cmdpkit.exact.progress import Report, Watch
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.sources import Horizon, columns_of
-from cmdpkit.exact.sparse_policy import read_off
 from cmdpkit.exact.stationary.sources import BRIDGE
+from cmdpkit.exact.vertex import read_off
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_model
@@ -31,7 +30,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 
 METHODS = ("auto", "columns", "lp")
-MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more
+MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more, to the last digits
 MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method "auto" also solves the full LP
 MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds this share of the value's range
 
@@ -79,7 +78,7 @@ def solve(
     """
     _check(cmdp, method)
     watch = Watch(gap, progress)
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):
         if given is not None and cmdp.criterion.kind != "average":
             what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
@@ -90,25 +89,24 @@ def solve(
     if bridge is not None and not 0 < bridge < 1:
         raise CmdpkitError(f"bridge is {bridge}, expected a share of time between 0 and 1")
     try:
-        found = solve_fully(cmdp, method, threads=threads, watch=watch, bridge=0.0 if one_class else bridge)
+        share = BRIDGE if bridge is None else bridge
+        found = solve_fully(cmdp, method, threads=threads, watch=watch, bridge=0.0 if one_class else share)
         if not one_class or not found.complete:
             return found
         assert isinstance(found, StationarySolution)
         from cmdpkit.exact.one_class import one_class_of
 
-        connected = one_class_of(cmdp, found, BRIDGE if bridge is None else bridge)
-        return replace(connected, seconds=watch.seconds)
+        return replace(one_class_of(cmdp, found, share), seconds=watch.seconds)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("no policy that meets all bounds had been found yet") from None
     finally:
         watch.close()
 
 
-def need_horizon(cmdp: CMDP, **options: object) -> None:
-    """Refuse options (None if not given) that are only for models with a horizon, if the model has none."""
-    for name, given in options.items():
-        if given is not None and cmdp.criterion.stationary:
-            raise CmdpkitError(f"{name} is {given!r}, which is for models with a horizon; leave it out for this model")
+def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
+    """Threads are only for models with a horizon: an error if they are given for another."""
+    if threads is not None and cmdp.criterion.stationary:
+        raise CmdpkitError(f"threads is {threads!r}, which is for models with a horizon; leave it out for this model")
 
 
 def solve_fully(
@@ -117,7 +115,7 @@ def solve_fully(
     *,
     threads: Threads = None,
     watch: Watch | None = None,
-    bridge: float | None = None,
+    bridge: float = BRIDGE,
 ) -> Solution:
     """The same as `solve` for callers that need the optimum: Ctrl-C is not caught unless there is a ``watch``."""
     _check(cmdp, method)
@@ -133,9 +131,7 @@ def _check(cmdp: CMDP, method: str) -> None:
         raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
 
 
-def solve_in(
-    pool: Columns[PolicySource], cmdp: CMDP, method: str, watch: Watch, *, interruptible: bool = False
-) -> Solution:
+def solve_in(pool: Pool, cmdp: CMDP, method: str, watch: Watch, *, interruptible: bool = False) -> Solution:
     """Solve a model with a pool of policies made for it, perhaps with other bounds.
 
     With ``interruptible``, the first Ctrl-C makes the best policy found so far the answer.
@@ -157,8 +153,8 @@ def solve_in(
         raise CmdpkitError('the LP solver gave up on this model; method="columns" does not depend on it')
     best = min(candidates, key=lambda x: (max(x.excess, 0.0), x.gap))
     if best.excess > 0:
-        raise _missed(cmdp, pool, best) if complete else KeyboardInterrupt
-    solution = best.solution(cmdp, watch.seconds)
+        raise best.missed() if complete else KeyboardInterrupt
+    solution = best.solution(watch.seconds)
     if not complete:
         return replace(solution, ended="interrupted")
     return solution if watch.gap == 0 or best.good() else replace(solution, ended="gap")
@@ -168,23 +164,45 @@ def solve_in(
 class _Candidate:
     """What one method found: a policy with its evaluated totals, and prices that prove how good it is."""
 
-    pool: Columns[PolicySource]  # the units and tolerances
+    cmdp: CMDP  # the model
+    pool: Pool  # the units and tolerances
     found: Found  # the policy and its values
     lam: FloatArray  # [N], the price of each bound, in the user's units
-    gap: float  # the Lagrangian bound less the policy's value, as computed
-    rounding: float  # rounding may have made the gap too small by this much
-    excess: float  # largest shortfall beyond a bound's tolerance, in units of that tolerance; 0 or less if all are met
+    bound: float  # the Lagrangian bound at these prices, as computed
     method: str  # "columns" or "lp"
+
+    @property
+    def gap(self) -> float:
+        """The Lagrangian bound less the policy's value, as computed."""
+        return self.bound - float(self.found.totals[0])
+
+    @property
+    def rounding(self) -> float:
+        """Rounding may have made the gap too small by this much."""
+        totals, least = self.found.totals, self.found.least
+        return self.pool.source.ranges.gap_rounding(self.lam, self.cmdp.rho) + float(totals[0] - least[0])
+
+    @property
+    def excess(self) -> float:
+        """Largest shortfall beyond a bound's tolerance, in units of that tolerance; 0 or less if all are met.
+
+        True values may be lower than the computed ones by the rounding error, so that much of the tolerance is not
+        used.
+        """
+        tolerance = self.pool.source.ranges.tolerance[1:]
+        return float(((self.cmdp.rho - self.found.least[1:] - tolerance) / tolerance).max(initial=-np.inf))
 
     def good(self, relative_gap: float = 0.0) -> bool:
         """Whether the gap is as small as was asked for, or nothing better can be expected from another method."""
         size = max(abs(float(self.found.totals[0])), float(self.pool.units[0]) * 1e-3)
         return self.excess <= 0 and self.gap <= max(MAX_RELATIVE_GAP, relative_gap) * size + self.rounding
 
-    def solution(self, cmdp: CMDP, seconds: float) -> Solution:
+    def solution(self, seconds: float) -> Solution:
         """The answer for the user."""
-        units, found = self.pool.units, self.found
-        value = _evaluated(cmdp, found)
+        cmdp, units, found = self.cmdp, self.pool.units, self.found
+        value = float(found.totals[0])  # its rounding is counted in the gap; in small models it is computed once more
+        if cmdp.criterion.stationary and cmdp.S <= MAX_EVALUATED and isinstance(found.policy, Policy):
+            value = float(evaluate(cmdp, found.policy).v)
         answer = {
             "cmdp": cmdp,
             "policy": found.policy,
@@ -201,19 +219,20 @@ class _Candidate:
             return StationarySolution(**answer, attained=found.attained, notes=found.notes)
         return Solution(**answer)
 
-
-def _evaluated(cmdp: CMDP, found: Found) -> float:
-    """The value of the policy, as `evaluate` computes it in small models without a horizon: to the last digits.
-
-    Elsewhere it is the one by which the policy was found, whose rounding is counted in the gap.
-    """
-    if cmdp.criterion.stationary and cmdp.S <= MAX_EVALUATED and isinstance(found.policy, Policy):
-        return float(evaluate(cmdp, found.policy).v)
-    return float(found.totals[0])
+    def missed(self) -> CmdpkitError:
+        """The error for a problem that seems feasible, although the best policy found misses one of its bounds."""
+        tolerance = self.pool.source.ranges.tolerance[1:]
+        short = self.cmdp.rho - self.found.least[1:]
+        n = int((short / tolerance).argmax())
+        return CmdpkitError(
+            f"not solved: the best policy found misses {self.cmdp.constraints[n]} by {short[n]:.3g}, and "
+            f"{tolerance[n]:.3g} would count as met. The numbers of this model are too far apart for double precision: "
+            "relax that bound a little, or bring large and small signals and probabilities closer together"
+        )
 
 
 def _by_columns(
-    cmdp: CMDP, pool: Columns[PolicySource], rho: FloatArray, watch: Watch, *, interruptible: bool
+    cmdp: CMDP, pool: Pool, rho: FloatArray, watch: Watch, *, interruptible: bool
 ) -> tuple[_Candidate, bool]:
     """The candidate of column generation, and whether the search for it was completed."""
     complete = True
@@ -232,13 +251,13 @@ def _by_columns(
         return _read_off(cmdp, pool, best), True  # only this was left to do, so the answer is complete all the same
 
 
-def _read_off(cmdp: CMDP, pool: Columns[PolicySource], best: Optimum) -> _Candidate:
+def _read_off(cmdp: CMDP, pool: Pool, best: Optimum) -> _Candidate:
     """The policy of the best mixture."""
     found = pool.source.policy(pool.parts(best.weights), best.proof, best.rho)
-    return _candidate(cmdp, pool, found, pool.prices(best.lam), pool.bound(best.proof, cmdp.rho), "columns")
+    return _Candidate(cmdp, pool, found, pool.prices(best.lam), pool.bound(best.proof, cmdp.rho), "columns")
 
 
-def _by_lp(cmdp: CMDP, pool: Columns[PolicySource], source: Horizon, rho: FloatArray) -> _Candidate | None:
+def _by_lp(cmdp: CMDP, pool: Pool, source: Horizon, rho: FloatArray) -> _Candidate | None:
     """The candidate of the full LP, or None if HiGHS finds no optimum."""
     found = occupancy_lp(cmdp, rho * pool.units[1:] + pool.offsets[1:], pool.units)
     if found is None:
@@ -246,28 +265,4 @@ def _by_lp(cmdp: CMDP, pool: Columns[PolicySource], source: Horizon, rho: FloatA
     q, lam = found
     total, greedy, _ = source.greedy(np.concatenate(([1.0], lam)))
     policy = source.purified(read_off(q, greedy), rho)
-    return _candidate(cmdp, pool, policy, lam, total - float(lam @ cmdp.rho), "lp")
-
-
-def _candidate(
-    cmdp: CMDP, pool: Columns[PolicySource], found: Found, lam: FloatArray, bound: float, method: str
-) -> _Candidate:
-    """A policy with its gap; ``bound`` is the Lagrangian bound at the prices lam [N], in the user's units."""
-    ranges = pool.source.ranges
-    # True values may be lower than the computed ones by the rounding error, so that much of the tolerance is not used.
-    seen = cmdp.rho - found.least[1:] - ranges.tolerance[1:]
-    excess = float((seen / ranges.tolerance[1:]).max(initial=-np.inf))
-    rounding = ranges.gap_rounding(lam, cmdp.rho) + float(found.totals[0] - found.least[0])
-    return _Candidate(pool, found, lam, bound - float(found.totals[0]), rounding, excess, method)
-
-
-def _missed(cmdp: CMDP, pool: Columns[PolicySource], best: _Candidate) -> CmdpkitError:
-    """The error for a problem that seems feasible, although the best policy found misses one of its bounds."""
-    tolerance = pool.source.ranges.tolerance[1:]
-    short = cmdp.rho - best.found.least[1:]
-    n = int((short / tolerance).argmax())
-    return CmdpkitError(
-        f"not solved: the best policy found misses {cmdp.constraints[n]} by {short[n]:.3g}, and {tolerance[n]:.3g} "
-        "would count as met. The numbers of this model are too far apart for double precision: relax that bound a "
-        "little, or bring large and small signals and probabilities closer together"
-    )
+    return _Candidate(cmdp, pool, policy, lam, total - float(lam @ cmdp.rho), "lp")

@@ -5,18 +5,45 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.columns import Columns, Found, PolicyColumn, PolicySource
+from cmdpkit.exact.columns import Columns, Found, Parts, PolicyColumn, Pool, Units
 from cmdpkit.exact.induction import Choice, Induction, Threads
-from cmdpkit.exact.sparse_policy import SparsePolicy, blend
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import BRIDGE, Stationary
-from cmdpkit.exact.units import Units, survey
-from cmdpkit.exact.vertex import purify
+from cmdpkit.exact.vertex import SparsePolicy, blend, purify
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.tolerances import FEASIBLE
+from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import FloatArray
 
 MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
+
+
+def survey(induction: Induction) -> tuple[Units, list[Choice]]:
+    """The units of a model, and for the reward and each utility a policy that collects the most of it.
+
+    A backward induction per signal gives the least and the largest expected total of any policy. Numbers in states that
+    no policy reaches have no influence, and a large number that is reached with a small probability counts with that
+    probability. The largest total of absolute values bounds the rounding error of every total that is computed; it
+    takes another induction if the signal has both signs.
+    """
+    cmdp = induction.cmdp
+    found, extremes = [], []
+    for x in (cmdp.compact.r, *cmdp.compact.g):
+        worst, best, choice = induction.extremes(x)
+        magnitude = best if x.min() >= 0 else -worst if x.max() <= 0 else induction.extremes(np.abs(x))[1]
+        found.append((worst, best, magnitude))
+        extremes.append(choice)
+    worst_, best_, magnitude_ = np.array(found).T.copy()
+    return Units(worst_, best_, operations(cmdp) * ROUNDOFF * magnitude_, magnitude_), extremes
+
+
+def operations(cmdp: CMDP) -> int:
+    """How many roundings a term of a total goes through at most.
+
+    One product and one sum for each of a row's successors at every step, the sum over the actions of a stochastic
+    decision (there are at most N of them), the start distribution, and the few that combine signals or change units.
+    """
+    width = int(np.diff(cmdp.kernel.indptr).max(initial=1))
+    return cmdp.H * (width + 4) + int(np.count_nonzero(cmdp.mu)) + 4 * cmdp.N + 16
 
 
 class Horizon:
@@ -64,11 +91,9 @@ class Horizon:
         for n, x in enumerate(self.g):
             if weights[1 + n]:
                 self._objective += weights[1 + n] * x
-        choice = np.zeros((self.cmdp.H, self.cmdp.S), dtype=np.int16)
-        totals = self.induction.best(self._objective, choice)
-        return float(totals[0]), choice, totals[1:]
+        return self.induction.best(self._objective)
 
-    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
+    def policy(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Found:
         """An extreme point with the occupancy of a mixture, which meets rho (scaled); `proof` where it never goes."""
         shares = np.array([share for share, _ in parts])
         mixed = blend(self.cmdp, [column.choice for _, column in parts], shares, proof.choice)
@@ -77,27 +102,9 @@ class Horizon:
     def purified(self, mixed: SparsePolicy, rho: FloatArray) -> Found:
         """An extreme point found from ``mixed``, with exact totals; rho [N] are scaled thresholds."""
         sparse = purify(self.induction, mixed, rho * self.units[1:] + self.offsets[1:], self.units[1:])
-        totals = self.induction.evaluate(sparse.choice, sparse.draws)
+        totals = self.induction.evaluate(*sparse)
         rounding = np.append(0.0, self.ranges.rounding[1:])
         return Found(sparse.policy(self.cmdp), totals, totals - rounding)
-
-
-def source_of(
-    cmdp: CMDP, *, ranges: Units | None = None, threads: Threads = None, bridge: float | None = None
-) -> PolicySource:
-    """Where the columns of a model come from.
-
-    ``ranges``, where they are known already, and ``threads`` are for models with a horizon. ``bridge`` is for averages.
-    """
-    if not cmdp.criterion.stationary:
-        return Horizon(cmdp, ranges, threads)
-    c, criterion = cmdp.compact, cmdp.criterion
-    names = (cmdp.states, cmdp.action_names)
-    transitions, discount = (c.indptr, c.successors, c.prob), criterion.discount or 1.0
-    arrays = Arrays(*transitions, c.r[0], c.g[:, 0], c.mu, c.allowed[0], criterion.kind, discount, names)
-    source = Stationary(arrays, cmdp)
-    source.bridge = BRIDGE if bridge is None else bridge
-    return source
 
 
 def columns_of(
@@ -106,7 +113,17 @@ def columns_of(
     *,
     ranges: Units | None = None,
     threads: Threads = None,
-    bridge: float | None = None,
-) -> Columns[PolicySource]:
-    """An empty pool for a model; `Columns` and `source_of` describe the arguments."""
-    return Columns(source_of(cmdp, ranges=ranges, threads=threads, bridge=bridge), band)
+    bridge: float = BRIDGE,
+) -> Pool:
+    """A pool for a model.
+
+    `Columns` describes ``band``. ``ranges``, where they are known already, and ``threads`` are for models with a
+    horizon, ``bridge`` is for averages.
+    """
+    if not cmdp.criterion.stationary:
+        return Columns(Horizon(cmdp, ranges, threads), band)
+    c, criterion = cmdp.compact, cmdp.criterion
+    model = (c.indptr, c.successors, c.prob, c.r[0], c.g[:, 0], c.mu, c.allowed[0], criterion.kind)
+    source = Stationary(Arrays(*model, criterion.discount or 1.0, (cmdp.states, cmdp.action_names)), cmdp)
+    source.bridge = bridge
+    return Columns(source, band)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.columns import Units
 from cmdpkit.exact.induction import Threads
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.infeasible import Infeasible, subject_to
 from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import Solution, need_horizon, solve_fully, solve_in
+from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.units import Units
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
@@ -48,12 +49,6 @@ class TotalRange(NamedTuple):
     best_alone: float  # a stricter bound than this cannot be met at all
     per_step: bool = False  # whether all of these numbers are per step
 
-    @classmethod
-    def of(cls, c: Constraint, worst: float, indifferent: float, strictest: float, best_alone: float) -> TotalRange:
-        """The range of a constraint whose ends are given as totals, in the user's sense."""
-        ends = (x / c.scale + 0.0 for x in (worst, indifferent, strictest, best_alone))
-        return cls(c.name, c.sense, c.bound, next(ends), next(ends), next(ends), next(ends), c.per_step)
-
 
 def ranges_of(cmdp: CMDP, alone: Units, threads: Threads = None) -> tuple[TotalRange, ...]:
     """One range per constraint; ``alone`` says what policies can collect of every signal."""
@@ -67,8 +62,8 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     if cmdp.criterion.stationary:  # there the range is known approximately
         g = cmdp.compact.g[n]
         try:
-            worst = -c.sign * solve_fully(_objective(cmdp, -g, ())).value + 0.0
-            best = c.sign * solve_fully(_objective(cmdp, g, ())).value + 0.0
+            worst = -c.sign * solve_fully(subject_to(cmdp, [], -g)).value + 0.0
+            best = c.sign * solve_fully(subject_to(cmdp, [], g.copy())).value + 0.0
         except CmdpkitError:  # a total that policies can collect for ever has no worst
             worst = -c.sign * np.inf
     try:
@@ -76,38 +71,38 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
     except CmdpkitError:  # the other bounds already exclude each other, or totals need not be finite
         free, last = worst, best
-    return TotalRange.of(c, worst, free, last, best)
+    worst, free, last, best = (x / c.scale + 0.0 for x in (worst, free, last, best))
+    return TotalRange(c.name, c.sense, c.bound, worst, free, last, best, c.per_step)
+
+
+def _best(cmdp: CMDP, n: int, threads: Threads = None) -> Solution:
+    """The policy with the best total of signal n under the other bounds."""
+    return solve_fully(subject_to(cmdp, _others(cmdp, n), cmdp.compact.g[n].copy()), threads=threads)
 
 
 def strictest(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n under the other bounds."""
-    others = tuple(m for m in range(cmdp.N) if m != n)
-    best = solve_fully(_objective(cmdp, cmdp.compact.g[n], others), threads=threads)
-    return float(cmdp.constraints[n].sign * best.value + 0.0)
+    return float(cmdp.constraints[n].sign * _best(cmdp, n, threads).value + 0.0)
 
 
 def indifferent(cmdp: CMDP, n: int, threads: Threads = None) -> float:
     """The best total of signal n among the policies that are optimal without bound n."""
-    others = [m for m in range(cmdp.N) if m != n]
-    free = _objective(cmdp, cmdp.compact.r, tuple(others))
-    value = solve_fully(free, threads=threads).value
-    signals = stacked(cmdp, cmdp.compact.r[None], cmdp.compact.g[others])
-    bounds = (at_least("\0value", value), *(cmdp.constraints[m] for m in others))
-    tied = cmdp.reformulated(r=cmdp.compact.g[n].copy(), g=signals, constraints=bounds)
+    free = subject_to(cmdp, _others(cmdp, n))
+    tied = with_value(free, solve_fully(free, threads=threads).value).reformulated(r=cmdp.compact.g[n].copy())
     best = solve_in(columns_of(tied, REACHED_BOUND_BAND, threads=threads), tied, "auto", Watch())
     return float(cmdp.constraints[n].sign * best.value + 0.0)
 
 
-def stacked(cmdp: CMDP, *signals: FloatArray) -> FloatArray:
-    """Signals [n, T, S, A] one under the other, with a common number of steps."""
+def with_value(cmdp: CMDP, value: float) -> CMDP:
+    """The model with one more bound, the first: a value that must be reached."""
+    signals = (cmdp.compact.r[None], cmdp.compact.g)
     T = max(x.shape[1] for x in signals)
-    return np.concatenate([np.broadcast_to(x, (len(x), T, cmdp.S, cmdp.A)) for x in signals])
+    stacked = np.concatenate([np.broadcast_to(x, (len(x), T, cmdp.S, cmdp.A)) for x in signals])
+    return cmdp.reformulated(g=stacked, constraints=(at_least("\0value", value), *cmdp.constraints))
 
 
-def _objective(cmdp: CMDP, r: FloatArray, others: tuple[int, ...]) -> CMDP:
-    """The problem of maximising another signal under some of the bounds."""
-    kept: tuple[Constraint, ...] = tuple(cmdp.constraints[m] for m in others)
-    return cmdp.reformulated(r=r.copy(), g=cmdp.compact.g[list(others)], constraints=kept)
+def _others(cmdp: CMDP, n: int) -> list[int]:
+    return [m for m in range(cmdp.N) if m != n]
 
 
 class Relaxation(NamedTuple):
@@ -130,23 +125,19 @@ def relaxations(cmdp: CMDP) -> dict[str, Relaxation | None]:
 
 
 def _relaxation(cmdp: CMDP, n: int) -> Relaxation | None:
-    c, others = cmdp.constraints[n], tuple(m for m in range(cmdp.N) if m != n)
+    c = cmdp.constraints[n]
     try:
-        best = solve_fully(_objective(cmdp, cmdp.compact.g[n], others))
+        best = _best(cmdp, n)
     except Infeasible:
         return None
     short = float(cmdp.rho[n] - best.value)
-    far = _with_total(cmdp, n, best.value - abs(short))  # certainly feasible: it knows the tolerance of this bound
+    moved = far = _with_total(cmdp, n, best.value - abs(short))  # certainly feasible: it knows this bound's tolerance
     for tolerances in (1, 2, 4, 8):
-        total = best.value - tolerances * float(far.tolerance[n])
-        try:
-            moved = _with_total(cmdp, n, total)
-        except Infeasible:  # the policy that reaches the best total uses the tolerances of the other bounds
-            continue
-        bound = moved.cmdp.constraints[n].bound
-        least = max(0.0, short - best.gap) / c.scale
-        return Relaxation(c.name, bound, abs(bound - c.bound), least, moved)
-    return Relaxation(c.name, far.cmdp.constraints[n].bound, 2 * short / c.scale, (short - best.gap) / c.scale, far)
+        with suppress(Infeasible):  # the policy that reaches the best total uses the tolerances of the other bounds
+            moved = _with_total(cmdp, n, best.value - tolerances * float(far.tolerance[n]))
+            break
+    bound = moved.cmdp.constraints[n].bound
+    return Relaxation(c.name, bound, abs(bound - c.bound), max(0.0, short - best.gap) / c.scale, moved)
 
 
 def _with_total(cmdp: CMDP, n: int, rho: float) -> Solution:
@@ -172,20 +163,6 @@ class Tradeoff(Shown):
         """The name of the constraint."""
         return self.constraint.name
 
-    @classmethod
-    def of(cls, cmdp: CMDP, name: str, met: Sequence[tuple[float, Solution]], unmet: Sequence[float]) -> Tradeoff:
-        """The curve of one constraint's bound from the bounds that can be met, with their optima, and the others."""
-        k = cmdp.constraint_index(name)
-        return cls(
-            cmdp.constraints[k],
-            np.array([bound for bound, _ in met]),
-            np.array([s.value for _, s in met]),
-            np.array([s.shadow_prices[k] for _, s in met]),
-            np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
-            np.array(unmet),
-            cmdp,
-        )
-
     def plot(
         self,
         bound: float | None = None,
@@ -207,11 +184,8 @@ class Tradeoff(Shown):
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""
-        keys = ("bound", "value", "price")
-        return [
-            dict(zip(keys, map(float, row), strict=True))
-            for row in zip(self.bounds, self.values, self.prices, strict=True)
-        ]
+        points = zip(self.bounds.tolist(), self.values.tolist(), self.prices.tolist(), strict=True)
+        return [{"bound": bound, "value": value, "price": price} for bound, value, price in points]
 
 
 def _is_finite(x: object) -> bool:
@@ -259,21 +233,27 @@ def tradeoff(
     for what, end in (("low", low), ("high", high)):
         if end is not None and not _is_finite(end):
             raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
-    need_horizon(cmdp, threads=threads)
+    refuse_threads(cmdp, threads)
     if low is None or high is None:
         ends = _ends(cmdp, k, threads)
         low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    asked = np.linspace(low, high, n)
     pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
     met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
-    for bound in asked:
-        moved = cmdp.with_bounds(**{name: float(bound)})
+    for bound in np.linspace(low, high, n).tolist():
         try:
-            met.append((float(bound), solve_in(pool, moved, "auto", Watch())))
+            met.append((bound, solve_in(pool, cmdp.with_bounds(**{name: bound}), "auto", Watch())))
         except Infeasible:
-            unmet.append(float(bound))
-    return Tradeoff.of(cmdp, name, met, unmet)
+            unmet.append(bound)
+    return Tradeoff(
+        constraint=cmdp.constraints[k],
+        bounds=np.array([bound for bound, _ in met]),
+        values=np.array([s.value for _, s in met]),
+        prices=np.array([s.shadow_prices[k] for _, s in met]),
+        utilities=np.array([s.utilities for _, s in met]).reshape(len(met), cmdp.N),
+        infeasible=np.array(unmet),
+        cmdp=cmdp,
+    )
 
 
 def _ends(cmdp: CMDP, k: int, threads: Threads) -> list[float]:

@@ -1,28 +1,122 @@
-"""From any optimal policy to an extreme point: as many extra actions as binding constraints, and no more.
+"""Policies with few stochastic decisions, and the way from any optimal policy to an extreme point.
 
-This is the walk through the steps that docs/theory/exact.md describes in "Getting there". Of the actions of a
+`purify` is the walk through the steps that docs/theory/exact.md describes in "Getting there". Of the actions of a
 stochastic decision, all but the first count as *extra*. A *direction* shifts probability between actions of some
 decisions. It has an *effect* on the totals, which stays the same during the walk, and a *flow*: by how much it changes
-the probability of being in each state at the current step. There are never more than N + 1 directions: when another
-decision adds one that can be combined with others to change no binding utility, the combination is followed until an
-action has probability 0.
+the probability of being in each state at the current step. When a decision adds a direction that can be combined with
+others to change no binding utility, the combination is followed until an action has probability 0. So there are never
+more than N + 1 directions, and at the end as many extra actions as binding constraints.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.sparse_policy import SparsePolicy
+from cmdpkit.exact.induction import Choice, Draws, Induction
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, njit
+from cmdpkit.model.decisions import of_rows
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none
 MAX_BINDING_SLACK = 1e-12  # a utility that exceeds its threshold by no more than this, in scaled totals, is binding
+
+
+class SparsePolicy(NamedTuple):
+    """A policy that takes action choice[h, s], except in D stochastic decisions."""
+
+    choice: Choice  # [H, S], the action taken
+    draws: Draws  # the stochastic decisions
+
+    def policy(self, cmdp: CMDP) -> Policy:
+        """The same policy for the user."""
+        h = np.repeat(np.arange(cmdp.H), np.diff(self.draws.first))
+        p = np.zeros((len(h), cmdp.A))
+        for a, share in zip(self.draws.a.T, self.draws.p.T, strict=True):
+            np.add.at(p, (np.arange(len(h)), a), share)
+        return Policy.fitting(cmdp, of_rows(self.choice, np.stack((h, self.draws.s), axis=1), p), cmdp.H)
+
+
+def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> SparsePolicy:
+    """The Markov policy with the occupancy of a mixture of deterministic policies; default where that never goes."""
+    stacked = np.stack(choices)  # [C, H, S]
+    differ = int((stacked != stacked[0]).any(axis=0).sum())
+    C = len(choices)
+    choice, first = default.copy(), np.zeros(cmdp.H + 1, dtype=np.int64)
+    s, a = np.zeros(differ + 1, dtype=np.int64), np.zeros((differ + 1, C), dtype=np.int16)
+    p = np.zeros((differ + 1, C))
+    c = cmdp.compact
+    work = C * cmdp.H * (len(c.prob) // cmdp.kernel.T // cmdp.A + cmdp.S)
+    D = call(_blend, work, c.indptr, c.successors, c.prob, c.mu, stacked, weights, cmdp.A, choice, first, s, a, p)
+    order = np.argsort(a[:D], axis=1)
+    draws = Draws(first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
+    return SparsePolicy(choice, draws)
+
+
+def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
+    """The policy of an occupancy q [H, S, A]; default [H, S] where it never goes."""
+    q = np.where(q > NEGLIGIBLE, q, 0.0)
+    reach = q.sum(axis=-1)
+    choice = np.where(reach > 0, q.argmax(axis=-1), default).astype(np.int16)
+    h, s = (x.astype(np.int64) for x in np.nonzero((q > 0).sum(axis=-1) > 1))
+    p = q[h, s] / reach[h, s, None]
+    a = np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy()
+    return SparsePolicy(choice, Draws(np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64), s, a, p))
+
+
+@njit(cache=True, nogil=True)
+def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out):
+    """Fill the arrays from `choice` on, and return the number of stochastic decisions."""
+    C, H, S = choices.shape
+    T = (len(indptr) - 1) // (S * A)
+    d = np.zeros((2, C, S))
+    for c in range(C):  # state by state: an operation on whole arrays takes three seconds to compile
+        for s in range(S):
+            d[0, c, s] = weights[c] * mu[s]
+    D = 0
+    for h in range(H):
+        first[h] = D
+        now, then = d[h % 2], d[(h + 1) % 2]
+        then[:] = 0.0
+        for s in range(S):
+            used = 0
+            for c in range(C):
+                mass = now[c, s]
+                if mass <= 0.0:
+                    continue
+                a = int(choices[c, h, s])
+                j = 0
+                while j < used and a_out[D, j] != a:
+                    j += 1
+                if j == used:
+                    a_out[D, j], p_out[D, j] = a, 0.0
+                    used += 1
+                p_out[D, j] += mass
+                row = ((h % T) * S + s) * A + a
+                for i in range(indptr[row], indptr[row + 1]):
+                    then[c, successors[i]] += mass * prob[i]
+            if used == 0:
+                continue
+            total, most = 0.0, 0
+            for j in range(used):
+                total += p_out[D, j]
+                if p_out[D, j] > p_out[D, most]:
+                    most = j
+            choice[h, s] = a_out[D, most]
+            if used > 1:
+                for j in range(used):
+                    p_out[D, j] /= total
+                for j in range(used, C):
+                    a_out[D, j], p_out[D, j] = a_out[D, 0], 0.0
+                s_out[D] = s
+                D += 1
+    first[H] = D
+    return D
 
 
 class Slot(NamedTuple):
@@ -38,64 +132,58 @@ def purify(induction: Induction, sparse: SparsePolicy, rho: FloatArray, units: F
 
     rho [N] is in the user's units, and so are `units` [N], by which utilities are divided to make totals of order 1.
     """
-    if not len(sparse.s):
+    if not len(sparse.draws.s):
         return sparse
-    cmdp = induction.cmdp
-    values = np.zeros((*sparse.p.shape, 1 + cmdp.N))
-    w = induction.evaluate(sparse.choice, sparse.draws, values)[1:]
+    cmdp, first = induction.cmdp, sparse.draws.first
+    values = np.zeros((*sparse.draws.p.shape, 1 + cmdp.N))
+    w = induction.evaluate(*sparse, values)[1:]
     values[..., 1:] /= units
     walk = _Walk(cmdp, sparse, values, (w - rho) / units)
-    last = int(np.flatnonzero(np.diff(sparse.first))[-1])
-    for h in range(last + 1):
-        for row in range(sparse.first[h], sparse.first[h + 1]):
+    for h in range(int(np.flatnonzero(np.diff(first))[-1]) + 1):
+        for row in range(first[h], first[h + 1]):
             walk.meet(h, row)
         walk.advance(h)
     found = walk.policy()
-    missing = (rho - _utilities(induction, found)) / units
+    missing = (rho - induction.evaluate(*found)[1:]) / units
     if missing.max(initial=0.0) > 0 and walk.correct(missing):  # correct what rounding has changed
         corrected = walk.policy()
-        if ((rho - _utilities(induction, corrected)) / units).max() < missing.max():
+        if ((rho - induction.evaluate(*corrected)[1:]) / units).max() < missing.max():
             return corrected
     return found
-
-
-def _utilities(induction: Induction, sparse: SparsePolicy) -> FloatArray:
-    return induction.evaluate(sparse.choice, sparse.draws)[1:]
 
 
 class _Walk:
     """The decisions met so far that still draw, and the directions in which their probabilities can be shifted."""
 
     def __init__(self, cmdp: CMDP, sparse: SparsePolicy, values: FloatArray, slack: FloatArray) -> None:
-        self.cmdp, self.sparse, self.slack = cmdp, sparse, slack
+        self.cmdp, self.draws, self.slack = cmdp, sparse.draws, slack
         self.values = values  # [D, C, 1 + N], reward and scaled utilities from each decision on, by the action taken
         self.choice = sparse.choice.copy()
         self.slots: list[Slot] = []  # every action that the decisions met so far draw
         self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
         self.change = np.zeros((0, 0))  # [directions, slots], how a direction changes the masses
         self.effect = np.zeros((0, 1 + cmdp.N))  # [directions, 1 + N], how it changes reward and scaled utilities
-        self.flow = cmdp.mu[None].copy()  # [1 + directions, S], state probabilities, then their changes by direction
+        self.here = cmdp.mu.copy()  # [S], probability of being in each state at the current step
+        self.flow = np.zeros((0, cmdp.S))  # [directions, S], how a direction changes it
 
     def meet(self, h: int, row: int) -> None:
-        """Add a decision, given as a row of `sparse`: its actions become slots, and shifts between them directions."""
-        s, shares = int(self.sparse.s[row]), self.sparse.p[row]
+        """Add a decision, given as a row of `draws`: its actions become slots, and shifts between them directions."""
+        s, shares = int(self.draws.s[row]), self.draws.p[row]
         used = np.flatnonzero(shares)
         shares = shares[used]
-        mine = [Slot(h, s, int(a)) for a in self.sparse.a[row, used]]
+        mine = [Slot(h, s, int(a)) for a in self.draws.a[row, used]]
         values = dict(zip(mine, self.values[row, used], strict=True))
-        if not self.flow[0, s] > 0:  # an earlier shift made this state unreachable: it takes one action
+        if not self.here[s] > 0:  # an earlier shift made this state unreachable: it takes one action
             expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
             taken = values[Slot(h, s, int(self.choice[h, s]))]
-            self.effect = self.effect + np.outer(self.flow[1:, s], taken - expected)
+            self.effect = self.effect + np.outer(self.flow[:, s], taken - expected)
             return
         self.slots += mine
-        self.mass = np.append(self.mass, self.flow[0, s] * shares)
-        self.change = np.column_stack((self.change, np.outer(self.flow[1:, s], shares)))
-        for slot in mine[1:]:
-            if slot not in self.slots:  # it was dropped together with another one
-                continue
-            others = [x for x in mine[: mine.index(slot)] if x in self.slots]
-            if not others:
+        self.mass = np.append(self.mass, self.here[s] * shares)
+        self.change = np.column_stack((self.change, np.outer(self.flow[:, s], shares)))
+        for i, slot in enumerate(mine):
+            others = [x for x in mine[:i] if x in self.slots]
+            if slot not in self.slots or not others:  # some are dropped together with another one
                 continue
             base = max(others, key=lambda x: self.mass[self.slots.index(x)])
             row_of = np.zeros(len(self.slots))
@@ -105,17 +193,10 @@ class _Walk:
             self.flow = np.vstack((self.flow, np.zeros(self.cmdp.S)))
             self._reduce()
 
-    def _row(self, slot: Slot) -> tuple[NDArray[np.int32], FloatArray]:
-        kernel, (h, s, a) = self.cmdp.kernel, slot
-        row = ((h % kernel.T) * self.cmdp.S + s) * self.cmdp.A + a
-        span = slice(kernel.indptr[row], kernel.indptr[row + 1])
-        return kernel.successors[span], kernel.prob[span]
-
     def _scales(self) -> FloatArray:
         """How far each direction can be followed, forwards as well as backwards, [directions]."""
         sizes = np.abs(self.change)
-        scales: FloatArray = np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1)
-        return scales
+        return np.asarray(np.where(sizes > 0, self.mass / np.where(sizes > 0, sizes, 1.0), 1.0).min(axis=1))
 
     def _reduce(self) -> None:
         """Follow shifts that do not change the binding utilities, until no such shift is left."""
@@ -163,7 +244,7 @@ class _Walk:
     def _move(self, shift: FloatArray) -> None:
         self.mass = np.maximum(self.mass + shift @ self.change, 0.0)
         self.slack = self.slack + shift @ self.effect[:, 1:]
-        self.flow[0] = np.maximum(self.flow[0] + shift @ self.flow[1:], 0.0)
+        self.here = np.maximum(self.here + shift @ self.flow, 0.0)
 
     def _drop(self, dry: int) -> None:
         """Drop an action: combine the directions such that only one uses it, and remove that one."""
@@ -171,12 +252,9 @@ class _Walk:
         gone = int(np.abs(use).argmax())
         factors = use / use[gone]
         factors[gone] = 0.0
-        self.change = self.change - np.outer(factors, self.change[gone])
-        self.effect = self.effect - np.outer(factors, self.effect[gone])
-        self.flow[1:] -= np.outer(factors, self.flow[1 + gone])
-        self.change = np.delete(self.change, gone, axis=0)
-        self.effect = np.delete(self.effect, gone, axis=0)
-        self.flow = np.delete(self.flow, 1 + gone, axis=0)
+        self.change, self.effect, self.flow = (
+            np.delete(x - np.outer(factors, x[gone]), gone, axis=0) for x in (self.change, self.effect, self.flow)
+        )
         self._forget(dry)
 
     def _forget(self, i: int) -> None:
@@ -193,17 +271,19 @@ class _Walk:
         """Carry all flows from step h to the next."""
         if h + 1 == self.cmdp.H:
             return
-        c = self.cmdp.compact
-        then = np.zeros(self.flow.shape)
+        c, kernel = self.cmdp.compact, self.cmdp.kernel
+        now = np.vstack((self.here, self.flow))
+        then = np.zeros(now.shape)
         for i, slot in enumerate(self.slots):
             if slot.h == h:
-                successors, prob = self._row(slot)
+                row = ((h % kernel.T) * self.cmdp.S + slot.s) * self.cmdp.A + slot.a
+                span = slice(kernel.indptr[row], kernel.indptr[row + 1])
                 amounts = np.append(self.mass[i], self.change[:, i])
-                then[:, successors] += np.outer(amounts, prob)
-                self.flow[:, slot.s] = 0.0
-        work = len(self.flow) * (len(c.prob) // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S)
-        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, self.flow, then)
-        self.flow = then
+                then[:, kernel.successors[span]] += np.outer(amounts, kernel.prob[span])
+                now[:, slot.s] = 0.0
+        work = len(now) * (len(c.prob) // kernel.T // self.cmdp.A + self.cmdp.S)
+        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, now, then)
+        self.here, self.flow = then[0], then[1:]
 
     def correct(self, missing: FloatArray) -> bool:
         """Shift the masses such that the binding utilities gain `missing` [N] (scaled); False if that is impossible."""
@@ -221,17 +301,15 @@ class _Walk:
 
     def policy(self) -> SparsePolicy:
         """The policy after all shifts so far."""
-        places = sorted({slot[:2] for slot in self.slots})
-        width = max((sum(slot[:2] == place for slot in self.slots) for place in places), default=1)
-        a, p = np.zeros((len(places), width), dtype=np.int16), np.zeros((len(places), width))
-        for i, place in enumerate(places):
-            masses = zip(self.slots, self.mass.tolist(), strict=True)
-            mine = sorted((slot.a, mass) for slot, mass in masses if slot[:2] == place)
-            a[i, : len(mine)], p[i, : len(mine)] = zip(*mine, strict=True)
-        h = np.array([place[0] for place in places], dtype=np.int64)
-        s = np.array([place[1] for place in places], dtype=np.int64)
+        slots = sorted(zip(self.slots, self.mass.tolist(), strict=True))
+        decisions = [list(group) for _, group in groupby(slots, key=lambda x: x[0][:2])]
+        width = max(map(len, decisions), default=1)
+        a, p = np.zeros((len(decisions), width), dtype=np.int16), np.zeros((len(decisions), width))
+        for i, mine in enumerate(decisions):
+            a[i, : len(mine)], p[i, : len(mine)] = [slot.a for slot, _ in mine], [mass for _, mass in mine]
+        h, s = (np.array([mine[0][0][k] for mine in decisions], dtype=np.int64) for k in (0, 1))
         first = np.searchsorted(h, np.arange(self.cmdp.H + 1)).astype(np.int64)
-        return SparsePolicy(self.choice, first, s, a, p / p.sum(axis=1, keepdims=True))
+        return SparsePolicy(self.choice, Draws(first, s, a, p / p.sum(axis=1, keepdims=True)))
 
 
 def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
@@ -241,12 +319,9 @@ def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
     """
     rows, columns = effects.shape
     if rows == 0:
-        first: FloatArray = np.eye(1, columns)[0]
-        return first
+        return np.asarray(np.eye(1, columns)[0])
     _, singular, right = np.linalg.svd(effects)
-    rank = int((singular > least).sum())
-    null: FloatArray = right[-1].astype(float)
-    return None if rank == columns else null
+    return None if int((singular > least).sum()) == columns else np.asarray(right[-1], dtype=float)
 
 
 @njit(cache=True, nogil=True)

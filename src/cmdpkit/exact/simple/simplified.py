@@ -6,15 +6,14 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.exact.simple.judge import Best, Candidate, Judge
-from cmdpkit.exact.simple.phases import fewest_phases, firmly, small_draws, without_small_draws
-from cmdpkit.exact.simple.shape import NONE, Shape, phases_of
-from cmdpkit.exact.simple.states import fewest_changes, polish
+from cmdpkit.exact.simple.judge import Best, Candidate, Judge, Shape, phases_of, runs_of
+from cmdpkit.exact.simple.search import fewest_changes, fewest_phases, firmly, polish, small_draws, without_small_draws
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -92,8 +91,7 @@ class Simplified(Solution):
     @property
     def slack(self) -> FloatArray:
         """What is left of every bound, [N]; negative only by less than the tolerance."""
-        left: FloatArray = self.cmdp.signs * self.utilities - self.cmdp.rho
-        return left
+        return np.asarray(self.cmdp.signs * self.utilities - self.cmdp.rho)
 
     @property
     def simpler(self) -> bool:
@@ -109,12 +107,9 @@ class Simplified(Solution):
         counts[where[:, 0], where[:, 1]] = False
         edges, chosen = phases_of(self.policy.choice.astype(np.int64), counts)
         found = []
-        for first, last, here in zip(edges[:-1], edges[1:], chosen, strict=True):
-            known = np.flatnonzero(here != NONE)
-            parts = np.split(known, np.flatnonzero(np.diff(here[known])) + 1) if len(known) else []
-            rules = tuple(
-                Rule(tuple(cmdp.states[int(s)] for s in x), cmdp.action_names[int(here[x[0]])]) for x in parts
-            )
+        for (first, last), here in zip(pairwise(edges), chosen, strict=True):
+            names = ((tuple(cmdp.states[int(s)] for s in x), int(here[x[0]])) for x in runs_of(here))
+            rules = tuple(Rule(states, cmdp.action_names[a]) for states, a in names)
             found.append(Phase(None, None, rules) if cmdp.criterion.stationary else Phase(first + 1, last, rules))
         return tuple(found)
 
@@ -127,12 +122,10 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     a horizon there is one phase. Only decisions count that are ever met and that leave a choice; elsewhere the policy
     does what it does in the nearest state.
 
-    To find the very simplest is hard in general, so this is a search: candidates with few phases come from dynamic
-    programming on what single decisions cost, and are improved step by step. Every candidate is evaluated exactly
-    before it is accepted, so that no bound is broken and no more is given up than is allowed, whatever the search
-    finds. If it finds nothing simpler, the policy is the optimum, and ``simpler`` is False. An action that is drawn
-    with a probability below 1 % is left out, or drawn with 1 %, if that is allowed; ``small_draws`` says why one had to
-    stay.
+    To find the very simplest is hard in general, so this is a search. Every candidate is evaluated exactly before it is
+    accepted: no bound is broken, and no more is given up than is allowed. If nothing simpler is found, the policy is
+    the optimum, and ``simpler`` is False. An action that is drawn with a probability below 1 % is left out, or drawn
+    with 1 %, if that is allowed; ``small_draws`` says why one had to stay.
 
     Parameters
     ----------
@@ -148,7 +141,6 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     """
     began = time.perf_counter()
     least = _least(solution, within, at_least)
-    _check_size(solution)
     judge = Judge(solution, least)
     best = Best(judge)
     before = best.shape
@@ -197,6 +189,7 @@ def _small_draws(judge: Judge, best: Best, chosen: Candidate) -> tuple[SmallDraw
 
 
 def _least(solution: Solution, within: float, at_least: float | None) -> float:
+    """The value that must be reached; CmdpkitError if something is wrong with what was asked."""
     if not isinstance(solution, Solution):
         raise CmdpkitError(f"solution is a {type(solution).__name__}, expected what cmdpkit.solve(model) returns")
     if not isinstance(solution.policy, Policy):
@@ -209,6 +202,13 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
             "the solution was asked for one recurrent class, and a simpler policy may have several; "
             "simplify what solve(model) returns without one_class"
         )
+    cmdp = solution.cmdp
+    numbers = cmdp.steps * cmdp.S * cmdp.A
+    if numbers > MOST_NUMBERS:
+        raise CmdpkitError(
+            f"the model has {cmdp.steps:,} steps x {cmdp.S:,} states x {cmdp.A:,} actions = {numbers:,} decisions to "
+            f"compare, and simplify takes at most {MOST_NUMBERS:,}; use fewer states or steps"
+        )
     if at_least is not None:
         if not isinstance(at_least, (int, float)) or not at_least <= solution.value:
             raise CmdpkitError(
@@ -218,16 +218,6 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
     if isinstance(within, bool) or not isinstance(within, (int, float)) or not 0 <= within < 1:
         raise CmdpkitError(f"within is {quoted(within)}, expected a share of the optimum such as 0.01 for 1 %")
     return solution.value - within * abs(solution.value)
-
-
-def _check_size(solution: Solution) -> None:
-    cmdp = solution.cmdp
-    numbers = cmdp.steps * cmdp.S * cmdp.A
-    if numbers > MOST_NUMBERS:
-        raise CmdpkitError(
-            f"the model has {cmdp.steps:,} steps x {cmdp.S:,} states x {cmdp.A:,} actions = {numbers:,} decisions to "
-            f"compare, and simplify takes at most {MOST_NUMBERS:,}; use fewer states or steps"
-        )
 
 
 def _changed(solution: Solution, policy: Policy) -> float:

@@ -18,9 +18,8 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.engine import EXACT, Engine
 from cmdpkit.exact.stationary.multichain import Several
-from cmdpkit.exact.stationary.policies import FLOOR
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.chains import Chain, absorbing_states, chain_of, closed_classes
@@ -83,7 +82,7 @@ def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary,
     nothing = np.zeros((0, cmdp.S, cmdp.A))
     model = (c.indptr, c.successors, c.prob, signal, nothing, mu, c.allowed[0], criterion.kind)
     source = Stationary(Arrays(*model, criterion.discount or 1.0))
-    return source, source.engine.price(np.ones(1), 0.0, FLOOR)
+    return source, source.engine.price(np.ones(1), 0.0, EXACT)
 
 
 def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
@@ -125,7 +124,7 @@ def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
         passing, used = rows.part(outside)
         ahead = np.ascontiguousarray((x[used] - gain + rows.P[used] @ h)[None])
         other = Engine(passing, ahead, "total", np.full(len(outside), 1.0 / len(outside)))
-        other.price(np.ones(1), 0.0, FLOOR)
+        other.price(np.ones(1), 0.0, EXACT)
         h[outside] = other.Y[:, 0]
     return h
 
@@ -142,5 +141,4 @@ def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
     else:
         start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
         scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
-    own: FloatArray = (scaled * source.unit[0] + source.shift[0]) * source.factor
-    return own
+    return np.asarray((scaled * source.unit[0] + source.shift[0]) * source.factor)

@@ -30,13 +30,14 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary import kernels
-from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 EPS = float(np.finfo(float).eps)
+EXACT = 1e-15  # accuracy of values that counts as exact
 DIRECT_STATES = 64  # up to so many states, policies are evaluated by elimination at once
 DENSE = 400  # up to so many states, elimination works on a full matrix
 FACTORED = 20_000  # states up to which LU factors are tried where sweeps and Krylov methods are too slow
@@ -66,10 +67,7 @@ class TooLong(CmdpkitError):
 
 
 class Engine:
-    """Policies of one criterion, on rows whose signals X [K, R] are scaled such that values are of order 1.
-
-    `Problem` describes the other arguments.
-    """
+    """Policies of a `StationaryProblem`, on rows whose signals X [K, R] are scaled such that values are of order 1."""
 
     def __init__(
         self, rows: ComponentRows, X: FloatArray, kind: str, mu: FloatArray, endless: bool = False, blur: int = 0
@@ -83,7 +81,6 @@ class Engine:
         self.direct = self.careful = self.S <= DIRECT_STATES  # evaluate by elimination; bound rounding by states
         self._ends = np.zeros(self.S + 1, dtype=np.uint64)  # the compact matrix of the policy at hand
         self._to, self._weight = np.zeros(self.S * entries, dtype=np.uint32), np.zeros(self.S * entries)
-        self._work: FloatArray | None = None
         self._taken, self._pivot = False, int(mu.argmax())  # a state that is visited
         self._room(X)
         self.uniform, self.tau = kind != "total", DAMPING if kind == "average" else 1.0
@@ -111,9 +108,8 @@ class Engine:
 
     def _be_absorbed(self) -> None:
         """Begin with a policy that is absorbed: policies that are better are, too."""
-        rows, leaving = self.rows, np.zeros(self.S, dtype=bool)
-        out = np.flatnonzero(rows.exits > 0)
-        leaving[rows.owner[out]] = True
+        rows, out = self.rows, np.flatnonzero(self.rows.exits > 0)
+        leaving = marked(self.S, rows.owner[out])
         self.choice = np.where(leaving, 0, walk_to(rows, leaving))
         self.choice[rows.owner[out]] = out
         self.take(self.choice)
@@ -136,11 +132,17 @@ class Engine:
 
     # -- the policy at hand
 
+    def valued(self, choice: IntArray) -> FloatArray:
+        """Values [K] of a choice of rows [S], which becomes the policy at hand, as exact as they can be."""
+        self.take(choice)
+        self.evaluate(EXACT)
+        return self.values.copy()
+
     def take(self, choice: IntArray) -> None:
         """Make a choice of rows [S] the policy at hand."""
         rows = self.rows
         compact = (self._ends, self._to, self._weight, self.x)
-        kernels.gather(rows.indptr, rows.columns, self.rows.data, self.X, choice, *compact)
+        kernels.gather(rows.indptr, rows.columns, rows.data, self.X, choice, *compact)
         self.choice, self._taken = choice, True
 
     def matrix(self) -> Any:
@@ -222,17 +224,14 @@ class Engine:
 
     def _krylov(self, tol: float) -> bool:
         """Solve for Y with residuals of at most tol; False if that fails."""
-        if self._work is None:
-            self._work = np.zeros((6, self.S))
-        ref = 0 if self.uniform else -1
-        matrix = (self._ends, self._to, self._weight)
+        matrix, work, ref = (self._ends, self._to, self._weight), np.zeros((6, self.S)), 0 if self.uniform else -1
         solved = True
         for k in range(self.K):
             y, x = np.ascontiguousarray(self.Y[:, k]), np.ascontiguousarray(self.x[:, k])
             if self.uniform:
                 y -= y[0]
             least = 4 * EPS * (float(np.abs(y).max()) + float(np.abs(x).max()))
-            solved &= bool(kernels.krylov(*matrix, x, ref, y, self._work, max(0.5 * tol, least), PRODUCTS))
+            solved &= bool(kernels.krylov(*matrix, x, ref, y, work, max(0.5 * tol, least), PRODUCTS))
             if np.isfinite(y).all():
                 self.Y[:, k] = y - y[0] if self.uniform else y
         return solved
@@ -254,10 +253,9 @@ class Engine:
             chain = Chain(P / gamma, gamma, bordered=self.uniform, pivot=self._pivot, exits=exits, work=0.0)
             level, Y = chain.values(x)
             return np.asarray(level, dtype=float), np.ascontiguousarray(Y)
-        dense, order, level = P.toarray(), np.arange(self.S), np.zeros(x.shape[1])
-        Y, values = np.zeros(x.shape), np.zeros(x.shape)
+        dense, level, Y, values = P.toarray(), np.zeros(x.shape[1]), np.zeros(x.shape), np.zeros(x.shape)
         for _ in range(2):  # a second time if the pivot turns out to be visited seldom
-            order[:] = np.arange(self.S)
+            order = np.arange(self.S)
             order[0], order[self._pivot] = self._pivot, 0
             permuted = (dense[np.ix_(order, order)], loss[order], x[order])
             back, most = kernels.eliminate(*permuted, np.zeros(self.S), values, level, self.uniform)
@@ -275,13 +273,9 @@ class Engine:
             if not (classes[0] == self._pivot).any():
                 self._pivot = int(classes[0][0])
             return
-        gains = []
-        for members in classes:
-            level = Chain(within(P, members)).values(self.x[members])[0]
-            gains.append(float(level @ self.weights))
-        target, lost = np.zeros(self.S, dtype=bool), np.zeros(self.S, dtype=bool)
-        target[classes[int(np.argmax(gains))]] = True
-        lost[np.concatenate([c for c in classes if not target[c[0]]])] = True
+        gains = [float(Chain(within(P, x)).values(self.x[x])[0] @ self.weights) for x in classes]
+        target = marked(self.S, classes[int(np.argmax(gains))])
+        lost = marked(self.S, np.concatenate([c for c in classes if not target[c[0]]]))
         chosen = ComponentRows.of(P, np.arange(self.S), self.choice)
         astray = lost | (walk_to(chosen, lost) >= 0)  # states that may end in another class
         self.take(np.where(astray, walk_to(self.rows, target), self.choice))
@@ -290,10 +284,7 @@ class Engine:
     # -- the careful mode
 
     def be_careful(self) -> None:
-        """Bound rounding state by state from now on, and evaluate policies by elimination.
-
-        The profile is in proportion to the rounding of the policy at hand, and of those for which it was made before.
-        """
+        """Bound rounding state by state from now on, by a profile made for the policy at hand and those before it."""
         if not self._taken:
             self.take(self.choice)
         self.direct = self.careful = True
@@ -316,7 +307,7 @@ class Engine:
         """o + P h - h of every row from differences of h, and the size of what is added up, [n, R] each; h [n, S]."""
         rows, delta, size = self.rows, np.empty((len(o), self.rows.R)), np.empty((len(o), self.rows.R))
         h = np.ascontiguousarray(h)
-        kernels.differences(rows.indptr, rows.columns, self.rows.data, rows.owner, self.rows.exits, o, h, delta, size)
+        kernels.differences(rows.indptr, rows.columns, rows.data, rows.owner, rows.exits, o, h, delta, size)
         return delta, size
 
     def _certify(self) -> None:
@@ -403,7 +394,7 @@ class Engine:
             return self._greedy_careful(weights, o, h, start, omega)
         top, choice = float(np.abs(h).max()), self.choice.copy()
         noise = (self.count + self.K) * EPS * (float(np.abs(weights) @ self._top) + 2 * top)
-        _, high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, self.rows.data, o, h, noise, choice)
+        high, moved = kernels.improve(rows.first, rows.indptr, rows.columns, rows.data, o, h, noise, choice)
         over = high if self.uniform else max(0.0, high)
         self.pad = noise * omega + self.starts * EPS * (self.alpha * top + (abs(high) if self.uniform else 0.0))
         return start + over * omega + self.pad, choice, moved

@@ -1,9 +1,8 @@
 """Compiled passes over the rows of a model without a horizon.
 
 State s has the rows first[s] to first[s + 1] - 1, and row i has the entries indptr[i] to indptr[i + 1] - 1 of `columns`
-(next states) and `data` (their weights: probabilities, times the discount, if any). The rows that a policy takes
-are copied into a compact matrix of its own, because it is multiplied many times. Indices are unsigned, see
-`model.compiled`.
+(next states) and `data` (their probabilities, times the discount, if any). The rows that a policy takes are copied into
+a compact matrix of its own, because it is multiplied many times. Indices are unsigned, see `model.compiled`.
 """
 
 from __future__ import annotations
@@ -61,13 +60,15 @@ def allowed_rows(indptr, successors, prob, allowed, first, row_end, columns, dat
 
 
 @compiled
-def part_rows(first, indptr, columns, data, number, new_first, row_end, new_columns, new_data, kept, exits):
-    """The rows of states with number[s] >= 0, renumbered; what they lose to other states is added up in `exits`."""
+def part_rows(first, indptr, columns, data, number, wanted, new_first, row_end, new_columns, new_data, kept, exits):
+    """The wanted rows of states with number[s] >= 0, renumbered; what they lose to other states is added to `exits`."""
     n, i = 0, 0
     for s in range(len(number)):
         if number[s] < 0:
             continue
         for row in range(first[s], first[s + 1]):
+            if not wanted[row]:
+                continue
             lost = 0.0
             for e in range(indptr[row], indptr[row + 1]):
                 t = number[columns[e]]
@@ -87,9 +88,9 @@ def part_rows(first, indptr, columns, data, number, new_first, row_end, new_colu
 def improve(first, indptr, columns, data, o, h, tie, choice):
     """Let every state take its best row for o [R] and what follows, h [S], unless its present one is within `tie`.
 
-    `choice` [S] is updated in place. Returns the smallest and the largest entry of T h - h, and how many states moved.
+    `choice` [S] is updated in place. Returns the largest entry of T h - h, and how many states moved.
     """
-    low, high, moved = np.inf, -np.inf, 0
+    high, moved = -np.inf, 0
     i, e = ZERO, ZERO
     for s in range(np.uint64(len(h))):
         best, kept, top = -np.inf, -np.inf, i
@@ -103,12 +104,11 @@ def improve(first, indptr, columns, data, o, h, tie, choice):
             best = value if value > best else best
             kept = value if i == chosen else kept
             i += ONE
-        change = best - h[s]
-        low, high = min(low, change), max(high, change)
+        high = max(high, best - h[s])
         if kept < best - tie:
             choice[s] = top
             moved += 1
-    return low, high, moved
+    return high, moved
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
-from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
+from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
@@ -47,6 +47,10 @@ class Several:
         self.X = X
         for part, kept in zip(self.parts, self.kept, strict=True):
             part.begin_with(unit, np.ascontiguousarray(X[:, kept]))
+
+    def other(self, X: FloatArray) -> Several:
+        """The same components with other signals X [K, R]."""
+        return Several(self.rows, X, self.mu, self.components)
 
     def be_careful(self) -> None:
         """Bound rounding state by state from now on."""
@@ -93,8 +97,7 @@ class Several:
             if chosen[j] == STOP:
                 policy[states] = kept[part.choice]
                 continue
-            door = np.zeros(part.S, dtype=bool)
-            door[np.searchsorted(states, self.rows.owner[chosen[j]])] = True
+            door = marked(part.S, np.searchsorted(states, self.rows.owner[chosen[j]]))
             policy[states] = kept[walk_to(part.rows, door)]
             policy[self.rows.owner[chosen[j]]] = chosen[j]
         return policy
@@ -130,23 +133,18 @@ def _quotient(
 def combined_policy(rows: ComponentRows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:
     """The usual stationary policy p [R] of a mixture of choices [S]: long-run frequencies, else expected visits.
 
-    The policy need not have the mixture's frequencies: a state may be passed through by one policy and settled in by
-    another.
+    It need not have the mixture's frequencies: one policy may pass through a state in which another settles.
     """
-    settled, passing, last = np.zeros(rows.R), np.zeros(rows.R), np.zeros(rows.R)
+    settled, passing = np.zeros(rows.R), np.zeros(rows.R)
     for weight, choice in sorted(parts, key=lambda part: part[0]):
         P = rows.P[choice]
         shares, _ = long_run_shares(P, mu)
         settled[choice] += weight * shares
-        outside = np.ones(rows.S, dtype=bool)
-        for members in closed_classes(P):
-            outside[members] = False
-        states = np.flatnonzero(outside)
+        states = np.flatnonzero(~marked(rows.S, np.concatenate(closed_classes(P))))
         if len(states):
             visits = Chain(P[states][:, states], bordered=False).flow(mu[states])
             passing[choice[states]] += weight * np.maximum(visits, 0.0)
-        last[:] = 0.0
-        last[choice] = 1.0
+        last = rows.taking(choice)
     p = np.zeros(rows.R)
     todo = np.ones(rows.S, dtype=bool)
     for flow in (settled, passing, last):

@@ -25,6 +25,13 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
 
+def marked(n: int, places: Any) -> BoolArray:
+    """[n], True at these places."""
+    found = np.zeros(n, dtype=bool)
+    found[places] = True
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class ComponentRows:
     """The actions of a model or of a part of it, one row each, sorted by state; every state has at least one."""
@@ -66,6 +73,10 @@ class ComponentRows:
         entries = (self.data, self.columns.astype(np.int32), self.indptr.astype(np.int64))
         return sparse.csr_array(entries, shape=(self.R, self.S))
 
+    def taking(self, choice: IntArray) -> FloatArray:
+        """p [R] of the policy that takes these rows."""
+        return marked(self.R, choice).astype(float)
+
     def chain(self, weights: FloatArray) -> Any:
         """Transition matrix [S, S] of the policy that takes row i with probability weights[i] in its state."""
         used = np.flatnonzero(weights)
@@ -89,38 +100,12 @@ class ComponentRows:
         first, indptr = np.zeros(len(states) + 1, dtype=np.uint64), np.zeros(self.R + 1, dtype=np.uint64)
         columns, data = np.empty(len(self.columns), dtype=np.uint32), np.empty(len(self.data))
         kept, exits = np.zeros(self.R, dtype=np.int64), np.zeros(self.R)
-        source = (self.first, self.indptr, self.columns, self.data, number)
+        wanted = np.ones(self.R, dtype=bool) if keep is None else keep
+        source = (self.first, self.indptr, self.columns, self.data, number, wanted)
         R, n = part_rows(*source, first, indptr, columns, data, kept, exits)
-        rows = ComponentRows(
-            first, indptr[: R + 1], columns[:n], data[:n], self.pair[kept[:R]], exits[:R] + self.exits[kept[:R]]
-        )
-        if keep is None:
-            return rows, kept[:R]
-        chosen = np.flatnonzero(keep[kept[:R]])
-        P = rows.P[chosen]
-        owner, pair = rows.owner[chosen], rows.pair[chosen]
-        smaller = ComponentRows.of(P, owner, pair)
-        smaller.exits[:] = rows.exits[chosen]
-        return smaller, kept[:R][chosen]
-
-
-def reachable(rows: ComponentRows, start: BoolArray) -> BoolArray:
-    """[S]: states that some policy reaches from the states in `start`."""
-    found = start.copy()
-    search(rows.first, rows.indptr, rows.columns, rows.data, found, np.zeros(rows.S, dtype=np.uint64))
-    return found
-
-
-def _search(graph: Any, start: BoolArray) -> IntArray:
-    """Breadth-first search from several states at once: for each state the one before it.
-
-    States of `start` and states not found have a number outside 0..S-1.
-    """
-    S = len(start)
-    entry = sparse.csr_array(start[None, :].astype(float))
-    whole = sparse.csr_array(sparse.block_array([[graph, None], [entry, sparse.csr_array((1, 1))]]))
-    _, before = breadth_first_order(whole, S, directed=True, return_predecessors=True)
-    return np.asarray(before[:S].astype(np.int64))
+        kept = kept[:R]
+        entries = (first, indptr[: R + 1], columns[:n], data[:n])
+        return ComponentRows(*entries, self.pair[kept], exits[:R] + self.exits[kept]), kept
 
 
 def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
@@ -133,8 +118,7 @@ def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
     row_of, to = entries.coords
     while True:
         _, label = connected_components(rows.graph(alive), directed=True, connection="strong")
-        leaving = np.zeros(rows.R, dtype=bool)
-        leaving[row_of[label[rows.owner[row_of]] != label[to]]] = True
+        leaving = marked(rows.R, row_of[label[rows.owner[row_of]] != label[to]])
         if not (alive & leaving).any():
             break
         alive &= ~leaving
@@ -147,11 +131,13 @@ def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
 def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     """[S], for each state a row that may lead nearer to the target; -1 in the target and where no path leads to it.
 
-    A policy that takes these rows reaches the target with probability 1 from all states if all of them have a path:
-    each step has a positive probability of coming nearer. Of several rows it is the one with the largest probability,
-    because a walk over probabilities that are estimated to be tiny may never end.
+    If all states have a path, a policy that takes these rows reaches the target with probability 1. Of several rows it
+    is the one with the largest probability, because a walk over tiny estimated probabilities may never end.
     """
-    nearer = _search(rows.graph(np.ones(rows.R, dtype=bool)).T.tocsr(), target)
+    back = rows.graph(np.ones(rows.R, dtype=bool)).T  # with one more state, from which the search begins
+    entry = sparse.csr_array(target[None, :].astype(float))
+    graph = sparse.csr_array(sparse.block_array([[back, None], [entry, sparse.csr_array((1, 1))]]))
+    nearer = breadth_first_order(graph, rows.S, directed=True, return_predecessors=True)[1][: rows.S].astype(np.int64)
     nearer = np.where((nearer >= 0) & (nearer < rows.S), nearer, -1)
     entries = rows.P.tocoo()
     row_of, to = entries.coords
@@ -162,6 +148,46 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     states, position = np.unique(rows.owner[row_of[order]], return_index=True)
     choice[states] = row_of[order][position]
     return choice
+
+
+def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
+    """The chain of the policy p [R] as rows, one per state."""
+    used = np.flatnonzero(p)
+    begin, end = (rows.indptr[i].astype(np.int64) for i in (used, used + 1))
+    lengths = end - begin
+    at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
+    data = rows.data[at] * np.repeat(p[used], lengths)
+    owner = rows.owner[used]
+    indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
+    states = np.arange(rows.S + 1)
+    exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
+    if (rows.exits == rows.exits[0]).all():
+        exits[:] = rows.exits[0]
+    return ComponentRows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
+
+
+def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
+    """p [R] of the part as pi [S, A]; states that cannot be reached walk to it, or take their first action."""
+    S, A = problem.shape
+    whole = p
+    if problem.rows.R < problem.whole.R:
+        whole = np.zeros(problem.whole.R)
+        whole[np.searchsorted(problem.whole.pair, problem.rows.pair)] = p
+        whole = walking(problem.whole, whole)
+    pi = np.zeros(S * A)
+    pi[problem.whole.pair] = whole
+    return pi.reshape(S, A)
+
+
+def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
+    """p [R] completed: states without an action walk to those that have one, or take their first action."""
+    known = marked(rows.S, rows.owner[p > 0])
+    if known.all():
+        return p
+    walk = walk_to(rows, known)
+    completed = p.copy()
+    completed[np.where(walk < 0, rows.first[:-1].astype(np.int64), walk)[~known]] = 1.0
+    return completed
 
 
 class Arrays(NamedTuple):
@@ -201,7 +227,8 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
     S, A = arrays.allowed.shape
     whole = _rows(arrays)
     signals = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))
-    keep = reachable(whole, arrays.mu > 0)
+    keep = arrays.mu > 0  # and then all states that some policy reaches
+    search(whole.first, whole.indptr, whole.columns, whole.data, keep, np.zeros(S, dtype=np.uint64))
     if arrays.kind == "total":
         keep &= ~absorbing(whole, signals[:, whole.pair])
     states = np.flatnonzero(keep)
@@ -245,9 +272,7 @@ def absorbing(rows: ComponentRows, X: FloatArray) -> BoolArray:
     begin = rows.indptr[:-1].astype(np.int64)
     alone = np.diff(rows.indptr.astype(np.int64)) == 1
     stays = alone & (rows.columns[np.minimum(begin, len(rows.columns) - 1)] == rows.owner) & ~X.any(axis=0)
-    moves = np.zeros(rows.S, dtype=bool)
-    moves[rows.owner[~stays]] = True
-    return ~moves
+    return ~marked(rows.S, rows.owner[~stays])
 
 
 def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states: IntArray) -> bool:
@@ -278,6 +303,5 @@ def every_step_costs(X: FloatArray) -> bool:
 
 def absorbed_somehow(rows: ComponentRows) -> bool:
     """Whether absorption can be reached from every state."""
-    leaving = np.zeros(rows.S, dtype=bool)
-    leaving[rows.owner[rows.exits > 0]] = True
+    leaving = marked(rows.S, rows.owner[rows.exits > 0])
     return bool((leaving | (walk_to(rows, leaving) >= 0)).all())

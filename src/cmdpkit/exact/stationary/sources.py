@@ -8,20 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import Columns, Found, PolicyColumn
-from cmdpkit.exact.stationary.engine import DENSE, EPS, FACTORED, Engine, TooLong
+from cmdpkit.exact.columns import Columns, Found, Parts, PolicyColumn, Units
+from cmdpkit.exact.stationary.engine import DENSE, EPS, EXACT, FACTORED, Engine, TooLong
 from cmdpkit.exact.stationary.multichain import Several, combined_policy
-from cmdpkit.exact.stationary.policies import FEW, FLOOR, policy_rows, valued, walking, whole_policy
 from cmdpkit.exact.stationary.problem import (
     Arrays,
+    ComponentRows,
     absorbed_somehow,
     end_components,
     every_step_costs,
+    policy_rows,
     problem_of,
+    walking,
+    whole_policy,
 )
 from cmdpkit.exact.stationary.vertex import Flows, Vertex, by_values, vertex
-from cmdpkit.exact.units import Units
-from cmdpkit.model.chains import long_run_shares
+from cmdpkit.model.chains import long_run_shares, within
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
@@ -37,6 +39,7 @@ ALLOWED = (100, 20)  # roundings that a tolerance makes room for: so many, and s
 KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
+FEW = 100  # policies that are evaluated for a range, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
 
 
@@ -117,8 +120,7 @@ class Stationary:
 
     def _own(self, values: FloatArray) -> FloatArray:
         """Values of the engine in the criterion's own units."""
-        own: FloatArray = (values * self.unit + self.shift) * self.factor
-        return own
+        return np.asarray((values * self.unit + self.shift) * self.factor)
 
     def _survey(self) -> tuple[Units, list[PolicyColumn]]:
         """What policies can collect of every signal, as the unit of it, and the policies that collect the most."""
@@ -150,19 +152,15 @@ class Stationary:
 
     def _magnitude(self) -> FloatArray:
         """The largest values of the absolute signals over all policies, in own units."""
-        found, engine = np.zeros(1 + self.N), self.engine
-        X = np.abs(self._raw) / self.unit[:, None]
-        if isinstance(engine, Several):
-            other: Any = Several(self.rows, X, self.problem.mu, self.components)
-        else:
-            other = engine.other(X)
+        found, other = np.zeros(1 + self.N), self.engine.other(np.abs(self._raw) / self.unit[:, None])
         if self.problem.endless:  # the absolute signals are costs, of which there is no most
-            other.evaluate(FLOOR)
-            return np.asarray(np.abs(other.values) * self.unit * self.factor)
-        for k in range(1 + self.N):
-            other.price(np.eye(1, 1 + self.N, k)[0], 0.0, FLOOR)
-            found[k] = other.values[k]
-        return np.abs(found) * self.unit * self.factor
+            other.evaluate(EXACT)
+            found = other.values
+        else:
+            for k in range(1 + self.N):
+                other.price(np.eye(1, 1 + self.N, k)[0], 0.0, EXACT)
+                found[k] = other.values[k]
+        return np.asarray(np.abs(found) * self.unit * self.factor)
 
     def _needs_care(self, found: tuple[Any, ...]) -> bool:
         """Whether rounding matters, and a careful evaluation is within reach."""
@@ -210,19 +208,13 @@ class Stationary:
         They are the one at hand and, for signals of which it has nothing, those with one row that has something.
         """
         engine, rows, base = self.engine, self.rows, self.engine.choice.copy()
-        engine.evaluate(FLOOR)
-        seen = [engine.values.copy()]
+        seen = [engine.valued(base)]
         for i in np.flatnonzero(engine.X[seen[0] == 0].any(axis=0))[:FEW]:
             choice = base.copy()
             choice[rows.owner[i]] = i
-            p = np.zeros(rows.R)
-            p[choice] = 1.0
-            if absorbed_somehow(policy_rows(rows, p)):
-                engine.take(choice)
-                engine.evaluate(FLOOR)
-                seen.append(engine.values.copy())
-        engine.take(base)
-        engine.evaluate(FLOOR)
+            if absorbed_somehow(policy_rows(rows, rows.taking(choice))):
+                seen.append(engine.valued(choice))
+        engine.valued(base)
         return seen
 
     def _most(self, weights: FloatArray, slack: float) -> tuple[tuple[IntArray, FloatArray, FloatArray], float]:
@@ -250,17 +242,18 @@ class Stationary:
         if not self.N:
             upper = self._upper(weights, max(slack, ALONE), max(slack, ALONE))
             if upper - float(engine.values[0]) > 1e-10 * abs(float(self._own(engine.values)[0])) / self.units[0]:
-                upper = min(upper, self._upper(weights, 0.0, FLOOR))
+                upper = min(upper, self._upper(weights, 0.0, EXACT))
         else:
-            upper = self._upper(weights, slack, max(FLOOR, 0.01 * slack))
+            upper = self._upper(weights, slack, max(EXACT, 0.01 * slack))
         return upper - float(weights @ self.base), [self._column(weights, upper)]
 
     def _column(self, weights: FloatArray, upper: float) -> PolicyColumn:
         """The policy at hand as a column."""
         engine = self.engine
         v, *w = engine.values - self.base
-        total = upper + float(weights @ ((self.offsets / self.units) - self.base)) if self.N else upper
-        if not self.N:
+        if self.N:
+            total = upper + float(weights @ ((self.offsets / self.units) - self.base))
+        else:
             total = float(weights @ self._own(np.array([upper]))) / float(self.units[0])
         return PolicyColumn(engine.choice.copy(), float(v), np.array(w), weights, total, float(engine.half.max()))
 
@@ -269,13 +262,13 @@ class Stationary:
         engine = self.engine
         engine.weights = column.weights
         engine.take(column.choice.copy())
-        engine.evaluate(FLOOR)
+        engine.evaluate(EXACT)
         v, *w = engine.values - self.base
         return column._replace(choice=engine.choice.copy(), v=float(v), w=np.array(w), error=float(engine.half.max()))
 
     # -- from mixtures to policies
 
-    def policy(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Found:
+    def policy(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Found:
         """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it.
 
         A policy that is not as good as the mixture is not what was looked for. Then a slower way is tried, and at last
@@ -291,7 +284,7 @@ class Stationary:
                 best = other if self._lacks(other, parts, rho) < self._lacks(best, parts, rho) else best
         return best
 
-    def _lacks(self, found: Found, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> float:
+    def _lacks(self, found: Found, parts: Parts, rho: FloatArray) -> float:
         """By how much a policy is worse than the mixture, or misses rho, beyond what rounding explains."""
         mixed = np.append(sum(x * c.v for x, c in parts), rho)
         short = mixed - (found.totals - self.offsets) / self.units - AGREES - self.noise
@@ -300,7 +293,7 @@ class Stationary:
     def _found(self, plans: Plans) -> Found:
         """Plans as a policy of the model, evaluated."""
         assert self.cmdp is not None
-        each = [valued(self.problem, self.shift, self.unit, p, self.engine) for p in plans.policies]
+        each = [self._valued(p) for p in plans.policies]
         values = plans.weights @ np.array([x for x, _ in each])
         error = plans.weights @ np.array([x for _, x in each])
         policies = tuple(Policy.of(self.cmdp, whole_policy(self.problem, p)) for p in plans.policies)
@@ -309,9 +302,45 @@ class Stationary:
         least = self._own(values - error) - 4 * EPS * (np.abs(totals) + np.abs(self.shift * self.factor))
         return Found(policy, totals, least, plans.attained, plans.notes)
 
-    def plans(
-        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray, fast: bool = True
-    ) -> Plans:
+    def _valued(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Values of the policy p [rows of the problem] in the engine's units, and their proved error, [1 + N] each."""
+        rows, mu, engine = self.problem.rows, self.problem.mu, self.engine
+        taken = np.flatnonzero(p)
+        if len(taken) == rows.S and self.kind != "average":
+            engine.take(taken)
+            engine.evaluate(EXACT / 8)
+            return engine.values.copy(), engine.half + engine.rounding()
+        chain, x = policy_rows(rows, p), (self.problem.X - self.shift[:, None]) / self.unit[:, None]
+        X = np.array([np.bincount(rows.owner, p * row, rows.S) for row in x])
+        if self.kind != "average":
+            return self._certain(chain, X, mu)
+        chain.P.sum_duplicates()  # searches for classes do not end where entries are double
+        _, classes = long_run_shares(chain.P, mu)
+        if len(classes) == 1:
+            classes = [(classes[0][0], 1.0)]
+        values, error = np.zeros(len(X)), np.zeros(len(X))
+        for members, mass in classes:
+            part = ComponentRows.of(within(chain.P, members), np.arange(len(members)), np.arange(len(members)))
+            part.exits[:] = 0.0
+            middle, off = self._certain(part, np.ascontiguousarray(X[:, members]), np.zeros(len(members)))
+            values += mass * middle
+            error += mass * off
+        if len(classes) > 1:  # the probabilities of ending in a class are rounded as well
+            error += 16 * EPS * rows.S * np.abs(X).max(axis=1)
+        return values, error
+
+    def _certain(self, rows: ComponentRows, X: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Values of a chain with one row per state, and their error."""
+        own, engine = Engine(rows, X, self.kind, mu, self.problem.endless, self.problem.blur), self.engine
+        own.take(own.choice)
+        if own.S == engine.S and not engine.careful:
+            own.Y = engine.Y.copy()
+        own.careful = own.careful or engine.careful
+        own.direct = own.careful or (engine.direct and own.S <= FACTORED)
+        own.evaluate(EXACT / 8)
+        return own.values, own.half + own.rounding()
+
+    def plans(self, parts: Parts, proof: PolicyColumn, rho: FloatArray, fast: bool = True) -> Plans:
         """One policy of an extreme point, or what comes near it where no stationary policy attains the optimum."""
         if isinstance(self.engine, Several):
             return self._settled(parts, rho)
@@ -320,14 +349,12 @@ class Stationary:
             return Plans([p], np.ones(1))
         return self._bridged(rho) or self._drawn(parts, DRAWN)
 
-    def spread(
-        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray, fast: bool
-    ) -> FloatArray | None:
+    def spread(self, parts: Parts, proof: PolicyColumn, rho: FloatArray, fast: bool) -> FloatArray | None:
         """The same as probabilities p of the problem's rows; None if the optimum keeps several classes apart."""
         if fast and not (self.kind == "average" and self.engine.direct):
-            p = by_values(self.engine, [(x, c.choice) for x, c in parts], rho + self.base[1:], proof.weights[1:])
+            p = self._by_values(parts, proof, rho)
             if p is not None:
-                return self._everywhere(p)
+                return p
         found = self.extreme_point(parts, proof, rho)
         if len(found.classes) > 1 or found.kept < 1 - APART:
             return self._hardly_connected(parts, proof, rho)
@@ -337,19 +364,20 @@ class Stationary:
             p[proof.choice[unseen]] = 1.0
         return self._everywhere(p)
 
-    def _hardly_connected(
-        self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray
-    ) -> FloatArray | None:
+    def _hardly_connected(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> FloatArray | None:
         """The same where a class is left so seldom that occupancies do not tell it from one that is never left."""
         if self.rows.S > DENSE:
             return None
         if not self.engine.careful:
             self.engine.be_careful()
-        p = by_values(self.engine, [(x, c.choice) for x, c in parts], rho + self.base[1:], proof.weights[1:])
-        p = None if p is None else self._everywhere(p)
+        p = self._by_values(parts, proof, rho)
         return p if p is not None and self._attains(p, parts, rho) else None
 
-    def extreme_point(self, parts: list[tuple[float, PolicyColumn]], proof: PolicyColumn, rho: FloatArray) -> Vertex:
+    def _by_values(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> FloatArray | None:
+        p = by_values(self.engine, [(x, c.choice) for x, c in parts], rho + self.base[1:], proof.weights[1:])
+        return None if p is None else self._everywhere(p)
+
+    def extreme_point(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Vertex:
         """An extreme point as good as the mixture `parts`, which meets rho (scaled), perhaps with several classes."""
         flows = self._flows()
         with_flows = [(x, *flows.column(c.choice)) for x, c in parts]
@@ -384,7 +412,7 @@ class Stationary:
                 taken, shares = flows.column(column.choice)
                 q[taken] += (1 - bridge) * weight * shares
             p = self._everywhere(q / np.bincount(rows.owner, q, rows.S)[rows.owner])
-            values, error = valued(self.problem, self.shift, self.unit, p, self.engine)
+            values, error = self._valued(p)
             short = rho - (self._own(values - error)[1:] - self.offsets[1:]) / self.units[1:]
             if (short <= AGREES).all():  # classes are left so seldom that rounding of q moves mass between them
                 break
@@ -395,7 +423,7 @@ class Stationary:
         )
         return Plans([p], np.ones(1), False, (note,))
 
-    def _settled(self, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> Plans:
+    def _settled(self, parts: Parts, rho: FloatArray) -> Plans:
         """Several end components: one stationary policy if that attains the optimum, else a mixture."""
         problem = self.problem
         one = combined_policy(problem.rows, problem.mu, [(x, c.choice) for x, c in parts])
@@ -409,19 +437,15 @@ class Stationary:
             "average over that draw, not along each run.",
         )
 
-    def _attains(self, p: FloatArray, parts: list[tuple[float, PolicyColumn]], rho: FloatArray) -> bool:
+    def _attains(self, p: FloatArray, parts: Parts, rho: FloatArray) -> bool:
         """Whether the policy p [R] is as good as the mixture and is proved to meet rho (scaled); averages only."""
-        values, error = valued(self.problem, self.shift, self.unit, p, self.engine)
+        values, error = self._valued(p)
         mixed = sum(x * c.v for x, c in parts)
         return bool(values[0] >= mixed - AGREES and (values[1:] - error[1:] >= rho - AGREES).all())
 
-    def _drawn(self, parts: list[tuple[float, PolicyColumn]], note: str) -> Plans:
+    def _drawn(self, parts: Parts, note: str) -> Plans:
         """One of the deterministic policies of a mixture is drawn at the start."""
-        policies = []
-        for _, column in parts:
-            p = np.zeros(self.rows.R)
-            p[column.choice] = 1.0
-            policies.append(self._everywhere(p))
+        policies = [self._everywhere(self.rows.taking(column.choice)) for _, column in parts]
         several = len(parts) > 1
         return Plans(policies, np.array([x for x, _ in parts]), not several, (note,) if several else ())
 

@@ -2,8 +2,8 @@
 
 `vertex` follows the proof of Lemma S in docs/theory/stationary.md: while there are more extra actions and classes than
 binding constraints, some combination of directions leaves all binding utilities unchanged, and is followed until an
-action or a class runs dry. Mostly the policies of the mixture differ in few states. Then `by_values` finds the extreme
-point without any occupancy, from the values of policies alone. What it finds is checked like everything else.
+action or a class runs dry. Where the policies of the mixture differ in few states, `by_values` mostly finds the extreme
+point from the values of policies alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.exact.stationary.engine import Engine
-from cmdpkit.exact.stationary.problem import ComponentRows
+from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -24,7 +24,6 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
 DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this
 ROUNDS = 10_000  # moves at most; each ends one extra action or class, so that fewer are enough
-EXACT = 1e-15  # accuracy asked for when policies are evaluated
 WORSE = 1e-11  # a policy whose scaled value lacks more than this against the mixture is not the one looked for
 
 
@@ -33,8 +32,8 @@ class _Class(NamedTuple):
 
     states: IntArray  # their numbers in the model
     chain: Chain  # the Markov chain of the policy on them
-    inflow: FloatArray  # [states], what the start adds to their occupancy
     mass: float  # share of the occupancy that the class has
+    q: FloatArray  # [R], its occupancy, exactly for the policy
 
 
 @dataclass(frozen=True)
@@ -51,22 +50,20 @@ class Flows:
         if not self.average:
             exits = np.bincount(self.rows.owner, p * self.rows.exits, self.rows.S).astype(float)
             chain = Chain(P, bordered=False, exits=exits)
-            return [_Class(np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
-        inside = np.zeros(self.rows.S, dtype=bool)
-        inside[self.rows.owner[p > 0]] = True
-        states = np.flatnonzero(inside)
+            return [self._class(p, np.arange(self.rows.S), chain, self.inflow, 1.0)], 1.0
+        states = np.flatnonzero(marked(self.rows.S, self.rows.owner[p > 0]))
         part = P[states][:, states]
         d = np.bincount(self.rows.owner, q, self.rows.S)
-        found = []
-        for members in closed_classes(part):
-            mass = float(d[states[members]].sum())
-            if mass > NEGLIGIBLE:
-                chain = Chain(part[members][:, members])
-                found.append(_Class(states[members], chain, np.zeros(len(members)), mass))
+        masses = [(x, float(d[states[x]].sum())) for x in closed_classes(part)]
+        found = [(x, mass) for x, mass in masses if mass > NEGLIGIBLE]
         if not found:
             return [], 0.0
-        whole = sum(c.mass for c in found)
-        return [c._replace(mass=c.mass / whole) for c in found], whole / float(d.sum())
+        whole, still = sum(mass for _, mass in found), np.zeros(len(states))
+        classes = [self._class(p, states[x], Chain(part[x][:, x]), still[x], mass / whole) for x, mass in found]
+        return classes, whole / float(d.sum())
+
+    def _class(self, p: FloatArray, states: IntArray, chain: Chain, inflow: FloatArray, mass: float) -> _Class:
+        return _Class(states, chain, mass, self._spread(p, states, np.maximum(chain.flow(inflow, mass), 0.0)))
 
     def column(self, choice: IntArray) -> tuple[IntArray, FloatArray]:
         """The rows that a choice [S] ever takes, and their occupancy; for averages those of its best-fed class."""
@@ -78,23 +75,18 @@ class Flows:
         chain = Chain(P, bordered=False, exits=self.rows.exits[choice])
         return choice, np.maximum(chain.flow(self.inflow), 0.0)
 
-    def occupancy(self, p: FloatArray, c: _Class) -> FloatArray:
-        """q [R] of one class, exactly for the policy p."""
-        return self._spread(p, c, np.maximum(c.chain.flow(c.inflow, c.mass), 0.0))
-
     def shift(self, p: FloatArray, c: _Class, extra: int, base: int) -> FloatArray:
         """Change of q [R] when one unit moves from row `base` to row `extra` of a state, and p is followed after."""
         step = (self.rows.P[[extra]] - self.rows.P[[base]]).toarray()[0]
-        change = self._spread(p, c, c.chain.flow(step[c.states], 0.0))
+        change = self._spread(p, c.states, c.chain.flow(step[c.states], 0.0))
         change[extra] += 1.0
         change[base] -= 1.0
         return change
 
-    def _spread(self, p: FloatArray, c: _Class, d: FloatArray) -> FloatArray:
+    def _spread(self, p: FloatArray, states: IntArray, d: FloatArray) -> FloatArray:
         whole = np.zeros(self.rows.S)
-        whole[c.states] = d
-        spread: FloatArray = whole[self.rows.owner] * p
-        return spread
+        whole[states] = d
+        return np.asarray(whole[self.rows.owner] * p)
 
 
 class Vertex(NamedTuple):
@@ -116,8 +108,7 @@ Parts = list[tuple[float, IntArray, FloatArray]]  # shares of a mixture, the row
 def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: FloatArray) -> Vertex:
     """An extreme point as good as the mixture `parts`, which meets the scaled thresholds rho for utilities g [N, R].
 
-    lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says: where a state is left
-    once in a million steps, utilities are only known to a few digits less than usual.
+    lam [N] are the prices of the thresholds. What has a price is binding, whatever rounding says.
     """
     q = np.zeros(len(flows.rows.owner))
     p = np.zeros(len(q))
@@ -132,14 +123,11 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
         if not classes:
             return Vertex(p, q, [], 0.0)
         kept = min(kept, share)
-        visited = np.zeros(flows.rows.S, dtype=bool)
-        for c in classes:
-            visited[c.states] = True
+        visited = marked(flows.rows.S, np.concatenate([c.states for c in classes]))
         p = np.where(visited[flows.rows.owner], p, 0.0)
-        by_class = [flows.occupancy(p, c) for c in classes]
-        q = np.sum(by_class, axis=0)
+        q = np.sum([c.q for c in classes], axis=0)
         binding = (g @ q - rho <= TIGHT) | (lam > TIGHT)
-        directions = _directions(flows, p, q, classes, by_class, int(binding.sum()) + 1)
+        directions = _directions(flows, p, q, classes, int(binding.sum()) + 1)
         if not len(directions):
             break
         effects = directions @ g.T  # [directions, N]
@@ -153,7 +141,7 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
     classes, share = flows.classes(p, q)
     if not classes:
         return Vertex(p, q, [], 0.0)
-    q = np.sum([flows.occupancy(p, c) for c in classes], axis=0)
+    q = np.sum([c.q for c in classes], axis=0)
     return Vertex(p, q, [c.states for c in classes], min(kept, share))
 
 
@@ -164,22 +152,15 @@ def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     top = np.maximum.reduceat(p, rows.first[:-1].astype(np.int64))[rows.owner]
     chosen = np.flatnonzero((p == top) & (p > 0))
     chosen = chosen[np.diff(rows.owner[chosen], prepend=-1) > 0]
-    alone = np.zeros(len(p))
-    alone[chosen] = 1.0
-    fresh = np.where(clear, q / np.where(clear, d, 1.0), alone)
+    fresh = np.where(clear, q / np.where(clear, d, 1.0), rows.taking(chosen))
     fresh = np.where(fresh > 10 * NEGLIGIBLE, fresh, 0.0)
     total = np.bincount(rows.owner, fresh, rows.S)[rows.owner]
-    result: FloatArray = fresh / np.where(total > 0, total, 1.0)
-    return result
+    return np.asarray(fresh / np.where(total > 0, total, 1.0))
 
 
-def _directions(
-    flows: Flows, p: FloatArray, q: FloatArray, classes: list[_Class], by_class: list[FloatArray], most: int
-) -> FloatArray:
+def _directions(flows: Flows, p: FloatArray, q: FloatArray, classes: list[_Class], most: int) -> FloatArray:
     """At most `most` directions [., R] in which q may move: mass between classes, and extra actions."""
-    found = [
-        by_class[i] / classes[i].mass - by_class[0] / classes[0].mass for i in range(1, min(len(classes), most + 1))
-    ]
+    found = [c.q / c.mass - classes[0].q / classes[0].mass for c in classes[1 : most + 1]]
     class_of = np.full(flows.rows.S, -1)
     for i, c in enumerate(classes):
         class_of[c.states] = i
@@ -226,10 +207,8 @@ def by_values(
     rho [N] are thresholds in the engine's units, lam [N] their prices.
     """
     parts = sorted(parts, key=lambda part: -part[0])
-    p = np.zeros(engine.rows.R)
-    p[parts[0][1]] = 1.0
     if len(parts) == 1:
-        return p
+        return engine.rows.taking(parts[0][1])
     try:
         if len(rho) == 1 and len(parts) == 2:
             return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
@@ -243,11 +222,10 @@ class _SeveralClasses(Exception):
 
 
 def _valued(engine: Engine, choice: IntArray) -> FloatArray:
-    engine.take(choice)
-    engine.evaluate(EXACT)
+    values = engine.valued(choice)
     if engine.choice is not choice:  # `Engine` made one class of several
         raise _SeveralClasses
-    return engine.values.copy()
+    return values
 
 
 def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> FloatArray | None:
@@ -287,8 +265,7 @@ def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> Floa
     if not (ratio > 0 and 0 <= share <= 1 and lacks <= WORSE):
         return None
     probability = share * ratio / (1 - share + share * ratio)
-    p = np.zeros(engine.rows.R)
-    p[below] = 1.0
+    p = engine.rows.taking(below)
     p[below[s]], p[above[s]] = 1 - probability, probability
     return p
 
@@ -308,16 +285,14 @@ def _shifted(
     owner = engine.rows.owner
     spots, spot = np.unique(owner[extra], return_inverse=True)
     indicator = engine.other(np.array([(owner == s).astype(float) for s in spots]))
-    indicator.take(base)
-    indicator.evaluate(EXACT)
+    visits = indicator.valued(base)
     try:
         moved = np.linalg.solve(effects[:, 1:][:, binding].T, (rho - values[1:])[binding])
     except np.linalg.LinAlgError:
         return None
     reached = values + moved @ effects
-    visits = indicator.values + moved @ indicator.advantages(extra)
-    p = np.zeros(engine.rows.R)
-    p[base] = 1.0
+    visits = visits + moved @ indicator.advantages(extra)
+    p = engine.rows.taking(base)
     p[extra] = moved / visits[spot]
     np.subtract.at(p, base[owner[extra]], p[extra])
     good = (p >= 0).all() and reached[0] >= mixed - WORSE and (reached[1:] >= rho - WORSE).all()

@@ -9,7 +9,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model
 from cmdpkit.exact.columns import Columns
-from cmdpkit.exact.stationary.policies import whole_policy
+from cmdpkit.exact.stationary.problem import whole_policy
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.transitions import FloatArray
 
