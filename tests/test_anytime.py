@@ -11,7 +11,7 @@ from cmdpkit.estimate.betting import bet_against, betting_interval, variances_be
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, timetable
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.learning import learn_many
 from cmdpkit.running.request import stop_of

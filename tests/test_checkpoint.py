@@ -12,7 +12,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.learners import names_for
-from cmdpkit.running import checkpoint
+from cmdpkit.running import active
 from cmdpkit.running.learning import learn
 from gym_line import FALLS, lake
 
@@ -52,7 +52,7 @@ def saved(tmp_path):
 def resealed(path, arrays):
     """Write edited arrays with a checksum that fits them, as somebody who knows the format would."""
     arrays = {name: x for name, x in arrays.items() if name != "checksum"}
-    np.savez(path, **arrays, checksum=np.array(checkpoint._checksum(arrays)))
+    np.savez(path, **arrays, checksum=np.array(active._checksum(arrays)))
 
 
 def test_a_run_that_is_ended_by_its_progress_report_is_saved_at_that_very_episode(saved):

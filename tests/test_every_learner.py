@@ -17,6 +17,7 @@ import cmdpkit as ck
 import cmdpkit.learners
 from cmdpkit import envs
 from cmdpkit.learners import Learner, Source, Spec, facts, load, name_of, names, names_for
+from cmdpkit.learners.contract import SOURCES
 from cmdpkit.learners.registry import SHARED
 from cmdpkit.simulate.random import stream
 from cmdpkit.testing import CHECKS, PROBLEMS, Case, ContractBroken, check_learner
@@ -230,14 +231,8 @@ def test_attributes_of_all_plain_kinds_are_saved_and_restored_in_their_kind():
     spec = Spec.of(envs.build("paper/synthetic"), 10)
     one, other = Mine(spec), Mine(spec)
     for learner in (one, other):
-        learner.count, learner.name, learner.flag, learner.seen, learner.maybe, learner.log = (
-            0,
-            "",
-            False,
-            [],
-            None,
-            None,
-        )
+        learner.count, learner.name, learner.flag = 0, "", False
+        learner.seen, learner.maybe, learner.log = [], None, None
         learner.nested = ck.learners.Returns(np.zeros(2), np.zeros((1, 2)))
     one.count, one.name, one.flag, one.seen, one.maybe, one.log = 7, "warm", True, [1, 2], 0.5, np.arange(3)
     one.nested.reward[1] = 4.0
@@ -284,16 +279,6 @@ def test_algorithms_stand_apart_and_what_they_share_knows_none_of_them():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cmdpkit.learners"):
                 named = {*node.module.split("."), *(alias.name for alias in node.names)}
                 assert named & listed <= {owner}, path
-
-
-def test_only_compiled_functions_have_no_annotations():
-    """Mypy is told to let unannotated functions of the learners pass, for the sake of compiled ones."""
-    folder = Path(cmdpkit.learners.__file__).parent
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.returns is None:
-                decorators = {ast.unparse(x) for x in node.decorator_list}
-                assert decorators & {"compiled", "inlined", "embedded", "internal"}, (path, node.name)
 
 
 def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_path):
@@ -384,11 +369,6 @@ def test_a_learner_without_presets_of_its_own_takes_no_parameters():
 
 
 def test_every_algorithm_says_what_its_constants_were_taken_from_and_none_from_memory_is_recommended():
-    from pathlib import Path
-
-    from cmdpkit.learners.contract import SOURCES
-    from cmdpkit.learners.registry import facts
-
     page = (Path(__file__).parent.parent / "docs" / "algorithms" / "which.md").read_text(encoding="utf-8")
     recommended = page[: page.index("## At a glance")]
     for name in names():

@@ -17,7 +17,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.io import atomic
-from cmdpkit.records import manifest, store
+from cmdpkit.records import store
 from cmdpkit.records.record import Run
 from records import make_record, two_bounds
 
@@ -34,7 +34,7 @@ def unconstrained():
 
 
 def assert_same(a, b):
-    """Every field equal, floats to the bit; written out here, independent of `manifest.difference`."""
+    """Every field equal, floats to the bit; written out here, independent of `store.difference`."""
     assert a.run == b.run and a.run.key == b.run.key
     assert a.constraints == b.constraints and a.policy == b.policy
     assert a.policy.pi.tobytes() == b.policy.pi.tobytes()
@@ -141,7 +141,7 @@ def test_many_writers_of_one_run_share_it(record, tmp_path):
         thread.join()
     assert len(done) == 6
     assert len(list(tmp_path.iterdir())) == 2
-    assert manifest.difference(store.load_record(tmp_path, record.run.key), record) is None
+    assert store.difference(store.load_record(tmp_path, record.run.key), record) is None
 
 
 def test_what_a_killed_write_leaves_is_no_result_and_does_not_hinder_the_next(record, tmp_path):

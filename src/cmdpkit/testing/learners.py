@@ -16,7 +16,7 @@ from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import SUM_ORDER
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.running.account import account_of
+from cmdpkit.running.playing import account_of
 from cmdpkit.running.request import Baseline, known_safe
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
@@ -81,8 +81,7 @@ class Case:
         given = {}
         if self.kind.needs:
             safe = self.safe if (told or cmdp) is self.cmdp else known_safe(ModelWorld(told or cmdp))
-            offered = {"baseline": safe.pi, "baseline_utility": safe.utility, "slack": safe.slack}
-            given = {name: offered[name] for name in self.kind.needs}
+            given = safe.told(self.kind)
         spec = Spec.of(cmdp, self.episodes, allowed)
         if self.anytime:
             spec = replace(spec, K=max(1, self.episodes // 6), anytime=True)
