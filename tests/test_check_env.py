@@ -204,9 +204,8 @@ def test_a_broken_promise_is_named(kind, expected):
 
 def test_a_function_that_always_returns_the_same_environment_is_found():
     only = line()
-    assert broken(lambda: only, COST, **RANGE) == [
-        "Two calls of the function return the same environment, not a new one."
-    ]
+    (said,) = broken(lambda: only, COST, **RANGE)
+    assert said == "Two calls of the function return the same environment, not a new one."
 
 
 def test_what_the_function_settles_cannot_be_given_again():

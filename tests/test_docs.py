@@ -236,11 +236,8 @@ def test_a_formula_that_cannot_be_typeset_is_an_error(latex):
 def test_formulas_in_tables_of_commands_are_typeset():
     module = extension("mathml")
     parts = module.PLAIN.split("weak, (H^3 / slack) S sqrt(H^4 (1 + N)^2 K) K^0.8 + H sqrt K")
-    assert [module.latex_of(part) for part in parts[1::2]] == [
-        "H^{3}",
-        r"S \sqrt{H^{4} (1 + N)^{2} K} K^{0.8}",
-        r"H \sqrt{K}",
-    ]
+    expected = ["H^{3}", r"S \sqrt{H^{4} (1 + N)^{2} K} K^{0.8}", r"H \sqrt{K}"]
+    assert [module.latex_of(part) for part in parts[1::2]] == expected
 
 
 def finished(folder, body):

@@ -214,9 +214,7 @@ def test_a_learner_that_breaks_a_promise_is_told_which(wrong, sentence):
 
 def test_the_simulator_refuses_an_action_that_is_none():
     cmdp = envs.build("paper/grid")
-    with pytest.raises(
-        ck.CmdpkitError, match=r"Forbidden chose action . at step .+ in state .+ only these are allowed"
-    ):
+    with pytest.raises(ck.CmdpkitError, match=r"Forbidden chose action . at step .+ state .+ only these are allowed"):
         Forbidden(Spec.of(cmdp, 50)).run(Source.of(cmdp), stream(1), 50)
 
 
@@ -331,9 +329,7 @@ def test_unknown_names_are_answered_with_the_nearest():
 def test_the_published_algorithm_and_ours_have_a_name_each():
     assert cmdpkit.learners.current_name("pri", "practical") == "mf-pri"
     assert cmdpkit.learners.current_name("pri", "theory") == "pri"
-    with pytest.raises(
-        ck.CmdpkitError, match="preset 'practical' of pri is an algorithm of its own now: ask for mf-pri"
-    ):
+    with pytest.raises(ck.CmdpkitError, match="'practical' of pri is an algorithm of its own now: ask for mf-pri"):
         load("pri")(Spec.of(envs.build("paper/synthetic"), 100), preset="practical")
 
 

@@ -237,16 +237,18 @@ def edited_fingerprint(project):
 # -- many runs ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", ["processes", "dask"])
-def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project, executor):
+def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project):
     experiment = Experiment.load(project / "own.toml")
     assert {r.env for r in experiment.runs()} == {"my_places:line:p=0.25", "my_places:model"}
     here = run("bench", "own.toml", "--executor", "serial", "--out", "here", "--json")
-    there = run("bench", "own.toml", "--executor", executor, "--out", "there", "--workers", 1, "--json")
-    assert (here.exit_code, there.exit_code) == (0, 0), there.stdout + there.stderr
-    one, two = Study.load("here"), Study.load("there")
-    assert len(one) == len(two) == 8
-    assert all(difference(a, b) is None for a, b in zip(one.records, two.records, strict=True))
+    assert here.exit_code == 0, here.stdout + here.stderr
+    one = Study.load("here")
+    for executor in ("processes", "dask"):
+        there = run("bench", "own.toml", "--executor", executor, "--out", executor, "--workers", 1, "--json")
+        assert there.exit_code == 0, there.stdout + there.stderr
+        two = Study.load(executor)
+        assert len(one) == len(two) == 8
+        assert all(difference(a, b) is None for a, b in zip(one.records, two.records, strict=True))
     page = one.to_html(project / "report.html").read_text()
     assert "my_learners:Mine" in page and "fresh episodes" in page
     shown = run("bench", "own.toml", "--executor", "serial", "--out", "here").stdout
@@ -303,10 +305,7 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            {"constraints": [{"name": "falls", "bound": 1}]},
-            r"is no constraint, expected a table with the keys name, se",
-        ),
+        ({"constraints": [{"name": "falls", "bound": 1}]}, r"is no constraint, expected a table with the keys name"),
         ({"constraints": [{"name": "f", "sense": "below", "bound": 1}]}, r"sense is 'below', expected 'at_least' or"),
         ({"reward_range": [1.0]}, "reward_range"),
         ({"bounds": {"falls": 2.0, "cost": 1}}, "unknown constraint 'cost'"),

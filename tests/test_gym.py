@@ -145,9 +145,7 @@ def test_an_action_that_does_not_exist_is_named_with_step_and_state():
         if s == 1:
             break
     assert info["action_mask"].tolist() == [0, 1] and info["action_mask"].dtype == np.int8
-    with pytest.raises(
-        ValueError, match=r"^step 1, state 'warm': there is no action 'rest'; those that exist have a 1"
-    ):
+    with pytest.raises(ValueError, match=r"^step 1, state 'warm': there is no action 'rest'; those that exist"):
         env.step(0)
     with pytest.raises(ValueError, match=r"^step 1, state 'warm': there is no action index 2; those that exist"):
         env.step(2)

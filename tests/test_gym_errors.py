@@ -32,9 +32,7 @@ def test_the_horizon_is_the_time_limit_or_less():
         GymWorld(lake(H=30), FALLS, horizon=31)
     with pytest.raises(ValueError, match=r"horizon is 0, expected a whole number of steps"):
         GymWorld(lake(H=30), FALLS, horizon=0)
-    with pytest.raises(
-        ValueError, match=r"no time limit: give a horizon, .* or wrap it in gymnasium.wrappers.TimeLimit"
-    ):
+    with pytest.raises(ValueError, match=r"no time limit: give a horizon, .* wrap it in gymnasium.wrappers.TimeLimit"):
         GymWorld(Line(), FALLS)
 
 
@@ -57,10 +55,7 @@ def test_spaces_that_are_not_discrete_are_refused_with_advice(space, wrapper):
         ({"reward_range": (0, 1), "cost_ranges": [4]}, "cost range of 'falls' is 4, expected a pair"),
         ({"reward_range": (0, 1), "allowed": np.ones((3, 3), bool)}, "actions has shape (3, 3), expected (3, 2)"),
         ({"reward_range": (0, 1), "allowed": np.ones((4, 3, 2), bool)}, "allowed has 4 steps, expected 1 or 5"),
-        (
-            {"reward_range": (0, 1), "model": ck.load("paper/grid")},
-            "the model does not fit: it has (H, S, A) = (6, 25, 5)",
-        ),
+        ({"reward_range": (0, 1), "model": ck.load("paper/grid")}, "model does not fit: it has (H, S, A) = (6, 25, 5)"),
     ],
 )
 def test_what_does_not_fit_is_named(options, message):
@@ -79,29 +74,14 @@ def test_a_range_may_be_declared_by_the_environment():
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (
-            Line(rewards=(0, 7, 0)),
-            "episode 1, step 2: the reward is 7.0, outside its range 0 .. 1; give GymWorld the right",
-        ),
+        (Line(rewards=(0, 7, 0)), "episode 1, step 2: the reward is 7.0, outside its range 0 .. 1; give GymWorld"),
         (Line(rewards=(0, np.nan, 0)), "episode 1, step 2: the reward is nan, outside its range"),
         (Line(costs=(0, 0, -2)), "episode 1, step 3: the cost 'cost' is -2.0, outside its range 0 .. 1; give GymWorld"),
-        (
-            Line(costs=(0, None, 0)),
-            'episode 1, step 2: info["cost"] is None, expected a number',
-        ),
-        (
-            Line(costs=(0, [0, 1], 0)),
-            'episode 1, step 2: info["cost"] is [0, 1], expected a number',
-        ),
+        (Line(costs=(0, None, 0)), 'episode 1, step 2: info["cost"] is None, expected a number'),
+        (Line(costs=(0, [0, 1], 0)), 'episode 1, step 2: info["cost"] is [0, 1], expected a number'),
         (Line(rewards=(0, "x", 0)), "episode 1, step 2: the reward is 'x', expected a number"),
-        (
-            SixValues(Line()),
-            "step 1: expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostF",
-        ),
-        (
-            Vector(Line()),
-            "the reward is array([1., 0.]), expected a number; cmdpkit.gym.CostFromReward splits a vector",
-        ),
+        (SixValues(Line()), "expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostFrom"),
+        (Vector(Line()), "reward is array([1., 0.]), expected a number; cmdpkit.gym.CostFromReward splits a vector"),
     ],
 )
 def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
@@ -120,10 +100,7 @@ def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
             lambda: told(OutOfSpace(), Watched(5), reward_range=(0, 1)),
             "episode 1, step 2: observation 2 is not in the observation space",
         ),
-        (
-            lambda: learn(lake(), "triple-q", episodes=5),
-            'constraints are missing: which bounds hold for info["cost"]?',
-        ),
+        (lambda: learn(lake(), "triple-q", episodes=5), 'constraints are missing: which bounds hold for info["cost"]?'),
         (lambda: GymWorld(lake(), FALLS + FALLS), "two constraints have the same name: falls, falls"),
         (lambda: learn(7, "triple-q", episodes=5), "env is a int, expected a gymnasium.Env, a CMDP or its name"),
     ],

@@ -100,14 +100,7 @@ def test_a_saved_run_of_something_else_is_refused(tmp_path):
 
 
 def test_a_runs_key_depends_on_everything_that_was_asked():
-    asked = [
-        {},
-        {"seed": 1},
-        {"episodes": 60},
-        {"preset": "theory"},
-        {"eta": 3.0},
-        {"noise": "bernoulli"},
-    ]
+    asked = [{}, {"seed": 1}, {"episodes": 60}, {"preset": "theory"}, {"eta": 3.0}, {"noise": "bernoulli"}]
     keys = {learn("paper/synthetic", "triple-q", **{"episodes": 50, "seed": 0} | change).run.key for change in asked}
     keys.add(learn("paper/synthetic:rho=1.9", "triple-q", episodes=50, seed=0).run.key)
     assert len(keys) == len(asked) + 1

@@ -27,13 +27,7 @@ from typing import Any, NamedTuple
 import cmdpkit
 
 # The rooms of this package whose code decides the result of a learner.
-COUNTED_ROOMS = (
-    "cmdpkit.learners",
-    "cmdpkit.estimate",
-    "cmdpkit.simulate",
-    "cmdpkit.exact",
-    "cmdpkit.model.tolerances",
-)
+COUNTED_ROOMS = tuple(f"cmdpkit.{room}" for room in ("learners", "estimate", "simulate", "exact", "model.tolerances"))
 INSTALL_FOLDERS = ("site-packages", "dist-packages")  # modules side by side in these do not belong together
 DIGEST_LENGTH = 16  # hexadecimal digits
 

@@ -207,15 +207,12 @@ def _saved_on_failure(active: ActiveRun, path: Path | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        kept = "nothing of it is kept, as no checkpoint was given"
+        run, kept = active.run, "nothing of it is kept, as no checkpoint was given"
         if path is not None and before is not None:
             write_saved(path, before)
-            kept = (
-                f"the first {active.done:,} {active.run.unit}s are saved in {path}, from where the same call continues"
-            )
+            kept = f"the first {active.done:,} {run.unit}s are saved in {path}, from where the same call continues"
         if not isinstance(error, RunFailed):
             raise
-        run = active.run
         message = f"{run.algo} on {run.env}, seed {run.seed}: {error}. The run has ended; {kept}"
         raise RunFailed(message) from error.__cause__
 

@@ -267,10 +267,8 @@ def run_does_what_single_steps_do(case: Case) -> None:
     slow, other, again = case.learner(), case.source(), case.rng()
     returns = Learner.run(slow, other, again, case.episodes)
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
-        expect(
-            x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER)),
-            "run() earns other returns than single steps do.",
-        )
+        same = x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER))
+        expect(same, "run() earns other returns than single steps do.")
     differs = expected.difference(Played.of(slow, expected.returns, again))
     expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
     expect(_same(behaviour, slow.behaviour()), "After run() it plays on in another way than after single steps.")
@@ -326,11 +324,8 @@ def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
         seen.update(_episode(walker, short.source().simulator, rng))
     unseen = np.ones((H, S, A), dtype=bool)  # 75 steps cannot have been to all of these 108 cells
     unseen[tuple(np.transpose(sorted(seen)))] = False
-    P2, r2, g2 = (
-        np.where(unseen[..., None], np.roll(P, 1, axis=-1), P),
-        np.where(unseen, 1.0, r),
-        np.where(unseen, 0.0, g),
-    )
+    P2 = np.where(unseen[..., None], np.roll(P, 1, axis=-1), P)
+    r2, g2 = np.where(unseen, 1.0, r), np.where(unseen, 0.0, g)
     differs = _blind_run(short, truth, truth).difference(_blind_run(short, model(P2, r2, g2), truth))
     expect(
         differs is None,
