@@ -7,6 +7,7 @@ enough for the exact oracle in `rational`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,13 @@ def instance(rng: np.random.Generator) -> ck.CMDP:
     H, S, A = SIZES[rng.integers(len(SIZES))]
     P, mu = _kernel(rng, H, S, A), np.eye(S)[0]
     if rng.random() < 0.4:
-        mu = _probabilities(rng, S)
+        mu = probabilities(rng, S)
     actions = np.ones((H, S, A), dtype=bool)
     if rng.random() < 0.3:
         actions = rng.random((H, S, A)) < 0.7
         actions[..., rng.integers(A)] = True
     N = int(rng.choice([0, 1, 1, 1, 2, 2, 3, 3, 4, 6, 8]))
-    r, g = _signal(rng, H, S, A), [_signal(rng, H, S, A) for _ in range(N)]
+    r, g = signal(rng, (H, S, A)), [signal(rng, (H, S, A)) for _ in range(N)]
     for n in range(1, N):
         if rng.random() < 0.4:
             g[n] = _relative(rng, g[rng.integers(n)])
@@ -47,7 +48,7 @@ def instance(rng: np.random.Generator) -> ck.CMDP:
     return cmdp.with_bounds(**{f"c{n}": float(x) for n, x in enumerate(bounds)})
 
 
-def _probabilities(rng: np.random.Generator, S: int) -> np.ndarray:
+def probabilities(rng: np.random.Generator, S: int) -> np.ndarray:
     kind = rng.integers(4)
     if kind == 0 or S == 1:
         return np.eye(S)[rng.integers(S)]
@@ -60,21 +61,18 @@ def _probabilities(rng: np.random.Generator, S: int) -> np.ndarray:
 
 
 def _kernel(rng: np.random.Generator, H: int, S: int, A: int) -> np.ndarray:
-    return np.array([[[_probabilities(rng, S) for _ in range(A)] for _ in range(S)] for _ in range(H)])
+    return np.array([[[probabilities(rng, S) for _ in range(A)] for _ in range(S)] for _ in range(H)])
 
 
-def _signal(rng: np.random.Generator, H: int, S: int, A: int) -> np.ndarray:
+def signal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     kind = rng.integers(5)
-    if kind == 0:
-        x = rng.integers(0, 3, (H, S, A)) / 2
-    else:
-        x = rng.normal(size=(H, S, A))
+    x = rng.integers(0, 3, shape) / 2 if kind == 0 else rng.normal(size=shape)
     if kind == 1:  # nearly constant
         x = 1 + 10.0 ** -rng.uniform(3, 12) * x
     if kind == 2:  # a penalty
-        x[rng.integers(H), rng.integers(S), rng.integers(A)] -= 10.0 ** rng.uniform(2, 10)
+        x[tuple(rng.integers(n) for n in shape)] -= 10.0 ** rng.uniform(2, 10)
     if rng.random() < 0.05:
-        x = np.full((H, S, A), float(rng.integers(0, 2)))
+        x = np.full(shape, float(rng.integers(0, 2)))
     return x * 10.0 ** (rng.uniform(-8, 8) if rng.random() < 0.5 else 0.0)
 
 
@@ -129,7 +127,21 @@ def examine(cmdp: ck.CMDP, *, wide: bool) -> Report:
     """Solve, and hold everything that comes back against the exact truth; `wide` includes diagnose and tradeoff."""
     tolerances = [rational.tolerance(cmdp, n) for n in range(cmdp.N)]
     truth = rational.Exact(cmdp, cmdp.r, cmdp.g, [float(x) for x in cmdp.rho], tolerances)
-    slack = truth.slack if cmdp.N else None
+    return judged(
+        cmdp,
+        truth.slack if cmdp.N else None,
+        lambda solution: _check(cmdp, solution, truth, tolerances),
+        lambda solution, _: _wide(cmdp, tolerances, solution) if wide else [],
+    )
+
+
+def judged(
+    cmdp: ck.CMDP,
+    slack: rational.Fraction | None,  # in tolerances: from 0 on a problem is feasible, below -1 infeasible
+    check: Callable[[ck.Solution], tuple[float, list[str]]],  # the largest miss of a bound, and faults of a solution
+    more: Callable[[ck.Solution | None, ck.Infeasible | None], list[str]],  # faults of other answers, or of the error
+) -> Report:
+    """Whether a problem is called feasible and solved as it should be."""
     verdict = "feasible" if slack is None or slack >= 0 else "infeasible" if slack < -1 else "borderline"
     faults: list[str] = []
     try:
@@ -137,15 +149,13 @@ def examine(cmdp: ck.CMDP, *, wide: bool) -> Report:
     except ck.Infeasible as error:
         if verdict == "feasible":
             faults.append(f"a feasible problem is called infeasible (slack {float(slack):.3g} tolerances): {error}")
-        said = "infeasible" if verdict == "borderline" else ""
-        return Report(faults + (_wide(cmdp, tolerances, None) if wide else []), 0.0, said)
+        return Report(faults + more(None, error), 0.0, "infeasible" if verdict == "borderline" else "")
     except Exception as error:
-        return Report([f"crash: {type(error).__name__}: {error}"], 0.0, "")
+        return Report([f"crash ({verdict}): {type(error).__name__}: {error}"], 0.0, "")
     if verdict == "infeasible":
         faults.append(f"an infeasible problem is called solved (slack {float(slack):.3g} tolerances)")
-    miss, more = _check(cmdp, solution, truth, tolerances)
-    said = "solved" if verdict == "borderline" else ""
-    return Report(faults + more + (_wide(cmdp, tolerances, solution) if wide else []), miss, said)
+    miss, found = check(solution)
+    return Report(faults + found + more(solution, None), miss, "solved" if verdict == "borderline" else "")
 
 
 def _check(cmdp: ck.CMDP, solution: ck.Solution, truth: rational.Exact, tolerances: list) -> tuple[float, list[str]]:

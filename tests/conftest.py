@@ -27,7 +27,7 @@ def pytest_configure(config):
 @pytest.fixture
 def short_evaluation(monkeypatch):
     """For tests that do not look at the end of a run without a model: 100 fresh episodes of its policy, not 1,000."""
-    monkeypatch.setattr("cmdpkit.running.account.EVALUATION_EPISODES", 100)
+    monkeypatch.setattr("cmdpkit.running.playing.EVALUATION_EPISODES", 100)
 
 
 @pytest.fixture(scope="module")

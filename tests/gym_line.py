@@ -108,7 +108,7 @@ class Vector(gymnasium.Wrapper):
 
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, np.array([reward, info.pop("cost")]), terminated, truncated, info
+        return obs, np.array([reward, *np.atleast_1d(info.pop("cost"))]), terminated, truncated, info
 
 
 def lake(**params):

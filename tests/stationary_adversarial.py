@@ -15,8 +15,8 @@ import numpy as np
 
 import cmdpkit as ck
 import stationary_rational as rational
+from adversarial import HALF, Report, judged, probabilities, signal
 
-HALF = Fraction(1, 2)  # of a tolerance: an evaluation in double precision need not see it
 SIZES = ((1, 2), (1, 4), (2, 2), (2, 2), (2, 3), (3, 2), (3, 2), (3, 3), (4, 2))
 DISCOUNTS = (0.3, 0.5, 0.9, 0.99, 0.9999, 0.999999)
 FAMILIES = ("discounted", "average", "rooms", "periodic", "total", "avoidable")
@@ -37,12 +37,12 @@ def instance(rng: np.random.Generator, family: str | None = None) -> Made:
     S, A = SIZES[rng.integers(len(SIZES))]
     N = int(rng.choice([0, 1, 1, 1, 2, 2, 3, 4, 5]))
     P = _kernel(rng, S, A, family)
-    mu = np.eye(S)[0] if rng.random() < 0.6 else _probabilities(rng, S)
+    mu = np.eye(S)[0] if rng.random() < 0.6 else probabilities(rng, S)
     actions = np.ones((S, A), dtype=bool)
     if rng.random() < 0.3:
         actions = rng.random((S, A)) < 0.7
         actions[:, rng.integers(A)] = True
-    r, g = _signal(rng, S, A), [_signal(rng, S, A) for _ in range(N)]
+    r, g = signal(rng, (S, A)), [signal(rng, (S, A)) for _ in range(N)]
     for n in range(1, N):
         if rng.random() < 0.4:
             g[n] = _relative(rng, g[rng.integers(n)])
@@ -79,23 +79,11 @@ def made_of(cmdp: ck.CMDP) -> Made:
     return Made(cmdp, "own", model, model.points())
 
 
-def _probabilities(rng: np.random.Generator, S: int) -> np.ndarray:
-    kind = rng.integers(4)
-    if kind == 0 or S == 1:
-        return np.eye(S)[rng.integers(S)]
-    if kind == 1:
-        return rng.multinomial(4, np.ones(S) / S) / 4
-    p = rng.dirichlet(np.ones(S))
-    if kind == 2:
-        p[rng.integers(S)] *= 10.0 ** -rng.uniform(3, 12)
-    return p / p.sum()
-
-
 def _kernel(rng: np.random.Generator, S: int, A: int, family: str) -> np.ndarray:
     if family == "periodic":  # every action moves on along a cycle, some of them by two states
         steps = np.where(rng.random((S, A)) < 0.7, 1, rng.integers(1, 4, (S, A)))
         return np.eye(S)[(np.arange(S)[:, None] + steps) % S]
-    P = np.array([[_probabilities(rng, S) for _ in range(A)] for _ in range(S)])
+    P = np.array([[probabilities(rng, S) for _ in range(A)] for _ in range(S)])
     if family == "rooms":  # states are left with tiny probabilities only
         leaving = 10.0 ** -rng.uniform(2, 12, (S, A, 1)) * (rng.random((S, A, 1)) < 0.8)
         P = leaving * P + (1 - leaving) * np.eye(S)[:, None]
@@ -123,18 +111,6 @@ def _with_exit(rng, P, r, g, mu, actions, *, avoidable: bool):
     return wider, np.vstack((r, np.zeros((1, A)))), g, np.append(mu, 0.0), np.vstack((actions, np.ones((1, A), bool)))
 
 
-def _signal(rng: np.random.Generator, S: int, A: int) -> np.ndarray:
-    kind = rng.integers(5)
-    x = rng.integers(0, 3, (S, A)) / 2 if kind == 0 else rng.normal(size=(S, A))
-    if kind == 1:  # nearly constant
-        x = 1 + 10.0 ** -rng.uniform(3, 12) * x
-    if kind == 2:  # a penalty
-        x[rng.integers(S), rng.integers(A)] -= 10.0 ** rng.uniform(2, 10)
-    if rng.random() < 0.05:
-        x = np.full((S, A), float(rng.integers(0, 2)))
-    return x * 10.0 ** (rng.uniform(-8, 8) if rng.random() < 0.5 else 0.0)
-
-
 def _relative(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     """A signal that is the same as another, up to scale, sign or a little noise."""
     noise = 10.0 ** -rng.uniform(5, 14) * rng.normal(size=x.shape) * np.abs(x).max()
@@ -158,14 +134,6 @@ def _thresholds(rng: np.random.Generator, points: list, N: int) -> np.ndarray:
     return target + beyond.get(int(kind), 0.3 * rng.random()) * spans
 
 
-class Report(NamedTuple):
-    """What one instance showed; every list of faults should be empty."""
-
-    faults: list[str]
-    miss: float  # the largest miss of a bound, in tolerances
-    borderline: str  # "", or how a problem within the tolerance of infeasibility was reported
-
-
 def tolerances(made: Made) -> list[Fraction]:
     """As documented: 1e-10 of the range of the totals of policies, plus a bound on the rounding of their evaluation."""
     sizes = made.model.points(absolute=True)
@@ -181,29 +149,14 @@ ROUNDING = Fraction(4 * 200, 2**53)  # of the largest total of the absolute sign
 
 
 def examine(made: Made, *, wide: bool = False) -> Report:
-    cmdp = made.cmdp
     allowed = tolerances(made)
     truth = rational.Exact(made.points, made.model.rho, allowed)
-    slack = truth.slack
-    verdict = "feasible" if slack is None or slack >= 0 else "infeasible" if slack < -1 else "borderline"
-    faults: list[str] = []
-    try:
-        solution = ck.solve(cmdp)
-    except ck.Infeasible as error:
-        if verdict == "feasible":
-            faults.append(f"a feasible problem is called infeasible (slack {float(slack):.3g} tolerances): {error}")
-        said = "infeasible" if verdict == "borderline" else ""
-        faults += _explained(made, error, allowed)
-        return Report(faults + (_wide(made, allowed, None) if wide else []), 0.0, said)
-    except Exception as error:
-        if verdict == "feasible" or not isinstance(error, ck.CmdpkitError):
-            return Report([f"crash: {type(error).__name__}: {error}"], 0.0, "")
-        return Report([f"crash ({verdict}): {type(error).__name__}: {error}"], 0.0, "")
-    if verdict == "infeasible":
-        faults.append(f"an infeasible problem is called solved (slack {float(slack):.3g} tolerances)")
-    miss, more = _check(made, solution, truth, allowed)
-    said = "solved" if verdict == "borderline" else ""
-    return Report(faults + more + (_wide(made, allowed, solution) if wide else []), miss, said)
+
+    def more(solution: ck.Solution | None, error: ck.Infeasible | None) -> list[str]:
+        told = [] if error is None else _explained(made, error, allowed)
+        return told + (_wide(made, allowed, solution) if wide else [])
+
+    return judged(made.cmdp, truth.slack, lambda solution: _check(made, solution, truth, allowed), more)
 
 
 def _check(made: Made, solution: ck.Solution, truth: rational.Exact, allowed: list) -> tuple[float, list[str]]:

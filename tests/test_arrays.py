@@ -177,10 +177,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
         lambda x: POLICY.act_many(x, [1, 2, 3, 4], np.random.default_rng(1)),
         [np.array([1, 2, 3, 1])],
     ),
-    "Policy.act_many(states)": (
-        lambda x: POLICY.act_many(1, x, np.random.default_rng(1)),
-        [np.array([4, 2, 2, 1])],
-    ),
+    "Policy.act_many(states)": (lambda x: POLICY.act_many(1, x, np.random.default_rng(1)), [np.array([4, 2, 2, 1])]),
     "Policy.deterministic(choice)": (lambda x: ck.Policy.deterministic(x, A), [CHOICE]),
     "Policy.of(rule)": (lambda x: ck.Policy.of(MODEL, x), [PI, PI[1], CHOICE, CHOICE[1]]),
     "Policy.of(rule) by names": (
@@ -211,10 +208,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
         lambda x: ck.compare_policies(MODEL, {"mine": x}).policies[0].value,
         [PI, PI[1], CHOICE, CHOICE[1]],
     ),
-    "plan_report(today)": (
-        lambda x: _plan_of(x),
-        [PI, PI[1], CHOICE, CHOICE[1]],
-    ),
+    "plan_report(today)": (lambda x: _plan_of(x), [PI, PI[1], CHOICE, CHOICE[1]]),
     "from_log(ranges)": (lambda x: _promised(ranges={"reward": x}).evaluate([1, 1]).value, [np.array([0.0, 2.0])]),
     "from_log(log)": (lambda x: _promised(reward=x).cmdp, [LOG["reward"]]),
     "from_log(log), states": (lambda x: _promised(state=x).cmdp, [LOG["state"]]),
@@ -237,10 +231,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "learners.Spec(allowed)": (lambda x: Spec(H, S, A, 5, [0.5], x).allowed, [MASK]),
     "learners.Spec(rho)": (lambda x: Spec(H, S, A, 5, x, MASK).rho, [np.array([0.5, 0.25])]),
     "learners.Spec.of(allowed)": (lambda x: Spec.of(MODEL, 5, x).allowed, [MASK]),
-    "published.judged(values)": (
-        lambda x: ck.published.judged("sum", 2.0, x, 0.05),
-        [np.array([1.0, 1.25, 1.5])],
-    ),
+    "published.judged(values)": (lambda x: ck.published.judged("sum", 2.0, x, 0.05), [np.array([1.0, 1.25, 1.5])]),
 }
 
 NO_ARRAY = {

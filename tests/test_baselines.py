@@ -101,19 +101,10 @@ def test_what_is_missing_or_wrong_is_named():
     for options, said in (
         ({}, "has no model to find a safe policy in; give baseline=, baseline_utility="),
         ({"baseline": best}, "baseline_utility is missing"),
-        (
-            {"baseline": best, "baseline_utility": [2.05, 1.0]},
-            r"baseline_utility has shape \(2,\), expected one number",
-        ),
-        (
-            {"baseline": best, "baseline_utility": 2.0},
-            "the baseline's utility is 2, expected strictly within the bound",
-        ),
+        ({"baseline": best, "baseline_utility": [2.05, 1.0]}, r"utility has shape \(2,\), expected one number"),
+        ({"baseline": best, "baseline_utility": 2.0}, "baseline's utility is 2, expected strictly within the bound"),
         ({"baseline": best, "baseline_utility": np.nan}, "the baseline's utility is nan, expected strictly within"),
-        (
-            {"baseline": Policy(np.ones((3, 2, 1))), "baseline_utility": 2.05},
-            r"shape \(3, 2, 1\), expected \(H, S, A\)",
-        ),
+        ({"baseline": Policy(np.ones((3, 2, 1))), "baseline_utility": 2.05}, r"\(3, 2, 1\), expected \(H, S, A\)"),
         ({"baseline": decompose(cmdp, best), "baseline_utility": 2.05}, "the policy is a Mixture, expected a Policy"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -12,8 +12,8 @@ import cmdpkit as ck
 from cmdpkit import learners
 from cmdpkit.learners import _note as note
 from cmdpkit.learners._note import WORDING, Note
-from cmdpkit.running.account import in_users_units
 from cmdpkit.running.learning import learn
+from cmdpkit.running.playing import in_users_units
 from cmdpkit.running.worlds import ModelWorld
 
 

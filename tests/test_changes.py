@@ -15,10 +15,10 @@ from cmdpkit.learners import load
 from cmdpkit.learners._note import Note
 from cmdpkit.records.record import Certificate
 from cmdpkit.results.run import _certified
-from cmdpkit.running.account import account_of
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym import periods as by_period
 from cmdpkit.running.gym.periods import PERIODS
+from cmdpkit.running.playing import account_of
 from cmdpkit.simulate.random import stream
 
 H = 6
@@ -188,7 +188,7 @@ def test_a_change_silences_the_advice_to_be_patient_and_undoes_the_certificate(m
     short = Note("exploration not repaid", 0, by=0.1)
     doubt = Note("missed", 0, by=0.1)
     proof = Certificate(0.95, 500, (0.0, 1.0), ((0.0, 1.0),), (True,))
-    monkeypatch.setattr("cmdpkit.running.account.certificate_of", lambda *_: proof)
+    monkeypatch.setattr("cmdpkit.running.playing.certificate_of", lambda *_: proof)
     for switch in (250, 10**9):
         world, learner = played(Machine(switch=switch), 500, "cl-pri")
         monkeypatch.setattr(type(learner), "warnings", lambda self: (short, doubt, "something else"))

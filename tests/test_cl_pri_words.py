@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.running.account import told_slack
 from cmdpkit.running.learning import learn
+from cmdpkit.running.playing import told_slack
 from cmdpkit.running.request import known_safe
 from cmdpkit.running.worlds import ModelWorld
 

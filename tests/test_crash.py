@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from cmdpkit.records import store
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 
 KILLS = int(os.environ.get("CMDPKIT_KILLS", "4"))  # shared among the three executors
 SEED = int(os.environ.get("CMDPKIT_CRASH_SEED", "0"))
@@ -190,9 +190,8 @@ def test_workers_end_when_the_command_is_killed(tmp_path):
     assert gone and not alive
 
 
-@pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_ctrl_c_leaves_a_state_to_resume_and_says_how(tmp_path, reference, executor):
-    bench = Bench(tmp_path / "bench", "--executor", executor)
+def test_ctrl_c_leaves_a_state_to_resume_and_says_how(tmp_path, reference):
+    bench = Bench(tmp_path / "bench", "--executor", "processes")
     process = bench.start()
     bench.wait_for_work(process)
     process.send_signal(signal.SIGINT)

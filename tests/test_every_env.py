@@ -38,22 +38,13 @@ def sections(name: str) -> dict[str, str]:
     return {"Description": described, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
-def page(name: str) -> str:
-    return (DOCS / f"{name.replace('/', '-')}.md").read_text(encoding="utf-8")
-
-
 @every_env
-def test_every_row_is_a_distribution_and_every_state_has_an_action(name):
+def test_every_row_is_a_distribution_every_state_has_an_action_and_signals_are_finite_and_vary(name):
     cmdp = envs.build(name)
     assert cmdp.actions.any(axis=-1).all()
     np.testing.assert_allclose(cmdp.P.sum(axis=-1)[cmdp.actions], 1.0, rtol=0, atol=1e-12)
     assert cmdp.P.min() >= 0
     assert cmdp.mu.sum() == pytest.approx(1.0, abs=1e-12)
-
-
-@every_env
-def test_signals_are_finite_and_not_constant(name):
-    cmdp = envs.build(name)
     for signal in (cmdp.r, *cmdp.g):
         assert np.isfinite(signal).all()
         assert np.ptp(signal[cmdp.actions]) > 0
@@ -99,8 +90,10 @@ def test_the_defaults_are_strictly_feasible_and_some_bound_binds(name):
 
 
 @every_env
-def test_the_docstring_has_every_heading_and_names_every_constraint_and_parameter(name):
-    found = sections(name)
+def test_the_docstring_begins_with_a_full_line_has_every_heading_and_names_every_constraint_and_parameter(name):
+    line, found = envs.describe(name), sections(name)
+    assert line == docstring(name).splitlines()[0]
+    assert line.endswith(".") and 20 <= len(line) <= 118
     assert tuple(found) == ("Description", *HEADINGS) and all(text.strip() for text in found.values())
     for constraint in envs.build(name).constraints:
         assert constraint.name in found["Constraints"]
@@ -109,30 +102,15 @@ def test_the_docstring_has_every_heading_and_names_every_constraint_and_paramete
 
 
 @every_env
-def test_the_description_is_one_full_line(name):
-    line = envs.describe(name)
-    assert line == docstring(name).splitlines()[0]
-    assert line.endswith(".") and 20 <= len(line) <= 118
-
-
-@every_env
-def test_the_page_solves_the_environment_and_lists_every_parameter(name):
-    text = page(name)
+def test_the_page_is_in_the_index_solves_the_environment_and_lists_every_parameter_with_its_default(name):
+    text = (DOCS / f"{name.replace('/', '-')}.md").read_text(encoding="utf-8")
     assert f"# {name}\n" in text
     assert "```{run}\ncmdpkit solve " + name in text
     for parameter, default in envs.parameters(name).items():
+        assert default is not inspect.Parameter.empty
         assert re.search(rf"^\| `{parameter}` \| `{re.escape(str(default))}` \| ", text, re.MULTILINE)
-
-
-@every_env
-def test_the_index_leads_to_the_page(name):
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     assert f"\n{name.replace('/', '-')}\n" in index.split("{toctree}")[1]
-
-
-@every_env
-def test_every_parameter_has_a_default(name):
-    assert inspect.Parameter.empty not in envs.parameters(name).values()
 
 
 @every_parameter

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli
-from cmdpkit.experiments import worker as jobs
+from cmdpkit.experiments import backends as jobs
 from cmdpkit.experiments.execute import bench
 from cmdpkit.records import store
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.results.study import load_models
 from cmdpkit.running.learning import learn_many
 
@@ -41,9 +41,17 @@ class Seen:
         self.ends.append((run.algo, run.seed, reason))
 
 
+BOTH = (["paper/synthetic", "paper/grid"], ["triple-q", "dual-q"])
+
+
 @pytest.fixture(scope="module")
 def reference():
-    return bench(["paper/synthetic", "paper/grid"], ["triple-q", "dual-q"], **SMALL, executor="serial")
+    return bench(*BOTH, **SMALL, executor="serial")
+
+
+def grid(out=None, **asked):
+    """Triple-Q in the grid, in this process."""
+    return bench(["paper/grid"], ["triple-q"], **{**SMALL, "out": out, "executor": "serial", **asked})
 
 
 def assert_same(one, two):
@@ -56,8 +64,7 @@ def assert_same(one, two):
 @pytest.mark.parametrize("executor", ["serial", "processes", "dask"])
 def test_every_executor_gives_the_same_bits(reference, tmp_path, executor):
     seen = Seen()
-    asked = (["paper/synthetic", "paper/grid"], ["triple-q", "dual-q"])
-    study = bench(*asked, **SMALL, out=tmp_path, executor=executor, observer=seen)
+    study = bench(*BOTH, **SMALL, out=tmp_path, executor=executor, observer=seen)
     assert_same(study, reference)
     assert seen.begun == [(12, 0)] and len(seen.ends) == 12 and {reason for *_, reason in seen.ends} == {None}
     names = {path.name for path in tmp_path.iterdir() if path.is_file()} - {"study.json"}
@@ -76,9 +83,8 @@ def test_a_loaded_study_is_in_the_order_of_the_experiment(tmp_path):
     loaded = [(g.run.env, g.run.algo) for g in ck.Study.load(tmp_path / "a").groups()]
     earlier = [("queue", "dual-q"), ("paper/grid", "triple-q"), ("paper/grid", "dual-q")]
     assert loaded == [("queue", "opt-dual"), ("queue", "triple-q"), *earlier]
-    assert [r.run for r in ck.Study.load(tmp_path / "a").only(envs="queue").records][:4] == [
-        r.run for r in more.records
-    ]
+    queue = ck.Study.load(tmp_path / "a").only(envs="queue").records
+    assert [r.run for r in queue][:4] == [r.run for r in more.records]
 
 
 def test_learn_and_bench_share_their_records(reference, tmp_path):
@@ -90,7 +96,7 @@ def test_learn_and_bench_share_their_records(reference, tmp_path):
 
 
 def test_finished_runs_are_skipped_and_added_ones_are_done(tmp_path):
-    bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+    grid(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "study.json"}
     seen = Seen()
     both = ["dual-q", "triple-q"]
@@ -108,22 +114,13 @@ def test_an_unfinished_run_continues_where_it_was_saved(tmp_path, monkeypatch, r
             if at.done > 1200:
                 raise KeyboardInterrupt
 
+    asked = {"episodes": 2000, "seeds": 1, "out": tmp_path, "executor": "serial"}
     with pytest.raises(KeyboardInterrupt):
-        bench(
-            ["paper/synthetic"],
-            ["triple-q"],
-            episodes=2000,
-            seeds=1,
-            out=tmp_path,
-            executor="serial",
-            observer=Stopper(),
-        )
+        bench(["paper/synthetic"], ["triple-q"], **asked, observer=Stopper())
     (saved,) = tmp_path.glob("*.run.npz")
     assert not list(tmp_path.glob("*.parquet"))
     seen = Seen()
-    study = bench(
-        ["paper/synthetic"], ["triple-q"], episodes=2000, seeds=1, out=tmp_path, executor="serial", observer=seen
-    )
+    study = bench(["paper/synthetic"], ["triple-q"], **asked, observer=seen)
     first = [at.done for at in seen.standings if at.run.key == saved.name.partition(".")[0]]
     assert first[0] > 1200 and not saved.exists()
     assert difference(study.records[0], reference.records[0]) is None
@@ -147,11 +144,10 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_rest_and_is_tried_again(
 
 
 def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
-    asked = {"episodes": 100, "seeds": 1, "out": tmp_path, "executor": "serial"}
     with monkeypatch.context() as patched:
         patched.setattr("cmdpkit.running.playing.play", lambda *a, **k: 1 / 0)
-        assert len(bench(["paper/grid"], ["triple-q"], **asked).failures) == 1
-    study = bench(["paper/grid"], ["triple-q"], **asked)
+        assert len(grid(tmp_path, episodes=100, seeds=1).failures) == 1
+    study = grid(tmp_path, episodes=100, seeds=1)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
 
 
@@ -165,7 +161,7 @@ def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, m
     monkeypatch.setattr("cmdpkit.running.playing.play", swallow)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+        grid(tmp_path)
     assert not store.load_failures(tmp_path) and signal.getsignal(signal.SIGINT) is handler
 
 
@@ -181,7 +177,7 @@ def test_an_optimum_is_found_once_per_process_and_environment(tmp_path, monkeypa
     counted = []
     solve = jobs.ModelWorld.__init__
     monkeypatch.setattr(jobs.ModelWorld, "__init__", lambda *a, **k: (counted.append(1), solve(*a, **k))[1])
-    bench(["paper/grid", "paper/synthetic"], ["triple-q", "dual-q"], **SMALL, out=tmp_path, executor="serial")
+    bench(*BOTH, **SMALL, out=tmp_path, executor="serial")
     assert len(counted) == 2
 
 
@@ -219,11 +215,10 @@ def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path)
 
 
 def test_two_benches_at_once_share_a_folder(tmp_path, reference):
-    asked = (["paper/synthetic", "paper/grid"], ["triple-q", "dual-q"])
     studies = {}
 
     def go(name):
-        studies[name] = bench(*asked, **SMALL, out=tmp_path, executor="serial")
+        studies[name] = bench(*BOTH, **SMALL, out=tmp_path, executor="serial")
 
     threads = [threading.Thread(target=go, args=(i,)) for i in range(3)]
     for thread in threads:
@@ -252,12 +247,12 @@ def test_a_full_disk_ends_the_bench_and_keeps_finished_runs(tmp_path, executor):
     assert "CmdpkitError: cannot write" in last and "File too large" in last
     assert f"2 of 4 runs are finished and kept in {tmp_path}; the same command continues" in last
     assert len(store.load_records(tmp_path)) == 2 and not store.load_failures(tmp_path)
-    assert len(bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=4, out=tmp_path, executor="serial")) == 4
+    assert len(grid(tmp_path, episodes=1000, seeds=4)) == 4
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_no_space_or_a_read_only_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch, code):
-    bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=1, out=tmp_path, executor="serial")
+    grid(tmp_path, episodes=1000, seeds=1)
 
     def refuse(handle):
         raise OSError(code, os.strerror(code))
@@ -265,17 +260,17 @@ def test_no_space_or_a_read_only_disk_is_said_and_nothing_is_lost(tmp_path, monk
     with monkeypatch.context() as patched:
         patched.setattr("cmdpkit.io.atomic.os.fsync", refuse)
         with pytest.raises(ValueError, match=rf"cannot write .*: {os.strerror(code)}. 1 of 2 runs are finished"):
-            bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=2, out=tmp_path, executor="serial")
+            grid(tmp_path, episodes=1000, seeds=2)
         seen = Seen()  # what is done needs no writing
-        bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=1, out=tmp_path, executor="serial", observer=seen)
+        grid(tmp_path, episodes=1000, seeds=1, observer=seen)
     assert seen.ends == [] and not list(tmp_path.glob(".*.tmp"))
-    assert len(bench(["paper/grid"], ["triple-q"], episodes=1000, seeds=2, out=tmp_path, executor="serial")) == 2
+    assert len(grid(tmp_path, episodes=1000, seeds=2)) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot make the folder .*file/runs"):
-        bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path / "file" / "runs", executor="serial")
+        grid(tmp_path / "file" / "runs")
 
 
 @pytest.mark.parametrize(
@@ -286,33 +281,33 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     ],
 )
 def test_a_damaged_or_newer_record_is_named_and_kept(tmp_path, spoil, said):
-    study = bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+    study = grid(tmp_path)
     path = tmp_path / f"{study.records[1].run.key}.json"
     spoil(path)
     spoiled = path.read_bytes()
     with pytest.raises(ValueError, match=f"{path.name} {said}"):
-        bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+        grid(tmp_path)
     assert path.read_bytes() == spoiled
     path.unlink()
-    assert_same(bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial"), study)
+    assert_same(grid(tmp_path), study)
 
 
 def test_a_damaged_saved_state_fails_its_run_alone_and_says_what_to_delete(tmp_path):
-    runs = bench(["paper/grid"], ["triple-q"], **SMALL, executor="serial").records
+    runs = grid().records
     saved = tmp_path / f"{runs[1].run.key}.run.npz"
     saved.write_bytes(b"half of it")
-    study = bench(["paper/grid"], ["triple-q"], **SMALL, out=tmp_path, executor="serial")
+    study = grid(tmp_path)
     assert len(study) == 2
     (failure,) = study.failures
     assert str(saved) in failure.reason and "delete it" in failure.reason
 
 
 def test_a_model_file_that_was_changed_is_not_taken_for_the_model(tmp_path):
-    bench(["paper/grid"], ["triple-q"], episodes=100, seeds=1, out=tmp_path, executor="serial")
+    grid(tmp_path, episodes=100, seeds=1)
     (kept,) = (tmp_path / "models").iterdir()
     ck.write_model(ck.load("paper/synthetic"), kept, overwrite=True)
     jobs._model_world.cache_clear()
-    study = bench(["paper/grid"], ["triple-q"], episodes=100, seeds=2, out=tmp_path, executor="serial")
+    study = grid(tmp_path, episodes=100, seeds=2)
     assert len(study) == 1 and "is not the model of this run any more" in study.failures[0].reason
 
 

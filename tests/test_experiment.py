@@ -9,7 +9,6 @@ import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners.registry import resolve
 from cmdpkit.paper.experiments import paper_experiments
-from cmdpkit.records.record import Run
 from cmdpkit.running.request import run_of
 from cmdpkit.running.worlds import ModelWorld, world_of
 
@@ -140,10 +139,7 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
         (HEAD + "episodes = 1.5\n" + TAIL, "table.toml:2: episodes is 1.5, expected a whole number from 1 to"),
         (HEAD + "episodes = 0\n" + TAIL, "table.toml:2: episodes is 0, expected a whole number from 1 to"),
         (HEAD + 'episodes = "10"\n' + TAIL, "table.toml:2: episodes is '10', expected a whole number from 1 to"),
-        (
-            HEAD + "episodes = 5\nseeds = 0\n" + TAIL,
-            "table.toml:3: seeds: 0 seeds are asked for, expected at least 1 seed",
-        ),
+        (HEAD + "episodes = 5\nseeds = 0\n" + TAIL, "table.toml:3: seeds: 0 seeds are asked for, expected at least 1"),
         (HEAD + "episodes = 5\nseeds = [1, -2]\n" + TAIL, "seeds[1] is -2, expected a whole number from 0 to"),
         (HEAD + "episodes = 5\nseeds = [1, 1]\n" + TAIL, "triple-q on paper/grid with seed 1 is asked for twice"),
         (HEAD + 'episodes = 5\nnoise = "loud"\n' + TAIL, "table.toml:3: noise is 'loud', expected 'none' or"),
@@ -152,10 +148,7 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
         (HEAD + "episodes = 5\n" + TAIL + "params = {eta = {a = 1}}\n", "eta is {'a': 1}, expected a number, a text"),
         (HEAD + 'episodes = 5\n[[algorithms]]\nname = "triple-p"\n', "table.toml:4: algorithms[0].name: unknown algo"),
         (HEAD + 'episodes = 5\nalgorithms = ["pri"]\nfolder = "x"\n', "table.toml:4: folder: unknown key"),
-        (
-            'environments = ["papr/grid"]\nepisodes = 5\n' + TAIL,
-            "unknown environment 'papr/grid'; did you mean 'paper/grid'?",
-        ),
+        ('environments = ["papr/grid"]\nepisodes = 5\n' + TAIL, "environment 'papr/grid'; did you mean 'paper/grid'"),
         ('environments = ["a/b.json"]\nepisodes = 5\n' + TAIL, "/a/b.json': no such file"),
         ("environments = [3]\nepisodes = 5\n" + TAIL, "table.toml:1: environments[0]: 3 is no model"),
         ("environments = []\nepisodes = 5\n" + TAIL, "table.toml:1: environments is [], expected a list with"),
@@ -179,10 +172,6 @@ def test_all_mistakes_are_told_at_once(tmp_path):
 def test_a_missing_file_is_named():
     with pytest.raises(ValueError, match=r"cannot read nowhere\.toml"):
         Experiment.load("nowhere.toml")
-
-
-def test_runs_are_plain_requests():
-    assert all(isinstance(run, Run) for run in asked())
 
 
 @pytest.mark.parametrize("name", ["seed", "noise", "preset", "episodes", "baseline", "progress"])

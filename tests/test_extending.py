@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli, envs
-from cmdpkit.experiments import worker
+from cmdpkit.experiments import backends
 from cmdpkit.experiments.execute import bench
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.io.loading import build
 from cmdpkit.learners.registry import name_of, resolve
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.results.study import Study
-from cmdpkit.running import account
+from cmdpkit.running import playing
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym.world import GymRecipe
 
@@ -237,16 +237,18 @@ def edited_fingerprint(project):
 # -- many runs ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", ["processes", "dask"])
-def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project, executor):
+def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project):
     experiment = Experiment.load(project / "own.toml")
     assert {r.env for r in experiment.runs()} == {"my_places:line:p=0.25", "my_places:model"}
     here = run("bench", "own.toml", "--executor", "serial", "--out", "here", "--json")
-    there = run("bench", "own.toml", "--executor", executor, "--out", "there", "--workers", 1, "--json")
-    assert (here.exit_code, there.exit_code) == (0, 0), there.stdout + there.stderr
-    one, two = Study.load("here"), Study.load("there")
-    assert len(one) == len(two) == 8
-    assert all(difference(a, b) is None for a, b in zip(one.records, two.records, strict=True))
+    assert here.exit_code == 0, here.stdout + here.stderr
+    one = Study.load("here")
+    for executor in ("processes", "dask"):
+        there = run("bench", "own.toml", "--executor", executor, "--out", executor, "--workers", 1, "--json")
+        assert there.exit_code == 0, there.stdout + there.stderr
+        two = Study.load(executor)
+        assert len(one) == len(two) == 8
+        assert all(difference(a, b) is None for a, b in zip(one.records, two.records, strict=True))
     page = one.to_html(project / "report.html").read_text()
     assert "my_learners:Mine" in page and "fresh episodes" in page
     shown = run("bench", "own.toml", "--executor", "serial", "--out", "here").stdout
@@ -270,8 +272,8 @@ def test_an_edited_learner_is_run_again_and_shown_apart(project):
 
 def test_a_worker_with_other_code_refuses_the_run(project, tmp_path):
     (run_asked, *_) = Experiment.load(project / "own.toml").runs()
-    job = worker.Job(dataclasses.replace(run_asked, code="0" * 16), "", str(tmp_path / "runs"), (str(project),))
-    reason = worker.work(job)
+    job = backends.Job(dataclasses.replace(run_asked, code="0" * 16), "", str(tmp_path / "runs"), (str(project),))
+    reason = backends.work(job)
     assert "is not the one that was asked for (0000000000000000)" in reason and "Start the workers again" in reason
 
 
@@ -303,10 +305,7 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            {"constraints": [{"name": "falls", "bound": 1}]},
-            r"is no constraint, expected a table with the keys name, se",
-        ),
+        ({"constraints": [{"name": "falls", "bound": 1}]}, r"is no constraint, expected a table with the keys name"),
         ({"constraints": [{"name": "f", "sense": "below", "bound": 1}]}, r"sense is 'below', expected 'at_least' or"),
         ({"reward_range": [1.0]}, "reward_range"),
         ({"bounds": {"falls": 2.0, "cost": 1}}, "unknown constraint 'cost'"),
@@ -342,10 +341,10 @@ def test_fresh_episodes_give_the_true_means_of_a_policy_in_their_intervals(proje
     Of 100 intervals of level 0.95 fewer than 86 cover the mean with probability 2e-4; the spread of 100 means is off by
     more than 30 % with probability 3e-5.
     """
-    monkeypatch.setattr("cmdpkit.running.account.EVALUATION_EPISODES", 400)
+    monkeypatch.setattr("cmdpkit.running.playing.EVALUATION_EPISODES", 400)
     world = GymRecipe("my_places:world").make()
     pi = np.zeros((4, 3, 2)) + np.array([0.7, 0.3])
-    seen = [account.evaluated(world, pi, seed) for seed in range(100)]
+    seen = [playing.evaluated(world, pi, seed) for seed in range(100)]
     assert sum(low <= 0.6 <= high for low, high in (x.utility_intervals[0] for x in seen)) >= 86
     assert np.std([x.utilities[0] for x in seen], ddof=1) == pytest.approx(np.sqrt(0.51 / 400), rel=0.3)
     width = np.mean([high - low for low, high in (x.utility_intervals[0] for x in seen)])

@@ -10,8 +10,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.learners.triple_q import TripleQ
 from cmdpkit.records import code
-from cmdpkit.records.manifest import difference
-from cmdpkit.records.store import load_record, save_record
+from cmdpkit.records.store import difference, load_record, save_record
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.testing import CHECKS, Case, ContractBroken
 from gym_line import Line

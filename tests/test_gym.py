@@ -12,6 +12,7 @@ import cmdpkit as ck
 from cmdpkit import envs
 from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
+from gym_line import SixValues, Vector
 from instances import synthetic
 
 EPISODIC = [name for name in envs.names() if not envs.build(name).criterion.stationary]
@@ -65,9 +66,9 @@ def two_bounds(stationary: bool = False) -> ck.CMDP:
 # -- a model as an environment -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EPISODIC)
-def test_every_model_passes_gymnasiums_own_checks_without_a_warning(name):
-    check_env(envs.build(name).to_gym())
+@pytest.mark.parametrize("cmdp", [*EPISODIC, "noisy"])
+def test_every_model_passes_gymnasiums_own_checks_without_a_warning(cmdp):
+    check_env(to_gym(two_bounds(), noise="bernoulli") if cmdp == "noisy" else envs.build(cmdp).to_gym())
 
 
 def test_the_step_is_observed_on_request():
@@ -80,10 +81,6 @@ def test_the_step_is_observed_on_request():
         seen.append(env.step(1)[0])
         same.append(plain.step(1)[0])
     assert [x.tolist() for x in seen] == [[h, s] for h, s in enumerate(same)]
-
-
-def test_a_noisy_environment_passes_the_checks_too():
-    check_env(to_gym(two_bounds(), noise="bernoulli"))
 
 
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
@@ -124,7 +121,7 @@ def test_with_noise_a_signal_is_one_of_two_values():
     assert seen == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def test_an_episode_is_truncated_after_h_steps_and_never_terminated():
+def test_an_episode_is_truncated_after_h_steps_never_terminated_and_begins_with_reset():
     env = to_gym(two_bounds())
     _, info = env.reset(seed=1)
     assert info["step"] == 0 and "cost" not in info
@@ -135,13 +132,9 @@ def test_an_episode_is_truncated_after_h_steps_and_never_terminated():
         (False, False, 3),
         (False, True, 4),
     ]
-    with pytest.raises(ValueError, match=r"there is no episode: call reset\(\) first"):
-        env.step(1)
-
-
-def test_a_step_before_the_first_reset_is_refused():
-    with pytest.raises(ValueError, match="there is no episode"):
-        to_gym(two_bounds()).step(1)
+    for over in (env, to_gym(two_bounds())):
+        with pytest.raises(ValueError, match=r"there is no episode: call reset\(\) first"):
+            over.step(1)
 
 
 def test_an_action_that_does_not_exist_is_named_with_step_and_state():
@@ -152,9 +145,7 @@ def test_an_action_that_does_not_exist_is_named_with_step_and_state():
         if s == 1:
             break
     assert info["action_mask"].tolist() == [0, 1] and info["action_mask"].dtype == np.int8
-    with pytest.raises(
-        ValueError, match=r"^step 1, state 'warm': there is no action 'rest'; those that exist have a 1"
-    ):
+    with pytest.raises(ValueError, match=r"^step 1, state 'warm': there is no action 'rest'; those that exist"):
         env.step(0)
     with pytest.raises(ValueError, match=r"^step 1, state 'warm': there is no action index 2; those that exist"):
         env.step(2)
@@ -292,21 +283,6 @@ def test_only_gymnasiums_environments_are_made():
 # -- other conventions -------------------------------------------------------------------------------------------------
 
 
-class SixValues(gymnasium.Wrapper):
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        cost = info.pop("cost")
-        return obs, reward, cost, terminated, truncated, info
-
-
-class Vector(gymnasium.Wrapper):
-    reward_space = Box(np.array([-1.0, 0.0, 0.0]), np.array([2.0, 1.0, 4.0]), dtype=float)
-
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, np.array([reward, *info.pop("cost")]), terminated, truncated, info
-
-
 def steps_of(env):
     env.reset(seed=4)
     out = [env.step(1) for _ in range(4)]
@@ -323,7 +299,7 @@ def test_an_adapter_brings_back_what_a_convention_has_moved(adapted):
 def test_a_vector_rewards_limits_become_ranges():
     class Declares(gymnasium.Env):
         observation_space, action_space = Discrete(2), Discrete(2)
-        reward_space = Vector.reward_space
+        reward_space = Box(np.array([-1.0, 0.0, 0.0]), np.array([2.0, 1.0, 4.0]), dtype=float)
 
     env = CostFromReward(Declares())
     assert env.metadata["reward_range"] == (-1.0, 2.0) and env.metadata["cost_ranges"] == [(0.0, 1.0), (0.0, 4.0)]

@@ -19,6 +19,10 @@ from gym_line import FALLS, Line, SixValues, Vector, Watched, WatchedByStep, lak
 pytestmark = pytest.mark.compiled
 
 
+class OutOfSpace(Line):
+    observation_space = Discrete(2)
+
+
 def test_the_horizon_is_the_time_limit_or_less():
     assert GymWorld(lake(H=30), FALLS).spec(1).H == 30
     assert GymWorld(TimeLimit(lake(H=30), 7), FALLS).spec(1).H == 7
@@ -28,25 +32,16 @@ def test_the_horizon_is_the_time_limit_or_less():
         GymWorld(lake(H=30), FALLS, horizon=31)
     with pytest.raises(ValueError, match=r"horizon is 0, expected a whole number of steps"):
         GymWorld(lake(H=30), FALLS, horizon=0)
-    with pytest.raises(
-        ValueError, match=r"no time limit: give a horizon, .* or wrap it in gymnasium.wrappers.TimeLimit"
-    ):
+    with pytest.raises(ValueError, match=r"no time limit: give a horizon, .* wrap it in gymnasium.wrappers.TimeLimit"):
         GymWorld(Line(), FALLS)
 
 
-def test_spaces_that_are_not_discrete_are_refused_with_advice():
-    class Continuous(Line):
-        observation_space = Box(0, 1, (2,))
-
-    class Steering(Line):
-        action_space = Box(0, 1, (2,))
-
-    with pytest.raises(
-        ValueError, match=r"^observation_space is Box.* expected Discrete.*gymnasium.ObservationWrapper"
-    ):
-        GymWorld(Continuous(), FALLS, horizon=5)
-    with pytest.raises(ValueError, match=r"^action_space is Box.* expected Discrete.*gymnasium.ActionWrapper"):
-        GymWorld(Steering(), FALLS, horizon=5)
+@pytest.mark.parametrize(("space", "wrapper"), [("observation", "ObservationWrapper"), ("action", "ActionWrapper")])
+def test_spaces_that_are_not_discrete_are_refused_with_advice(space, wrapper):
+    env = Line()
+    setattr(env, f"{space}_space", Box(0, 1, (2,)))
+    with pytest.raises(ValueError, match=rf"^{space}_space is Box.* expected Discrete.*gymnasium.{wrapper}"):
+        GymWorld(env, FALLS, horizon=5)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +55,7 @@ def test_spaces_that_are_not_discrete_are_refused_with_advice():
         ({"reward_range": (0, 1), "cost_ranges": [4]}, "cost range of 'falls' is 4, expected a pair"),
         ({"reward_range": (0, 1), "allowed": np.ones((3, 3), bool)}, "actions has shape (3, 3), expected (3, 2)"),
         ({"reward_range": (0, 1), "allowed": np.ones((4, 3, 2), bool)}, "allowed has 4 steps, expected 1 or 5"),
-        (
-            {"reward_range": (0, 1), "model": ck.load("paper/grid")},
-            "the model does not fit: it has (H, S, A) = (6, 25, 5)",
-        ),
+        ({"reward_range": (0, 1), "model": ck.load("paper/grid")}, "model does not fit: it has (H, S, A) = (6, 25, 5)"),
     ],
 )
 def test_what_does_not_fit_is_named(options, message):
@@ -82,29 +74,14 @@ def test_a_range_may_be_declared_by_the_environment():
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (
-            Line(rewards=(0, 7, 0)),
-            "episode 1, step 2: the reward is 7.0, outside its range 0 .. 1; give GymWorld the right",
-        ),
+        (Line(rewards=(0, 7, 0)), "episode 1, step 2: the reward is 7.0, outside its range 0 .. 1; give GymWorld"),
         (Line(rewards=(0, np.nan, 0)), "episode 1, step 2: the reward is nan, outside its range"),
         (Line(costs=(0, 0, -2)), "episode 1, step 3: the cost 'cost' is -2.0, outside its range 0 .. 1; give GymWorld"),
-        (
-            Line(costs=(0, None, 0)),
-            'episode 1, step 2: info["cost"] is None, expected a number',
-        ),
-        (
-            Line(costs=(0, [0, 1], 0)),
-            'episode 1, step 2: info["cost"] is [0, 1], expected a number',
-        ),
+        (Line(costs=(0, None, 0)), 'episode 1, step 2: info["cost"] is None, expected a number'),
+        (Line(costs=(0, [0, 1], 0)), 'episode 1, step 2: info["cost"] is [0, 1], expected a number'),
         (Line(rewards=(0, "x", 0)), "episode 1, step 2: the reward is 'x', expected a number"),
-        (
-            SixValues(Line()),
-            "step 1: expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostF",
-        ),
-        (
-            Vector(Line()),
-            "the reward is array([1., 0.]), expected a number; cmdpkit.gym.CostFromReward splits a vector",
-        ),
+        (SixValues(Line()), "expected (obs, reward, terminated, truncated, info), got 6 values; cmdpkit.gym.CostFrom"),
+        (Vector(Line()), "reward is array([1., 0.]), expected a number; cmdpkit.gym.CostFromReward splits a vector"),
     ],
 )
 def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
@@ -112,29 +89,23 @@ def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
         told(env, learner, reward_range=(0, 1))
 
 
-def test_a_missing_cost_is_named():
-    world = GymWorld(gymnasium.make("FrozenLake-v1"), FALLS)
-    with pytest.raises(ValueError, match=r'info has no "cost" for 1 constraints; cmdpkit.gym.WithCost adds one'):
-        world.play(Watched(100), stream(1), 1)
-
-
-def test_an_observation_outside_its_space_is_named():
-    env = Line()
-    env.observation_space = Discrete(2)
-    with pytest.raises(ValueError, match="episode 1, step 2: observation 2 is not in the observation space"):
-        told(env, Watched(5), reward_range=(0, 1))
-
-
-def test_a_missing_constraint_is_asked_for():
-    with pytest.raises(ValueError, match=r'constraints are missing: which bounds hold for info\["cost"\]\?'):
-        learn(lake(), "triple-q", episodes=5)
-
-
-def test_two_constraints_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="two constraints have the same name: falls, falls"):
-        GymWorld(lake(), FALLS + FALLS)
-
-
-def test_something_that_is_no_environment_is_named():
-    with pytest.raises(ValueError, match=r"env is a int, expected a gymnasium.Env, a CMDP or its name"):
-        learn(7, "triple-q", episodes=5)
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (
+            lambda: GymWorld(gymnasium.make("FrozenLake-v1"), FALLS).play(Watched(100), stream(1), 1),
+            'info has no "cost" for 1 constraints; cmdpkit.gym.WithCost adds one',
+        ),
+        (
+            lambda: told(OutOfSpace(), Watched(5), reward_range=(0, 1)),
+            "episode 1, step 2: observation 2 is not in the observation space",
+        ),
+        (lambda: learn(lake(), "triple-q", episodes=5), 'constraints are missing: which bounds hold for info["cost"]?'),
+        (lambda: GymWorld(lake(), FALLS + FALLS), "two constraints have the same name: falls, falls"),
+        (lambda: learn(7, "triple-q", episodes=5), "env is a int, expected a gymnasium.Env, a CMDP or its name"),
+    ],
+    ids=["no cost", "outside its space", "no constraint", "two of one name", "no environment"],
+)
+def test_what_is_missing_or_wrong_is_named(attempt, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attempt()

@@ -69,17 +69,11 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "reward too large": (changed(1, 1 + 1e-6), r"the reward is 1\.000001, outside its range 0 \.\. 1"),
     "reward a text": (changed(1, "0.5"), "the reward is '0.5', expected a number"),
     "reward complex": (changed(1, 1j), "the reward is 1j, expected a number"),
-    "reward a vector": (
-        changed(1, np.zeros(1)),
-        r"the reward is array\(\[0\.\]\), expected a number; .*CostFromReward",
-    ),
+    "reward a vector": (changed(1, np.zeros(1)), r"reward is array\(\[0\.\]\), expected a number; .*CostFromReward"),
     "reward an object": (changed(1, Unshowable()), "the reward is <Unshowable>"),
     "reward huge": (changed(1, 10**400), "the reward is 1000.*, expected a number"),
     "end as a text": (changed(2, "False"), "terminated is 'False', expected True or False"),
-    "end as an array": (
-        changed(3, np.zeros(2, bool)),
-        r"truncated is array\(\[False, False\]\), expected True or False",
-    ),
+    "end as an array": (changed(3, np.zeros(2, bool)), r"truncated is array.*, expected True or False"),
     "end unknown": (changed(2, None), "terminated is None, expected True or False"),
     "no info": (info(None), 'info is None, expected a dict with a "cost"'),
     "info a text": (info("cost"), "info is 'cost', expected a dict"),
@@ -96,10 +90,7 @@ RESET = {
     "three": (lambda result: (*result, 1), r"env\.reset returned \(0, .*expected \(obs, info\)"),
     "half a state": (lambda result: (0.5, {}), "the first observation is 0.5, expected a whole number"),
     "a text": (lambda result: "ab", r"env\.reset returned 'ab', expected \(obs, info\)"),
-    "a dict": (
-        lambda result: {0: "obs", 1: "info"},
-        r"env\.reset returned \{0: 'obs', 1: 'info'\}, expected \(obs, inf",
-    ),
+    "a dict": (lambda result: {0: "obs", 1: "info"}, r"env\.reset returned \{0: 'obs', 1: 'info'\}, expected \(obs"),
     "far out": (lambda result: (99, {}), "first observation 99 is not in the observation space"),
 }
 KINDS = [("step", name) for name in STEP] + [("reset", name) for name in RESET]

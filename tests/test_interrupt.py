@@ -103,7 +103,7 @@ def test_one_interrupt_ends_learn_in_time_and_all_runs_under_way_continue_from_t
 
 def test_a_run_that_was_interrupted_again_and_again_ends_with_the_same_bits(tmp_path):
     asked = (*LEARN[:4], "--episodes", "20_000_000", "--out", "out", "--json")
-    imports = "import cmdpkit.experiments.worker, cmdpkit.cli.learning"  # so that most of the time is spent learning
+    imports = "import cmdpkit.experiments.backends, cmdpkit.cli.learning"  # so that most of the time is spent learning
     chance, interrupts = random.Random(2), 0
     for _ in range(2):
         process = started(*asked, before=imports, cwd=tmp_path)

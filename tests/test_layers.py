@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import cmdpkit
 
 ROOT = Path(cmdpkit.__file__).parent
@@ -113,12 +115,10 @@ def test_every_function_that_is_not_compiled_says_its_types():
     assert not untyped
 
 
-def test_highs_is_set_up_in_one_place():
-    users = [path for path in ROOT.rglob("*.py") if "import highspy" in path.read_text(encoding="utf-8")]
-    assert users == [ROOT / "exact" / "highs.py"]
-
-
-def test_numba_is_set_up_in_one_place():
-    """`model/compiled.py` finds a folder for compiled code before the first function is compiled."""
-    users = [path for path in ROOT.rglob("*.py") if "numba import" in path.read_text(encoding="utf-8")]
-    assert [path.name for path in users] == ["compiled.py"]
+@pytest.mark.parametrize(
+    ("words", "home"), [("import highspy", "exact/highs.py"), ("numba import", "model/compiled.py")]
+)
+def test_other_solvers_and_compilers_are_set_up_in_one_place(words, home):
+    """`model/compiled.py`, for example, finds a folder for compiled code before the first function is compiled."""
+    users = [path for path in ROOT.rglob("*.py") if words in path.read_text(encoding="utf-8")]
+    assert users == [ROOT / home]

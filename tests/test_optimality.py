@@ -23,7 +23,7 @@ from cmdpkit.estimate.within import add_parts, ends_of, extreme_total
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.policy import one_hot
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.request import outlook, stop_of
 from cmdpkit.simulate.random import stream

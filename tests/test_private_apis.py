@@ -103,7 +103,7 @@ def test_numba_compiles_embedded_functions_with_options_of_their_own():
 def test_the_time_limit_of_a_gymnasium_wrapper_can_be_read():
     """`TimeLimit._max_episode_steps`: the horizon of an environment that was wrapped by hand and has no spec.
 
-    If it is gone, `running/gym/reading.py` has to ask the user for a horizon in that case.
+    If it is gone, `running/gym/env.py` has to ask the user for a horizon in that case.
     """
     env = gymnasium.wrappers.TimeLimit(FrozenLakeEnv(), 17)
     assert env._max_episode_steps == 17

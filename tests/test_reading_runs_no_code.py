@@ -18,7 +18,7 @@ from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import load_failures, load_record, save_failure, save_record
 from cmdpkit.results.study import Study, load_settings, save_settings
-from cmdpkit.running.checkpoint import read_saved, write_saved
+from cmdpkit.running.active import read_saved, write_saved
 from records import make_record
 
 NAME = "planted:Any"  # what every text in the files is

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.records.manifest import Failure
 from cmdpkit.records.record import Run
+from cmdpkit.records.store import Failure
 from cmdpkit.results.groups import curve, finals, groups
 from cmdpkit.results.report import DETAILS, problems, render, summary
 from cmdpkit.results.study import Study

@@ -8,7 +8,7 @@ from cmdpkit.estimate.continuing import cautious_model, hopeful_model, mean_mode
 from cmdpkit.exact.stationary.actions import gap_table
 from cmdpkit.learners import Learner, Spec, names_for
 from cmdpkit.model.chains import stationary_occupancy, stationary_values
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import StepOptimum, Walk
 from counted import seen
@@ -78,11 +78,8 @@ def test_the_meter_adds_up_gaps_and_violation_step_by_step():
     cmdp = ck.load("machine-two")
     best = ck.solve(cmdp)
     gaps = gap_table(cmdp, best.shadow_prices)
-    walk, learner, rng = (
-        Walk.of(cmdp, StepOptimum(best.value, best.shadow_prices, gaps)),
-        Uniform(Spec.of(cmdp, 300)),
-        stream(3),
-    )
+    walk = Walk.of(cmdp, StepOptimum(best.value, best.shadow_prices, gaps))
+    learner, rng = Uniform(Spec.of(cmdp, 300)), stream(3)
     violation, paid, largest, earned = 0.0, 0.0, -np.inf, 0.0
     learner.walk(walk, rng, 0)
     for _ in range(300):
@@ -110,9 +107,7 @@ def test_a_discounted_world_restarts_with_one_minus_the_discount():
     value = ck.evaluate(cmdp, ck.Policy.uniform(cmdp)).v * 0.05
     scale = cmdp.reward_scale
     batches = returns.reward.reshape(100, 200).mean(axis=1) * scale.span + scale.low
-    assert (
-        abs(batches.mean() - value) < 5 * batches.std() / 10
-    )  # per step it earns what it is worth, times 1 - discount
+    assert abs(batches.mean() - value) < 5 * batches.std() / 10, "per step, its worth times 1 - discount"
 
 
 def test_a_run_by_steps_is_recorded_in_steps(tmp_path):
@@ -134,15 +129,11 @@ def test_steps_and_episodes_are_not_exchanged():
 
 
 def test_who_cannot_learn_without_episodes_says_who_can():
-    with pytest.raises(
-        ck.CmdpkitError, match=r"triple-q cannot learn machine-two, .* take one of .*cl-pri, .*cmdp-psrl"
-    ):
+    with pytest.raises(ck.CmdpkitError, match=r"triple-q cannot learn machine-two, .* one of .*cl-pri, .*cmdp-psrl"):
         ck.learn("machine-two", "triple-q", steps=10)
     with pytest.raises(ck.CmdpkitError, match=r"cmdp-psrl cannot learn queue, .* take one of .*cl-pri"):
         ck.learn("queue", "cmdp-psrl", episodes=10)
-    with pytest.raises(
-        ck.CmdpkitError, match="learns problems with the criterion horizon, this one's criterion is average"
-    ):
+    with pytest.raises(ck.CmdpkitError, match="problems with the criterion horizon, this one's criterion is average"):
         ck.learners.load("dual-q")(Spec.of(ck.load("machine-two"), 10))
 
 

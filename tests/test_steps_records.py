@@ -9,7 +9,7 @@ import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.estimate.intervals import batch_intervals
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.records.manifest import difference
+from cmdpkit.records.store import difference
 from cmdpkit.results.report import render
 
 TOML = """

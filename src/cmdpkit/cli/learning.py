@@ -85,7 +85,7 @@ def compile_(
     For images of containers and for clusters: it takes some minutes once. What is compiled is kept in the package, or
     where NUMBA_CACHE_DIR says.
     """
-    from cmdpkit.running.compile_all import compile_all
+    from cmdpkit.running.learning import compile_all
 
     done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
     if as_json:

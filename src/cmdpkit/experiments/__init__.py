@@ -3,7 +3,7 @@
 What enters: an experiment, as a TOML file or in Python. What leaves: records in a folder, and a `Study` of them. This
 room writes into that folder only, and never replaces a finished record.
 
-`experiment` says which runs are asked for, `execute` carries out those that the folder does not hold yet, `worker` does
-one run in any process, and `backends` decides in which process. Other rooms may import `bench`, `execute`, `Observer`
-and `Outcome` of `execute`, `Experiment`, `learn_many` of `worker`, and `Executor` of `backends`.
+`experiment` says which runs are asked for, `execute` carries out those that the folder does not hold yet, and
+`backends` decides in which process. Other rooms may import `bench`, `execute`, `Observer` and `Outcome` of `execute`,
+`Experiment`, and `Executor` of `backends`.
 """

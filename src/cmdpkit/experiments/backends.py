@@ -2,6 +2,10 @@
 
 A backend has one method, ``run(jobs, report)``, which yields each job when it ends, with the reason if it failed.
 To add one, write its class here and name it in `backend_of`.
+
+A job is one run for any process on any machine that can write to the same folder. The process that does it writes the
+result into the folder. Only jobs, reasons of failures and progress reports are sent between processes, so a process
+may be killed at any time: a run is finished when its record exists, not earlier.
 """
 
 from __future__ import annotations
@@ -16,25 +20,57 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import uuid
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.experiments.worker import Done, Figures, Job, throttled, unpacked, work
+from cmdpkit.io.loading import look_in
+from cmdpkit.io.models import read_model
+from cmdpkit.learners import resolve
+from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run
-from cmdpkit.running.active import GRACE_SECONDS, Report, in_threads, stoppable
+from cmdpkit.running.active import GRACE_SECONDS, Progress, Report, in_threads, stoppable
+from cmdpkit.running.gym.world import GymRecipe
+from cmdpkit.running.playing import keep, saved_run
+from cmdpkit.running.request import Request
+from cmdpkit.running.worlds import ModelWorld, World, model_world
+from cmdpkit.simulate.meter import Sums, Tally
+from cmdpkit.simulate.simulator import Noise
 
 Executor = Literal["serial", "processes", "dask"]
 EXECUTORS: tuple[Executor, ...] = ("serial", "processes", "dask")
+
+
+WORLD_CACHE_SIZE = 8  # worlds that a process keeps, with their optima
+REPORT_SECONDS = 0.25  # between two progress reports of a run to another process
+
+Figures = dict[str, Any]  # a progress report as plain values, see `packed`
+
+
+class Job(NamedTuple):
+    """A run, and everything that a process needs to know to carry it out."""
+
+    run: Run  # the request
+    world: str | GymRecipe  # the file of a model, or how to make an environment
+    folder: str  # where the record is written
+    modules: tuple[str, ...]  # folders from which the user's modules are imported
+
+
+Done = tuple[Job, str | None]  # a job that has ended, and the reason if it failed
 
 
 class Backend(Protocol):
@@ -67,6 +103,91 @@ def backend_of(executor: str, workers: int | None = None, address: str | None = 
     if executor == "dask":
         return Dask(many, address)
     return Serial()
+
+
+# -- a run as a job ----------------------------------------------------------------------------------------------------
+
+
+def work(job: Job, report: Report | None = None) -> str | None:
+    """Do a run unless its record exists; returns why it failed, or None. Raises CmdpkitError if writing fails."""
+    folder = Path(job.folder)
+    try:
+        keep(job.run, folder, lambda: _request_of(job), progress=report)
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__context__, OSError):  # the disk's fault, not the run's
+            raise CmdpkitError(str(error)) from None
+        return _reason(error, saved_run(folder, job.run.key))
+    return None
+
+
+def _request_of(job: Job) -> Request:
+    """The run in a world in which nothing is counted yet; refused if it was requested for other code."""
+    for folder in job.modules:
+        look_in(folder)
+    kind = resolve(job.run.algo)
+    if code_digest(kind) != job.run.code:
+        raise CmdpkitError(
+            f"the code of {job.run.algo} in this process (digest {code_digest(kind)}) is not the one that was asked "
+            f"for ({job.run.code}): it was edited meanwhile, or the worker has imported an earlier one. Start the "
+            "workers again, and give the command again"
+        )
+    return Request(job.run, _world_of(job), kind)
+
+
+def _world_of(job: Job) -> World:
+    run = job.run
+    if isinstance(job.world, GymRecipe):
+        world: World = job.world.make()
+    else:
+        world = _model_world(job.world, run.env, cast("Noise", run.noise), tuple(run.bounds.items())).fresh()
+    if world.fingerprint != run.fingerprint:
+        what = job.world if isinstance(job.world, str) else job.world.source
+        remedy = "delete it" if isinstance(job.world, str) else "give the command again"
+        raise CmdpkitError(f"{what} is not the model of this run any more; {remedy}")
+    return world
+
+
+@lru_cache(maxsize=WORLD_CACHE_SIZE)
+def _model_world(model: str, name: str, noise: Noise, bounds: tuple[tuple[str, float], ...]) -> ModelWorld:
+    """The world of a model; its optimum is computed only once per process."""
+    return model_world(read_model(model), name, noise, dict(bounds))
+
+
+def _reason(error: Exception, saved: Path) -> str:
+    """The error message, and for an unexpected error also its place in the code."""
+    said = str(error)
+    if not isinstance(error, CmdpkitError):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {said} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"
+    return f"{said} (saved so far: {saved}; delete it to start this run again)" if saved.exists() else said
+
+
+def throttled(send: Callable[[Figures], None]) -> Report:
+    """A progress callback that calls ``send`` with plain values, at most once every REPORT_SECONDS."""
+    last = 0.0
+
+    def tell(at: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last > REPORT_SECONDS:
+            last = time.monotonic()
+            send(packed(at))
+
+    return tell
+
+
+def packed(at: Progress) -> Figures:
+    """The parts of a progress report that are shown, as plain values."""
+    sums = at.tally.weak or at.tally.realised
+    totals = {"regret": sums.regret, "violation": [float(x) for x in sums.violation]}
+    return {"key": at.run.key, "done": at.done, "phase": at.phase, "seconds": at.seconds, **totals}
+
+
+def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
+    """The inverse of `packed`; raises KeyError, TypeError or ValueError for values that it did not make."""
+    sums = Sums(figures["regret"], np.array(figures["violation"], dtype=float))
+    tally = Tally(int(figures["done"]), sums, None, sums, None)
+    run, seconds = runs[figures["key"]], float(figures["seconds"])
+    return Progress(run, tally.episodes, str(figures["phase"]), tally, seconds, lambda: None)
 
 
 # -- The backend `processes`: runs side by side in processes of this machine, any of which may die.
@@ -191,8 +312,8 @@ def _listening(runs: Mapping[str, Run], report: Report | None) -> Iterator[int]:
 
         def listen() -> None:
             while message := channel.recv(65_536):
-                with suppress(ValueError, KeyError, TypeError):  # not sent by one of the workers
-                    report(unpacked(json.loads(message), runs))
+                with suppress(ValueError):  # not sent by one of the workers
+                    _pass_on(json.loads(message), runs, report)
 
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
@@ -287,5 +408,5 @@ def _work_there(job: Job) -> str | None:
 
 
 def _pass_on(figures: Figures, runs: Mapping[str, Run], report: Report) -> None:
-    with suppress(ValueError, KeyError, TypeError):  # a report of another experiment on the same cluster
+    with suppress(ValueError, KeyError, TypeError):  # of another experiment on the same cluster, or not of a worker
         report(unpacked(figures, runs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, NoReturn, TypeVar
 
 from cmdpkit.errors import CmdpkitError, quoted
@@ -94,10 +95,19 @@ class Node:
 # -- readers of single values ------------------------------------------------------------------------------------------
 
 
-def text(node: Node) -> str:
-    """A text."""
-    node.expect(isinstance(node.value, str), "text")
-    return str(node.value)
+def of_type(kind: type | UnionType, rule: str) -> Callable[[Node], Any]:
+    """A reader of values of a type."""
+
+    def read(node: Node) -> Any:
+        node.expect(isinstance(node.value, kind), rule)
+        return node.value
+
+    return read
+
+
+text = of_type(str, "text")
+flag = of_type(bool, "true or false")
+model = of_type(str | CMDP, "an environment, a file or a model")
 
 
 def folder_name(node: Node) -> str:
@@ -106,22 +116,19 @@ def folder_name(node: Node) -> str:
     return str(node.value)
 
 
-def flag(node: Node) -> bool:
-    """True or false."""
-    node.expect(isinstance(node.value, bool), "true or false")
-    return bool(node.value)
-
-
 def whole(low: int, high: int) -> Callable[[Node], int]:
     """A reader of whole numbers from low to high; a float will do if it is whole, because TOML reads 8e6 as a float."""
 
     def read(node: Node) -> int:
-        x = node.value
-        value = int(x) if isinstance(x, float) and x.is_integer() else x
+        value = _whole_if_float(node.value)
         node.expect(is_int(value) and low <= value <= high, f"a whole number from {low} to {high:,}")
         return int(value)
 
     return read
+
+
+def _whole_if_float(x: Any) -> Any:
+    return int(x) if isinstance(x, float) and x.is_integer() else x
 
 
 length = whole(1, MAX_EPISODES)  # episodes or steps
@@ -139,7 +146,7 @@ def one_of(*choices: str) -> Callable[[Node], str]:
 
 def seeds(node: Node) -> list[int]:
     """A list of seeds, or how many there are, counted from 0."""
-    many = int(node.value) if isinstance(node.value, float) and node.value.is_integer() else node.value
+    many = _whole_if_float(node.value)
     if is_int(many):
         if not 1 <= many <= MAX_RUNS:
             limit = "at least 1 seed" if many < 1 else f"at most {MAX_RUNS:,}"
@@ -208,17 +215,9 @@ def constraints(node: Node) -> tuple[Constraint, ...]:
     return tuple(entry.check(made) for entry in node.entries("a list of constraints")) if node.value else ()
 
 
-def model(node: Node) -> str | CMDP:
-    """A model, or the text that names one."""
-    node.expect(isinstance(node.value, (str, CMDP)), "an environment, a file or a model")
-    found: str | CMDP = node.value
-    return found
-
-
 def algorithm(node: Node) -> str | type:
     """A class, or a name that an algorithm can have; whether there is such a class shows when the experiment is run."""
-    node.expect(isinstance(node.value, (str, type)), "the name of an algorithm, or its class")
-    if isinstance(node.value, str):
+    found: str | type = of_type(str | type, "the name of an algorithm, or its class")(node)
+    if isinstance(found, str):
         node.check(check_name)
-    found: str | type = node.value
     return found

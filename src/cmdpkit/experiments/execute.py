@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.experiments.backends import Executor, backend_of
+from cmdpkit.experiments.backends import Executor, Job, backend_of
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.experiments.worker import Job
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.io.loading import builder_of
 from cmdpkit.io.models import write_model
@@ -142,14 +141,13 @@ def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path) -> list[Job]:
     for run in runs:
         world = worlds[run.fingerprint]
         parts: list[Coded] = [resolve(run.algo)]
+        path = folder / MODELS / f"{run.fingerprint}.npz"
         if isinstance(world, GymRecipe):
             parts.append(builder_of(world.source))
-            jobs.append(Job(run, world, str(folder), _modules(parts)))
-            continue
-        path = folder / MODELS / f"{run.fingerprint}.npz"
-        if not path.exists():
+        elif not path.exists():
             write_model(world, path, overwrite=True)
-        jobs.append(Job(run, str(path), str(folder), _modules(parts)))
+        place = world if isinstance(world, GymRecipe) else str(path)
+        jobs.append(Job(run, place, str(folder), _modules(parts)))
     return jobs
 
 

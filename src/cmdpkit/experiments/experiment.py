@@ -142,17 +142,15 @@ class ExperimentEnvironment:
         if found is None:
             if Path(self.model).suffix.lower() not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
-            return self.name or self.model, load(
-                folder / self.model, renormalise=self.renormalise, mmap=False, **params
-            )
+            made = load(folder / self.model, renormalise=self.renormalise, mmap=False, **params)
+            return self.name or self.model, made
         if self.renormalise:
             raise CmdpkitError("renormalise is for model files; the probabilities of other models sum to 1 already")
         head, written = found
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"params.{again} is given twice, also in {self.model!r}")
-        return self.name or _text(self.model, head, {**written, **params}), build(
-            head, renormalise=False, **written, **params
-        )
+        given = {**written, **params}
+        return self.name or _text(self.model, head, given), build(head, renormalise=False, **given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +162,7 @@ class Algorithm:
     params: Settings = field(default_factory=dict)  # that differ from the preset
     episodes: int | None = None  # if it differs from the experiment's
     steps: int | None = None  # the same for models without a horizon
-    readings: list[int] = field(
-        default_factory=list
-    )  # where curves are read, in addition to the usual episodes or steps
+    readings: list[int] = field(default_factory=list)  # episodes or steps at which curves are read, besides the usual
 
     @classmethod
     def of(cls, node: Node) -> Algorithm | None:
@@ -249,9 +245,8 @@ class Experiment:
                     if key in found:
                         raise CmdpkitError(f"{problem.name!r} is listed twice with the same bounds")
                     if self.noise != "none" and isinstance(problem.world, GymRecipe):
-                        raise CmdpkitError(
-                            f"noise is {self.noise!r}, but {problem.name} is no model that could be drawn"
-                        )
+                        told = f"noise is {self.noise!r}, but {problem.name} is no model that could be drawn"
+                        raise CmdpkitError(told)
                     found[key] = replace(problem, noise=self.noise)
             except ValueError as error:
                 raise CmdpkitError(f"{self.name}: environments[{i}]: {error}") from None

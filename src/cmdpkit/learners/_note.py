@@ -1,7 +1,7 @@
 """What learners have to say about bounds, as data, and the sentences for it.
 
 A learner knows neither names nor units. So it returns a `Note` with its figures in unit scale, and `told` puts it into
-the words, names and units of the user (`cmdpkit.running.account`). What has no units is a plain text from the start.
+the words, names and units of the user (`cmdpkit.running.playing`). What has no units is a plain text from the start.
 """
 
 from __future__ import annotations

@@ -4,6 +4,6 @@ What enters: a request, and the finished result of a learner. What leaves: one P
 per run, and the same objects when these files are read again, equal to the bit; files of earlier versions are read too.
 Objects of this room never change after they were made, and a finished record on disk is never replaced.
 
-Other rooms may import `record` (the two classes), `store` (saving and reading), `code` (the identity of a learner's
-sources) and `origin` (versions, commit).
+Other rooms may import `record` (the two classes), `store` (saving and reading) and `code` (the identity of a learner's
+sources, versions, commit).
 """

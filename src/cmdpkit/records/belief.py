@@ -29,6 +29,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name, is_int
 
 LEVEL = 0.95  # confidence level of every interval, each on its own
+WIDTH = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors from the middle of an interval to its ends
 PSEUDO = 5.0  # observations that the average variance of a step counts as, where an action was taken rarely
 OVER = "(episode over)"  # the state in which a learner waits where episodes may end early
 
@@ -69,9 +70,8 @@ class WhyNot(NamedTuple):
         where = f"Step {self.step}, state {self.state}: {self.asked.action}"
         times = f"{self.asked.visits:,} {'visit' if self.asked.visits == 1 else 'visits'}"
         if self.reason == "never tried":
-            though = f"; the policy takes it with probability {self.asked.probability:.4g}" * (
-                self.asked.probability > 0
-            )
+            p = self.asked.probability
+            though = f"; the policy takes it with probability {p:.4g}" if p > 0 else ""
             return f"{where} was never taken here, so that nothing is known about it{though}."
         loses = f"loses {lost:.4g} ({low:.4g} to {high:.4g}) against {self.best.action}"
         if self.reason == "taken":
@@ -110,13 +110,12 @@ class RunBelief:
         h, s = self._place(step, state)
         (_, S, A), (Q, error) = self.counted.allowed.shape, self._values
         visits = self.counted.counts.visits.reshape(-1, S, A)[h % steps_of(self.counted.counts, A), s]
-        z = NormalDist().inv_cdf((1 + LEVEL) / 2)
         best = float(Q[h, s].max())
         rounding = NO_LOSS * max(abs(best), 1.0)
         rows = []
         for a in np.flatnonzero(self.counted.allowed[h, s]):
             known = visits[a] > 0
-            value, wide = (float(Q[h, s, a]), z * float(error[h, s, a])) if known else (np.nan, np.nan)
+            value, wide = (float(Q[h, s, a]), WIDTH * float(error[h, s, a])) if known else (np.nan, np.nan)
             lost = best - value if not best - value <= rounding else 0.0
             p = float(self.policy.row(h, s)[a]) if s < len(self.policy.states) else 0.0
             name = self.cmdp.action_names[int(a)]
@@ -137,9 +136,7 @@ class RunBelief:
         asked = next(row for row in rows if row.action == self.cmdp.action_names[a])
         best, error = rows[0], self._values[1]
         b = self.cmdp.action_index(best.action)
-        wide = (
-            NormalDist().inv_cdf((1 + LEVEL) / 2) * float(np.hypot(error[h, s, a], error[h, s, b])) if a != b else 0.0
-        )
+        wide = WIDTH * float(np.hypot(error[h, s, a], error[h, s, b])) if a != b else 0.0
         difference = (asked.loses - wide, asked.loses, asked.loses + wide)
         if not asked.visits:
             reason = "never tried"

@@ -27,13 +27,7 @@ from typing import Any, NamedTuple
 import cmdpkit
 
 # The rooms of this package whose code decides the result of a learner.
-COUNTED_ROOMS = (
-    "cmdpkit.learners",
-    "cmdpkit.estimate",
-    "cmdpkit.simulate",
-    "cmdpkit.exact",
-    "cmdpkit.model.tolerances",
-)
+COUNTED_ROOMS = tuple(f"cmdpkit.{room}" for room in ("learners", "estimate", "simulate", "exact", "model.tolerances"))
 INSTALL_FOLDERS = ("site-packages", "dist-packages")  # modules side by side in these do not belong together
 DIGEST_LENGTH = 16  # hexadecimal digits
 
@@ -98,7 +92,7 @@ def source_file(thing: Coded) -> Path | None:
 
 def _defines(path: Path, name: str) -> bool:
     """Whether a script defines a name; what is typed into an interpreter has `__main__` as its module as well."""
-    return any(getattr(node, "name", None) == name for node in ast.walk(_tree(path)))
+    return any(getattr(node, "name", None) == name for node in ast.walk(_parsed(path, path.stat().st_mtime_ns)))
 
 
 def _parts(thing: Coded) -> Iterator[Coded]:
@@ -138,23 +132,16 @@ def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) ->
 
 @cache
 def _imported(path: Path, changed: int, package: str) -> tuple[str, ...]:
-    return tuple(_imports(_parsed(path, changed), package))
-
-
-def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """Names of modules that a module may import, at any depth of its code."""
-    for node in ast.walk(tree):
+    found: list[str] = []
+    for node in ast.walk(_parsed(path, changed)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _tree(path: Path) -> ast.Module:
-    return _parsed(path, path.stat().st_mtime_ns)
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(found)
 
 
 def _meaning(path: Path) -> str:

@@ -120,9 +120,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        intervals = [list(pair) for pair in self.utility_intervals]
-        lists = {"value_interval": list(self.value_interval), "utilities": list(self.utilities)}
-        return {**vars(self), **lists, "utility_intervals": intervals}
+        return {name: np.asarray(x).tolist() for name, x in vars(self).items()}
 
 
 @dataclass(frozen=True, eq=False)

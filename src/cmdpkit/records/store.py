@@ -3,6 +3,10 @@
 Both are named after `Run.key`, so a run's files are found from its request. Each file appears as a whole or not at
 all, and the manifest is written last. A manifest therefore means a finished record, and nothing that a killed process
 leaves behind is read as a result. A finished record is never replaced.
+
+The schema of manifests is described in docs/schema.md. Numbers are read back to the bit, because Python writes the
+shortest text that stands for the same number. JSON has no infinity, so it is written as {"float": "inf"}; NaN is
+refused. Records of earlier versions are converted to the present fields.
 """
 
 from __future__ import annotations
@@ -12,45 +16,52 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import make_folder, write_bytes, write_text
+from cmdpkit.io.formats.document import names_entry
+from cmdpkit.io.formats.json_toml import dump_json
 from cmdpkit.io.formats.parquet_model import database
-from cmdpkit.model.validate import check_seed
-from cmdpkit.records.code import versions
-from cmdpkit.records.manifest import (
-    FAILURE,
-    RECORD,
-    Failure,
-    Plain,
-    body_of,
-    difference,
-    key_of,
-    record_of,
-    run_of,
-    seal,
-    unseal,
-)
-from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.learners.registry import current_name
+from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import check_seed, written_name
+from cmdpkit.records.code import Checkout, versions
+from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord, plain
 
 if TYPE_CHECKING:
     import duckdb
 
 Folder = str | os.PathLike[str]
 Columns = dict[str, NDArray[Any]]
+Plain = dict[str, Any]
+Made = TypeVar("Made")
 
+SCHEMA = 2  # version of the manifests that are written
+RECORD, FAILURE = "cmdpkit record", "cmdpkit failure"  # the two kinds of manifest
 # The first columns of every file of curves: the key, and what was asked.
 IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
 MANIFEST_NAME = re.compile(r"[0-9a-f]{20}\.json")
 FAILURE_NAME = re.compile(r"[0-9a-f]{20}\.failed\.json")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that was started and did not finish."""
+
+    run: Run  # the request
+    reason: str  # why it did not finish, for people
+    versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -122,7 +133,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
     manifest = _manifest(folder, key)
     body = _body(manifest, RECORD)
     try:
-        if body["key"] != key or key_of(body["run"], body["schema"]) != key:
+        if body["key"] != key or _key_of(body["run"], body["schema"]) != key:
             raise CmdpkitError(f"{manifest} belongs to another run, {body['key']}; give it back its name")
         return record_of(body, _curves(manifest, body["curves"]))
     except (KeyError, TypeError) as error:
@@ -143,7 +154,7 @@ def load_failures(folder: Folder) -> tuple[Failure, ...]:
         key = path.name.partition(".")[0]
         if not has_record(path.parent, key):
             body = _body(path, FAILURE)
-            failures[key] = Failure(run_of(body["run"], body["schema"]), body["reason"], body["versions"])
+            failures[key] = Failure(_run_of(body["run"], body["schema"]), body["reason"], body["versions"])
     return tuple(sorted(failures.values(), key=lambda failure: _order(failure.run)))
 
 
@@ -265,3 +276,182 @@ def _connected() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
 def _database(_process: int) -> duckdb.DuckDBPyConnection:
     """An empty database in memory, one per process, because starting one takes longer than writing a file."""
     return database(threads=1)
+
+
+# -- the envelope ------------------------------------------------------------------------------------------------------
+
+
+def seal(kind: str, body: Plain) -> str:
+    """The text of a manifest: its kind, its schema, the body and a checksum of these."""
+    document = {"format": kind, "schema": SCHEMA, **plain(body, kind)}
+    return dump_json({**document, "checksum": _checksum(document)})
+
+
+def unseal(path: Path, text: str, kind: str) -> Plain:
+    """The body of a manifest, as it was written; a damaged one raises a CmdpkitError that says what to do."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CmdpkitError(f"{path} is damaged ({error}); delete it and run again") from None
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise CmdpkitError(f"{path} is not a {kind}; move it elsewhere")
+    schema = document.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise CmdpkitError(f"{path} has schema {schema}, this cmdpkit reads up to {SCHEMA}; update cmdpkit")
+    found = document.pop("checksum", None)
+    if found != _checksum(document):
+        raise CmdpkitError(f"{path} is damaged (its checksum does not fit); delete it and run again")
+    body: Plain = _restored(document)
+    return body
+
+
+def _checksum(document: Plain) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"} and value["float"] in ("inf", "-inf"):
+            return float(value["float"])
+        return {key: _restored(inner) for key, inner in value.items()}
+    return [_restored(inner) for inner in value] if isinstance(value, list) else value
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def _bound_entry(c: Constraint) -> Plain:
+    """A constraint; a bound per step also has the number of steps that a value counts."""
+    return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
+
+
+def body_of(record: RunRecord) -> Plain:
+    """All parts of a record except its curves, as plain values."""
+    return {
+        "run": record.run.to_dict(),
+        "key": record.run.key,
+        "seconds": record.seconds,
+        "versions": record.versions,
+        "checkout": None if record.checkout is None else vars(record.checkout),
+        "constraints": [_bound_entry(c) for c in record.constraints],
+        "optimum": record.optimum,
+        "policy_value": record.policy_value,
+        "policy_utilities": record.policy_utilities,
+        "evaluation": None if record.evaluation is None else vars(record.evaluation),
+        "certificate": None if record.certificate is None else vars(record.certificate),
+        "phases": [{"name": name, "start": start} for name, start in record.phases],
+        "stochastic_decisions": [
+            {
+                "step": d.step,
+                "state": written_name(d.state),
+                "probabilities": [(written_name(a), p) for a, p in d.probabilities.items()],
+            }
+            for d in record.decisions
+        ],
+        "notes": record.notes,
+        "explanation": record.explanation,
+        "policy": {
+            "states": names_entry(record.policy.states),
+            "actions": names_entry(record.policy.action_names),
+            "pi": record.policy.pi.tolist(),
+        },
+    }
+
+
+def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
+    """The record with this body and these curves: the inverse of `body_of`, for earlier schemas too."""
+    run, utilities, table = _run_of(body["run"], body["schema"]), body["policy_utilities"], body["policy"]
+    states, actions = (() if isinstance(table[key], int) else table[key] for key in ("states", "actions"))
+    return RunRecord(
+        run=run,
+        constraints=tuple(
+            Constraint(c["name"], c["sense"], c["bound"], None, "steps" in c, c.get("steps"))
+            for c in body["constraints"]
+        ),
+        optimum=body["optimum"],
+        curves=curves,
+        policy=Policy(table["pi"], states, actions, run.unit == "step"),
+        policy_value=body["policy_value"],
+        policy_utilities=None if utilities is None else np.array(utilities, dtype=float),
+        decisions=tuple(
+            Decision(d["step"], d["state"], dict(d["probabilities"])) for d in body["stochastic_decisions"]
+        ),
+        certificate=_made(Certificate, body["certificate"]),
+        phases=tuple((phase["name"], phase["start"]) for phase in body["phases"]),
+        explanation=body["explanation"],
+        notes=tuple(body["notes"]),
+        seconds=body["seconds"],
+        versions=body["versions"],
+        checkout=_made(Checkout, body.get("checkout")),
+        evaluation=_made(Evaluation, body.get("evaluation")),
+    )
+
+
+def difference(a: RunRecord, b: RunRecord) -> str | None:
+    """The first part in which two results differ, by even a bit, or None; times, versions and commits do not count."""
+    one, two = (plain(body_of(record), RECORD) for record in (a, b))
+    for part in one:
+        if part not in ("seconds", "versions", "checkout") and json.dumps(one[part]) != json.dumps(two[part]):
+            return str(part)
+    if list(a.curves) != list(b.curves):
+        return "names of the curves"
+    for name in a.curves:
+        x, y = (np.asarray(record.curves[name]) for record in (a, b))
+        if x.shape != y.shape or x.tobytes() != y.tobytes():
+            return f"curve {name!r}"
+    return None
+
+
+def _made(kind: Callable[..., Made], table: Plain | None) -> Made | None:
+    """The object with the fields in a table, where lists stand for tuples; None if there is no table."""
+    return None if table is None else kind(**{key: _tuples(x) for key, x in table.items()})
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(map(_tuples, x)) if isinstance(x, list) else x
+
+
+# -- Records of earlier versions. Schema 1 (version 0.1) kept changed bounds in the name of the environment, noise and
+# the digest of the baseline among the parameters, and did not record the code. `cl-pri` once had a parameter `memory`:
+# with "none" it is called `mf-pri` now, and so is `pri` with the preset `practical` of version 0.1.
+
+CHANGED_BOUND = re.compile(r" with (.+?) = (\S+)")
+
+
+def _key_of(table: Plain, schema: int) -> str:
+    """The key under which a run was saved, by its schema."""
+    if schema > 1:
+        return Run(**table).key
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _run_of(table: Plain, schema: int) -> Run:
+    """The `Run` that was written with some schema."""
+    params = dict(table["params"])
+    if schema > 1:
+        memory = params.pop("memory", None) if table["algo"] == "cl-pri" else None
+        algo = table["algo"] if memory is None else current_name(table["algo"], table["preset"], memory)
+        return Run(**{**table, "algo": algo, "params": params, "readings": tuple(table.get("readings", ()))})
+    algo = current_name(table["algo"], table["preset"])
+    env, bounds = split_bounds(table["env"])
+    found = {"noise": params.pop("noise", "none"), "baseline": params.pop("baseline", "")}
+    return Run(**{**table, "env": env, "algo": algo, "params": params}, bounds=bounds, **found)
+
+
+def split_bounds(env: str) -> tuple[str, dict[str, float]]:
+    """The environment in a name of schema 1, and the bounds that were changed.
+
+    >>> split_bounds("paper/grid with cost = 0.3")
+    ('paper/grid', {'cost': 0.3})
+    >>> split_bounds("life with cats.json")
+    ('life with cats.json', {})
+    """
+    source, _, _ = env.partition(" with ")
+    found = CHANGED_BOUND.findall(env[len(source) :])
+    if "".join(f" with {name} = {value}" for name, value in found) != env[len(source) :]:
+        return env, {}
+    try:
+        return source, {name: float(value) for name, value in found}
+    except ValueError:
+        return env, {}

@@ -26,9 +26,8 @@ from cmdpkit.io.models import read_model
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
-from cmdpkit.records.manifest import Failure, seal, unseal
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.records.store import columns_of, load_failures, load_records
+from cmdpkit.records.store import Failure, columns_of, load_failures, load_records, seal, unseal
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
 from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.statistics import LEVEL

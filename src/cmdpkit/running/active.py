@@ -8,13 +8,16 @@ and a run with a checkpoint is saved then (see `cmdpkit.running.learning.learn`)
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
+import zipfile
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import groupby
+from itertools import accumulate, groupby, repeat, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,13 +26,15 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.estimate.intervals import stated
+from cmdpkit.io.atomic import make_folder, writing
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Certificate, Run, unit_of
-from cmdpkit.running.checkpoint import Arrays, check_saved
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream
+
+Arrays = dict[str, NDArray[Any]]
 
 # -- The curves of a run: at which episodes they are read, what is read there, and the table taken apart by name.
 
@@ -41,10 +46,9 @@ ANYTIME_SPACING = 25  # in a run of unknown length, curves are read whenever it 
 def readings_of(run: Run) -> Iterator[int]:
     """The episodes at which the curves of a run are read, in order; those of an anytime run never end."""
     if not run.anytime:
-        yield from checkpoints(run.episodes, run.readings)
-        return
-    for k, _ in groupby(merge(_without_end(), sorted(run.readings))):
-        yield k
+        return iter(checkpoints(run.episodes, run.readings))
+    usual = accumulate(repeat(1), lambda k, _: k + max(1, k // ANYTIME_SPACING))
+    return (k for k, _ in groupby(merge(usual, sorted(run.readings))))
 
 
 def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
@@ -53,26 +57,34 @@ def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
     return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K, *readings})
 
 
-def _without_end() -> Iterator[int]:
-    k = 1
-    while True:
-        yield k
-        k += max(1, k // ANYTIME_SPACING)
-
-
 def row_of(world: World, learner: Learner) -> FloatArray:
-    """One point of every curve, in the order in which `curves_of` takes them apart again.
+    """One point of every curve, which `curves_of` takes apart again."""
+    return np.concatenate([np.atleast_1d(x) for x in _point(world, learner).values()])
 
-    If the learner certifies, the second entry is for the certified gap. Until `with_gap` changes it, it is what needs
-    no proof: no two policies differ by more.
+
+def _point(world: World, learner: Learner) -> dict[str, Any]:
+    """The present value of every curve by name: a number, or [N] for violations, utilities and multipliers.
+
+    The certified gap stands second. Until `with_gap` changes it, it is what needs no proof: no two policies differ by
+    more.
     """
     tally = world.tally()
-    kinds = [x for x in (tally.weak, tally.strong, tally.realised) if x is not None]
-    numbers = [np.concatenate(([] if x.regret is None else [x.regret], x.violation)) for x in kinds]
-    others = [] if tally.unsafe is None else [float(tally.unsafe)]
-    others += [] if tally.gaps is None else [tally.gaps]
-    first = [float(tally.episodes), range_of_values(world, learner)] if learner.certifies else [float(tally.episodes)]
-    return np.concatenate((first, *numbers, others, _earned(world), _multipliers(world, learner)))
+    now: dict[str, Any] = {unit_of(world.criterion): float(tally.episodes)}
+    if learner.certifies:
+        now["certified_gap"] = range_of_values(world, learner)
+    for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
+        if sums is not None:
+            now |= {} if sums.regret is None else {f"{prefix}regret": sums.regret}
+            now[f"{prefix}violation"] = sums.violation
+    now |= {} if tally.unsafe is None else {"unsafe_episodes": float(tally.unsafe)}
+    now |= {} if tally.gaps is None else {"gaps_paid": tally.gaps}
+    if world.cmdp is None and tally.earned is not None:  # there is no model to measure regret with
+        signs = np.array([c.sign for c in world.constraints])
+        now |= {"realised_reward": tally.earned[0], "realised_utility": signs * tally.earned[1:]}
+    if learner.multipliers is not None and world.constraints:
+        reward, *utilities = (scale.span for scale in world.scales)
+        now["multiplier"] = np.asarray(learner.multipliers, dtype=float) * reward / np.array(utilities)
+    return now
 
 
 def with_gap(row: FloatArray, gap: float | None) -> FloatArray:
@@ -85,52 +97,13 @@ def range_of_values(world: World, learner: Learner) -> float:
     return float(world.scales[0].span * learner.spec.H)
 
 
-def _earned(world: World) -> FloatArray:
-    """Realised reward and utilities in the user's sense if there is no model to measure regret with, else empty."""
-    if world.cmdp is not None:
-        return np.zeros(0)
-    signs = np.array([1.0, *(c.sign for c in world.constraints)])
-    earned: FloatArray = signs * world.tally().earned
-    return earned
-
-
-def _multipliers(world: World, learner: Learner) -> FloatArray:
-    """The learner's current prices of the bounds, in the user's units; empty if it has none."""
-    lam = learner.multipliers
-    if lam is None:
-        return np.zeros(0)
-    reward, *utilities = (scale.span for scale in world.scales)
-    prices: FloatArray = np.asarray(lam, dtype=float) * reward / np.array(utilities)
-    return prices
-
-
-def curves_of(world: World, rows: list[FloatArray], *, certified: bool) -> dict[str, FloatArray]:
+def curves_of(world: World, learner: Learner, rows: list[FloatArray]) -> dict[str, FloatArray]:
     """The curves by name: [C] at C episodes or steps, or [N, C] for violations, utilities and multipliers."""
-    table = np.array(rows).T
-    N = len(world.constraints)
-    tally = world.tally()
-    curves, i = {unit_of(world.criterion): table[0]}, 2 if certified else 1
-    for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
-        if sums is None:
-            continue
-        if sums.regret is not None:
-            curves[f"{prefix}regret"] = table[i]
-            i += 1
-        curves[f"{prefix}violation"] = table[i : i + N]
-        i += N
-    if tally.unsafe is not None:
-        curves["unsafe_episodes"] = table[i]
-        i += 1
-    if tally.gaps is not None:
-        curves["gaps_paid"] = table[i]
-        i += 1
-    if world.cmdp is None:
-        curves["realised_reward"], curves["realised_utility"] = table[i], table[i + 1 : i + 1 + N]
-        i += 1 + N
-    if certified:
-        curves["certified_gap"] = table[1]
-    if len(table) > i:
-        curves["multiplier"] = table[i:]
+    now, table = _point(world, learner), np.array(rows).T
+    parts = np.split(table, np.cumsum([np.size(x) for x in now.values()])[:-1])
+    curves = {name: part if np.ndim(now[name]) else part[0] for name, part in zip(now, parts, strict=True)}
+    for name in ("certified_gap", "multiplier"):  # the last columns of the files
+        curves |= {name: curves.pop(name)} if name in curves else {}
     return curves
 
 
@@ -190,9 +163,7 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
     found = learner.certificate()
     if found is None:
         return None
-    steps = (
-        1.0 / learner.spec.restart if learner.spec.restart else 1.0
-    )  # number of steps that a discounted total counts
+    steps = 1.0 / (learner.spec.restart or 1.0)  # that a discounted total counts
     policy = world.policy(learner.recommend()) if found.parts else None
     names = ((), ()) if policy is None else (policy.states, policy.action_names)
     return stated(found, world.scales, world.constraints, learner.spec.H, steps=steps, names=names)
@@ -222,14 +193,27 @@ def gap_now(active: ActiveRun) -> float | None:
     return None if found is None else found.gap
 
 
-# -- saved runs --------------------------------------------------------------------------------------------------------
+# -- Saved runs: all arrays of an unfinished run in one npz archive, which is written as a whole and read only if it is
+# intact. A checksum reveals damage and edits, but not intent: whoever can write the file can also compute the checksum.
+# Therefore `put_back` also checks everything that a run relies on.
+
+SAVED_FORMAT = 3  # of saved runs; a file of another format is refused
+# Members that every saved run has, with the kind of their type and the number of their axes.
+MEMBERS = {"key": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
+# What zipfile and numpy may raise for a file that is not a sound archive.
+_PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
+UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
 
 
 def arrays_of(active: ActiveRun) -> Arrays:
     """Everything that changes during a run, for a checkpoint."""
-    arrays = {"key": np.array(saved_key(active.run)), "rng": active.rng.copy()}
-    arrays |= {"rows": np.array(active.rows, dtype=float)}
-    arrays |= {"done": np.array(active.done), "seconds": np.array(active.seconds, dtype=float)}
+    arrays = {
+        "key": np.array(saved_key(active.run)),
+        "rng": active.rng.copy(),
+        "rows": np.array(active.rows, dtype=float),
+        "done": np.array(active.done),
+        "seconds": np.array(active.seconds, dtype=float),
+    }
     arrays |= {f"learner/{name}": x for name, x in active.learner.state().items()}
     return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
 
@@ -241,15 +225,7 @@ def saved_key(run: Run) -> str:
 
 def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
     """Give a run that has not begun the state that another one was saved in; `path` says where it comes from."""
-    fresh = {name: x for name, x in arrays_of(active).items() if name == "rng" or name.startswith("world/")}
-    check_saved(
-        path,
-        arrays,
-        _readings_beyond(active.run, int(arrays["done"])),
-        len(row_of(active.world, active.learner)),
-        fresh,
-        [f"world/{name}" for name in active.world.growing],
-    )
+    _check_fits(active, arrays, path)
     active.done, active.seconds = int(arrays["done"]), float(arrays["seconds"])
     try:
         active.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
@@ -265,14 +241,97 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
     active.rows.extend(arrays["rows"])
 
 
-def _readings_beyond(run: Run, done: int) -> list[int]:
-    """The episodes at which curves are read: all of a run of known length, else up to the first after `done`."""
-    found = []
-    for k in readings_of(run):
-        found.append(k)
-        if run.anytime and k > done:
-            break
-    return found
+def _check_fits(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
+    """Refuse a saved run that contradicts itself or the run that is to be continued.
+
+    Random stream and world must have arrays of the same types and shapes as before the first episode, except for those
+    of the world that grow. The learner checks its own arrays.
+    """
+    run, done, rows, width = active.run, int(arrays["done"]), arrays["rows"], len(row_of(active.world, active.learner))
+    if done < 0 or (done > run.episodes and not run.anytime):
+        raise _contradicts(path, f"it has done {done} episodes of {run.episodes}")
+    if rows.size and rows.shape != (len(rows), width):
+        raise _contradicts(path, f"its curves have shape {rows.shape}, expected {width} columns")
+    expected = list(takewhile(lambda k: k <= done, readings_of(run)))
+    if len(rows) != len(expected) or (len(rows) and rows[:, 0].tolist() != expected):
+        raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")
+    growing = [f"world/{name}" for name in active.world.growing]
+    for name, x in arrays_of(active).items():
+        if name != "rng" and not name.startswith("world/"):
+            continue
+        if name not in arrays:
+            raise _contradicts(path, f"{name} is missing")
+        found = arrays[name]
+        axes = slice(1, None) if name in growing and found.ndim == x.ndim else slice(None)
+        if (found.dtype, found.shape[axes]) != (x.dtype, x.shape[axes]):
+            described = f"{found.dtype} {found.shape}, expected {x.dtype} {x.shape}"
+            raise _contradicts(path, f"{name} is an array {described}")
+
+
+def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write the arrays of a run to a file, with a checksum; a file that exists is replaced as a whole."""
+    undefined = np.array([name for name, x in arrays.items() if _has_nan(x)], dtype=str)
+    members = {**arrays, "format": np.array(SAVED_FORMAT), "undefined": undefined}
+    make_folder(path.parent)
+    with writing(path, overwrite=True) as file:
+        np.savez(file, **members, checksum=np.array(_checksum(members)))  # type: ignore[arg-type]
+
+
+def read_saved(path: Path, key: str) -> Arrays:
+    """The arrays of the run with this key; raises CmdpkitError if the file is damaged, edited or of another run."""
+    try:
+        arrays = _members(path)
+    except UNREADABLE as error:
+        raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
+    if not {"format", "checksum", *MEMBERS} <= arrays.keys():
+        raise CmdpkitError(f"{path} is not a saved run; choose another checkpoint, or delete it")
+    if arrays["format"].tolist() != SAVED_FORMAT or arrays["key"].tolist() != key:
+        raise CmdpkitError(f"{path} belongs to another run or version; choose another checkpoint, or delete it")
+    if arrays.pop("checksum").tolist() != _checksum(arrays):
+        raise CmdpkitError(f"{path} is damaged or was edited (its checksum does not fit); delete it to start again")
+    _check_numbers(path, arrays)
+    return arrays
+
+
+def _members(path: Path) -> Arrays:
+    """Every array of an npz archive. A compressed one was not written here, and may be far larger than its file."""
+    with path.open("rb") as file:
+        with zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("it is compressed")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as saved:
+            return {name: np.asarray(x) for name, x in saved.items()}
+
+
+def _check_numbers(path: Path, arrays: Arrays) -> None:
+    """Refuse members of other types than a run saves, and numbers that no run can have."""
+    for name, (kind, axes) in MEMBERS.items():
+        if arrays[name].dtype.kind != kind or (axes is not None and arrays[name].ndim != axes):
+            raise _contradicts(path, f"{name} is an array {arrays[name].dtype} {arrays[name].shape}")
+    if not (math.isfinite(arrays["seconds"]) and arrays["seconds"] >= 0):
+        raise _contradicts(path, f"it has taken {float(arrays['seconds'])} seconds")
+    known = set(arrays.get("undefined", np.array([])).tolist())
+    for name, x in arrays.items():
+        if _has_nan(x) and (name not in known or name == "rows"):
+            raise _contradicts(path, f"{name} holds numbers that are not defined (NaN)")
+
+
+def _has_nan(x: NDArray[Any]) -> bool:
+    return x.dtype.kind == "f" and bool(np.isnan(x).any())
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        x = np.asarray(arrays[name])
+        digest.update(repr((name, x.dtype.str, x.shape)).encode())
+        digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()
+
+
+def _contradicts(path: Path | str, what: str) -> CmdpkitError:
+    return CmdpkitError(f"{path} contradicts itself or this run: {what}; delete it to start again")
 
 
 # -- Runs side by side in threads that end together: after the last run, after a failure, or after Ctrl-C.

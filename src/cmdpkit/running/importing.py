@@ -20,6 +20,7 @@ from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.running.active import checkpoints
 
 PRESET = "imported"
+Curves = dict[str, FloatArray]
 
 
 def import_run(
@@ -71,16 +72,12 @@ def import_run(
     except Infeasible:
         best = None
     values = evaluate(cmdp, final)
-    readings = np.array(checkpoints(K), dtype=float)
+    read = np.array(checkpoints(K), dtype=float)
     return RunRecord(
         run=Run(name, algo, K, seed, PRESET, fingerprint=cmdp.fingerprint(), code=code),
         constraints=cmdp.constraints,
         optimum=None if best is None else best.value,
-        curves={
-            "episode": readings,
-            **_expected(cmdp, best, played, readings),
-            **_realised(cmdp, best, earned, readings),
-        },
+        curves={"episode": read, **_expected(cmdp, best, played, read), **_realised(cmdp, best, earned, read)},
         policy=final,
         policy_value=values.v,
         policy_utilities=values.w,
@@ -116,9 +113,7 @@ def _returns(returns: ArrayLike, cmdp: CMDP) -> FloatArray:
     return earned
 
 
-def _expected(
-    cmdp: CMDP, best: Solution | None, played: list[tuple[int, Policy]], readings: FloatArray
-) -> dict[str, FloatArray]:
+def _expected(cmdp: CMDP, best: Solution | None, played: list[tuple[int, Policy]], read: FloatArray) -> Curves:
     """Curves of exact expectations: within a block of episodes with one policy they are straight lines."""
     if not played:
         return {}
@@ -130,11 +125,11 @@ def _expected(
     unsafe = (missed > tolerance[:, None]).any(axis=0).astype(float)
 
     def summed(rate: FloatArray) -> FloatArray:
-        line: FloatArray = np.interp(readings, ends, np.concatenate(([0.0], np.cumsum(rate * sizes))))
+        line: FloatArray = np.interp(read, ends, np.concatenate(([0.0], np.cumsum(rate * sizes))))
         return line
 
     def rows(table: FloatArray) -> FloatArray:
-        return np.array([summed(row) for row in table]).reshape(cmdp.N, len(readings))
+        return np.array([summed(row) for row in table]).reshape(cmdp.N, len(read))
 
     curves = {
         "violation": rows(missed),
@@ -147,15 +142,13 @@ def _expected(
     return curves
 
 
-def _realised(
-    cmdp: CMDP, best: Solution | None, earned: FloatArray | None, readings: FloatArray
-) -> dict[str, FloatArray]:
+def _realised(cmdp: CMDP, best: Solution | None, earned: FloatArray | None, read: FloatArray) -> Curves:
     """Curves of the observed totals."""
     if earned is None:
         return {}
-    at = readings.astype(int) - 1
+    at = read.astype(int) - 1
     missed = np.cumsum(cmdp.rho - cmdp.signs * earned[:, 1:], axis=0)[at].T
-    curves = {"realised_violation": missed.reshape(cmdp.N, len(readings))}
+    curves = {"realised_violation": missed.reshape(cmdp.N, len(read))}
     if best is not None:
         curves["realised_regret"] = np.cumsum(best.value - earned[:, 0])[at]
     return curves

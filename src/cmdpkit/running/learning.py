@@ -9,16 +9,22 @@ All functions here state a `Request` and have it played by `playing.play`, or by
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from cmdpkit import learners
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.solver import solve
+from cmdpkit.io.loading import load
 from cmdpkit.learners import resolve
+from cmdpkit.model import compiled
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Policy
@@ -145,7 +151,8 @@ def learn_many(
     )
     requests = [asked.with_seed(seed) for seed in seeds]
     if more is not None:
-        requests = [_continued(request, out, more) for request in requests]
+        ended = [_ended(request.run, out) for request in requests]
+        requests = [replace(asked, run=replace(x, episodes=0), stop=Stop(episodes=x.episodes + more)) for x in ended]
 
     def one(request: Request, report: Report) -> RunRecord:
         def fresh() -> Request:
@@ -162,12 +169,6 @@ def learn_many(
     return [records[request.run.key] for request in requests]
 
 
-def _continued(request: Request, out: str | os.PathLike[str] | None, more: int) -> Request:
-    """The request to make the run in a folder that a rule has ended longer by a number of episodes or steps."""
-    ended = _ended(request.run, out)
-    return replace(request, run=replace(ended, episodes=0), stop=Stop(episodes=ended.episodes + more))
-
-
 def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
     """The longest run in a folder that was asked for in the same words and was ended by a rule.
 
@@ -176,7 +177,7 @@ def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
     if out is None:
         raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
     same = (run, replace(run, params={"certified": True, **run.params}))
-    from cmdpkit.records.store import load_records
+    from cmdpkit.records.store import load_records  # a run without a folder needs no files
 
     ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
     if not ended:
@@ -244,10 +245,65 @@ def _world_again(record: RunRecord, env: Any) -> World:
     if env is None and run.env == "model":
         raise CmdpkitError("the model of this run has no name by which it could be found again; give it as env=")
     source = run.env if env is None else env
-    limits = record.constraints if record.policy_value is None and not hasattr(source, "play") else None
+    limits = record.constraints if record.policy_value is None and not isinstance(source, World) else None
     world = world_of(source, limits, run.noise, run.bounds or None)  # type: ignore[arg-type]
     if world.fingerprint != run.fingerprint:
         raise CmdpkitError(
             f"{world.name} is not what this run was begun in; give the same model or environment as env="
         )
     return world
+
+
+# -- Compiling everything in advance, for images of containers and for clusters, by running small problems.
+
+# One and two constraints are compiled separately; machine-two and power-queue have no horizon.
+SOLVED = ("paper/synthetic", "treatment", "machine-two", "power-queue:discount=0.95")
+LEARNED = {"horizon": ("paper/synthetic", "treatment"), "average": ("machine-two",)}
+# Learners that plan must have planned by then.
+LENGTHS: dict[str, dict[str, Any]] = {"horizon": {"episodes": 300}, "average": {"steps": 3_000}}
+
+
+def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], None] = lambda what: None) -> list[str]:
+    """Solve, evaluate and learn small problems, so that all compiled functions that this needs are kept on disk.
+
+    Parameters
+    ----------
+    algorithms : names of the learning algorithms to compile; all of this package unless given
+    tell : called with the name of each part before it is compiled
+
+    Returns the names of the parts.
+    """
+    done = []
+    allowed, compiled.INTERPRETED_SECONDS = compiled.INTERPRETED_SECONDS, 0.0
+    try:
+        for name, work in _parts(learners.names() if algorithms is None else algorithms):
+            tell(name)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the runs are too short to mean anything
+                work()
+            done.append(name)
+    finally:
+        compiled.INTERPRETED_SECONDS = allowed
+    return done
+
+
+def _parts(algorithms: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The name of each part, and the work that compiles it."""
+    for model in SOLVED:
+        yield f"solve {model}", partial(_solved, model)
+    for algo in algorithms:
+        for criterion in [x for x in LEARNED if x in learners.facts(algo).criteria]:
+            for model in LEARNED[criterion]:
+                yield f"learn {model} --algo {algo}", partial(learn, model, algo, **LENGTHS[criterion])
+
+
+def _solved(model: str) -> None:
+    from cmdpkit.exact.tradeoff import tradeoff  # nothing else here needs these two
+    from cmdpkit.simulate.distribution import simulate_policy
+
+    cmdp = load(model)
+    solution = solve(cmdp)
+    if isinstance(solution.policy, Policy):
+        simulate_policy(cmdp, solution.policy, 100)
+    if not cmdp.criterion.stationary:
+        tradeoff(cmdp, cmdp.constraints[0].name, 3)

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,11 @@ class Baseline(NamedTuple):
         """A short digest of its numbers, which is part of the identity of a run."""
         parts = (b"" if self.pi is None else self.pi.tobytes(), self.utility.tobytes())
         return hashlib.sha256(b"|".join(parts)).hexdigest()[:12]
+
+    def told(self, kind: type[Learner]) -> dict[str, Any]:
+        """The parts that an algorithm needs, as parameters of its class."""
+        offered = {"baseline": self.pi, "baseline_utility": self.utility, "slack": self.slack}
+        return {name: offered[name] for name in kind.needs}
 
 
 def known_safe(world: World, policy: Policy | None = None, utility: ArrayLike | None = None) -> Baseline:
@@ -319,7 +324,10 @@ def run_of(
     settings = dict(params or {})
     check_parameters(settings)
     readings = tuple(readings)
-    _check_readings(readings, length)
+    for k in readings:
+        if not is_int(k) or k < 1 or (length is not None and k > length):
+            most = "" if length is None else f" and at most {length:,}, the length of the run"
+            raise CmdpkitError(f"readings has {k!r}, expected whole numbers of episodes or steps, at least 1{most}")
     return Run(
         env=place.name,
         algo=name_of(kind),
@@ -400,11 +408,3 @@ def _with_certified(kind: type[Learner], preset: str | None, params: Mapping[str
     """The parameters, with ``certified=True`` unless they say otherwise, for an algorithm that has this parameter."""
     chosen = kind.presets.get(preset or kind.default_preset())
     return {"certified": True, **params} if hasattr(chosen, "certified") else dict(params)
-
-
-def _check_readings(readings: Iterable[int], length: int | None) -> None:
-    """Refuse readings of the curves outside of the run."""
-    for k in readings:
-        if not is_int(k) or k < 1 or (length is not None and k > length):
-            most = "" if length is None else f" and at most {length:,}, the length of the run"
-            raise CmdpkitError(f"readings has {k!r}, expected whole numbers of episodes or steps, at least 1{most}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -34,9 +34,10 @@ from cmdpkit.simulate.simulator import Noise
 from cmdpkit.simulate.steps import StepMeter, StepOptimum, Walk
 
 
-class World(Protocol):
+class World:
     """Where a learner acts, and the facts about it that are known from outside."""
 
+    cmdp: CMDP | None  # the model, where there is one
     name: str  # its name in records
     bounds: Mapping[str, float]  # the bounds that the user changed, by the name of their constraint
     noise: Noise  # how rewards and utilities of a model are drawn
@@ -45,110 +46,120 @@ class World(Protocol):
     optimum: float | None  # the best value under the bounds; None if it is not known
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # facts about the world that a reader of the results must know
-    criterion: str  # the kind of learner that fits: "horizon" (episodes), "average" or "discounted" (single steps)
-    growing: tuple[str, ...]  # names of arrays of its state that have any length
-
-    @property
-    def cmdp(self) -> CMDP | None:
-        """The model, where there is one."""
+    meter: Meter | StepMeter  # what measures the run
+    criterion = "horizon"  # the kind of learner that fits; "average" and "discounted" ones learn in single steps
+    growing: tuple[str, ...] = ()  # names of arrays of its state that have any length
 
     def fresh(self) -> World:
         """The same world with nothing counted yet."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what the world holds, such as windows and files; nothing is played in it afterwards."""
 
-    def begin(self) -> None:
-        """Begin a run: set all counts to zero."""
-
     def spec(self, K: int) -> Spec:
-        """The specification for the learner."""
+        """The specification for the learner: sizes, thresholds, which actions exist, and whether signals are drawn."""
+        raise NotImplementedError
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner play n more episodes."""
+        raise NotImplementedError
 
     def tally(self) -> Tally:
         """Regret and violation so far."""
+        return self.meter.tally()
 
     def policy(self, pi: FloatArray) -> Policy:
         """The policy for the user, with the user's names, of a learner's pi."""
+        raise NotImplementedError
 
     def table(self, policy: Policy) -> FloatArray:
         """A learner's pi [H, S, A] of a policy with the user's names: the inverse of `policy`."""
+        raise NotImplementedError
 
     def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
         """Exact values of a policy and the stochastic decisions that it reaches; None without a model."""
+        if self.cmdp is None:
+            return None
+        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Play n episodes of a policy in a world without a model: totals [1+N, n] in the user's units and sense.
 
         These episodes are not counted. They are played when a run has ended, and do not change its results.
         """
+        raise NotImplementedError
 
     def change(self) -> tuple[int, str] | None:
         """The episode at which the world changed during the run, and what is told of it; None if none was found."""
+        return None
+
+    def warnings(self, policy: Policy) -> tuple[str, ...]:
+        """What is wrong with a policy that was learned."""
+        return ()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that changes, for a checkpoint."""
+        return self.meter.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
+        self.meter.restore(state)
+
+    def _solved(self) -> Solution | None:
+        """What regret is measured against; None without a model or, with a note, if the bounds cannot be met."""
+        try:
+            return None if self.cmdp is None else solve_fully(self.cmdp)
+        except Infeasible as error:
+            self.notes += (f"{error}; without an optimum there is no regret",)
+            return None
 
 
-class ModelWorld:
+class ModelWorld(World):
     """A known model, simulated; regret is measured against its exact optimum."""
 
-    criterion = "horizon"
-    growing: tuple[str, ...] = ()
+    cmdp: CMDP
 
     def __init__(
         self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
     ) -> None:
         self.cmdp, self.name, self.noise = cmdp, name, noise
-        self.bounds: Mapping[str, float] = dict(bounds or {})
+        self.bounds = dict(bounds or {})
         self.constraints = cmdp.constraints
         self.fingerprint = cmdp.fingerprint()
         self.scales = (cmdp.reward_scale, *cmdp.utility_scales)
-        self.notes: tuple[str, ...] = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
-        self.optimum: float | None = None
-        try:
-            self._measure_against(solve_fully(cmdp))
-        except Infeasible as error:
-            self.notes += (f"{error}; without an optimum there is no regret",)
-        self._enter()
+        self.notes = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
+        best = self._solved()
+        self.optimum = None if best is None else best.value
+        self._enter(best)
 
-    def _measure_against(self, best: Solution) -> None:
-        """Remember what regret is measured against."""
-        self.optimum = best.value
-
-    def _enter(self) -> None:
+    def _enter(self, best: Solution | None) -> None:
         """Make the place where learners act."""
         self.source = Source.of(self.cmdp, self.optimum, self.noise)
+        self.meter = self.source.meter
 
     def fresh(self) -> ModelWorld:
         """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
         new = copy(self)
-        new.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
+        new.begin()
         return new
 
     def begin(self) -> None:
         """Begin a run: set all counts to zero."""
-        self.source = self.fresh().source
-
-    def close(self) -> None:
-        """Do nothing, because a model has nothing to release."""
+        self.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
+        self.meter = self.source.meter
 
     def spec(self, K: int) -> Spec:
-        """The specification for the learner: sizes, thresholds, which actions exist, and whether signals are drawn."""
+        """The specification for the learner."""
         return replace(Spec.of(self.cmdp, K), noiseless=self.noise == "none")
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner play n more episodes, usually in compiled code."""
         learner.run(self.source, rng, n)
-
-    def tally(self) -> Tally:
-        """Regret and violation so far."""
-        return self.source.meter.tally()
 
     def policy(self, pi: FloatArray) -> Policy:
         """A policy in the model's names."""
@@ -159,25 +170,58 @@ class ModelWorld:
         check_fits(self.cmdp, policy)
         return policy.pi
 
-    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
-        """Exact values, and the stochastic decisions that are ever reached."""
-        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
-    def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
-        """Not available and never called, because the values of a policy are computed exactly here."""
-        raise NotImplementedError
+class StepWorld(ModelWorld):
+    """A known model without a horizon: one run of single steps, without episodes."""
 
-    def change(self) -> tuple[int, str] | None:
-        """None, because a model never changes."""
-        return None
+    def _solved(self) -> Solution | None:
+        Spec.of(self.cmdp, 1)  # raises if no learner supports the criterion
+        return super()._solved()
+
+    def _enter(self, best: Solution | None) -> None:
+        criterion = self.cmdp.criterion
+        self.criterion, self.best = criterion.kind, None
+        if best is not None:
+            assert isinstance(best, StationarySolution)
+            gaps = gap_table(self.cmdp, best.lam)
+            self.best = StepOptimum(best.value / (criterion.steps or 1.0), best.lam, gaps)  # per step
+        self.walk = Walk.of(self.cmdp, self.best, self.noise)
+        self.meter = self.walk.meter
+        if self.criterion == "discounted":
+            self.notes += (
+                f"regret and violation are per step, which is totals times {1 - (criterion.discount or 0):g}; the run "
+                "begins anew with this probability after each step",
+            )
+
+    def begin(self) -> None:
+        """Begin a run: set all counts to zero."""
+        self.meter = StepMeter.of(self.cmdp, self.best)
+        self.walk = self.walk._replace(meter=self.meter, place=self.walk.place * 0 - 1)
+
+    def play(self, learner: Learner, rng: Stream, n: int) -> None:
+        """Let the learner take n more steps, usually in compiled code."""
+        learner.walk(self.walk, rng, n)
+
+    def warnings(self, policy: Policy) -> tuple[str, ...]:
+        """Several classes of states between which the policy never moves."""
+        if self.criterion != "average":
+            return ()
+        classes = len(long_run_shares(chain_of(self.cmdp, policy.pi[0]), self.cmdp.mu)[1])
+        if classes == 1:
+            return ()
+        return (
+            f"from its start the policy can end in {classes} classes of states that it never leaves again, and its "
+            "long-run averages differ between them; the values given are expectations",
+        )
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The meter's sums."""
-        return self.source.meter.state()
+        """The meter's sums, and where the run has come to."""
+        return {**super().state(), "place": self.walk.place.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
-        self.source.meter.restore(state)
+        super().restore(state)
+        self.walk.place[...] = state["place"]
 
 
 def model_world(cmdp: CMDP, name: str, noise: Noise, bounds: Mapping[str, float] | None) -> ModelWorld:
@@ -216,80 +260,10 @@ def world_of(
         return GymRecipe(env, constraints=limits, bounds=tuple((bounds or {}).items())).make(made)
     if bounds:
         raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
-    ready = hasattr(env, "play") and hasattr(env, "tally")
-    if constraints is not None and (ready or isinstance(env, GymRecipe)):
+    if constraints is not None and isinstance(env, World | GymRecipe):
         raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
     if isinstance(env, GymRecipe):
         if renormalise:
             raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
         return env.make()
-    return cast("World", env) if ready else GymWorld(env, constraints)
-
-
-# -- A model without a horizon as a world: one run of single steps, without episodes.
-
-
-class StepWorld(ModelWorld):
-    """A known model without a horizon, simulated step by step; regret is measured against its exact optimum."""
-
-    def __init__(
-        self, cmdp: CMDP, name: str = "model", noise: Noise = "none", bounds: Mapping[str, float] | None = None
-    ) -> None:
-        Spec.of(cmdp, 1)  # refuses criteria that nobody can learn
-        self.criterion = cmdp.criterion.kind
-        self.best: StepOptimum | None = None  # per step
-        super().__init__(cmdp, name, noise, bounds)
-        if self.criterion == "discounted":
-            self.notes += (
-                f"regret and violation are per step, which is totals times {1 - (cmdp.criterion.discount or 0):g}; the "
-                "run begins anew with this probability after each step",
-            )
-
-    def _measure_against(self, best: Solution) -> None:
-        assert isinstance(best, StationarySolution)
-        self.optimum = best.value
-        steps = self.cmdp.criterion.steps or 1.0
-        self.best = StepOptimum(best.value / steps, best.lam, gap_table(self.cmdp, best.lam))
-
-    def _enter(self) -> None:
-        self.walk = Walk.of(self.cmdp, self.best, self.noise)
-
-    def fresh(self) -> StepWorld:
-        """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
-        new = copy(self)
-        meter = StepMeter.of(self.cmdp, self.best)
-        new.walk = self.walk._replace(meter=meter, place=self.walk.place * 0 - 1)
-        return new
-
-    def begin(self) -> None:
-        """Begin a run: set all counts to zero."""
-        self.walk = self.fresh().walk
-
-    def play(self, learner: Learner, rng: Stream, n: int) -> None:
-        """Let the learner take n more steps, usually in compiled code."""
-        learner.walk(self.walk, rng, n)
-
-    def tally(self) -> Tally:
-        """Regret and violation so far."""
-        return self.walk.meter.tally()
-
-    def warnings(self, policy: Policy) -> tuple[str, ...]:
-        """What is wrong with a policy that was learned: several classes of states between which it never moves."""
-        if self.criterion != "average":
-            return ()
-        classes = len(long_run_shares(chain_of(self.cmdp, policy.pi[0]), self.cmdp.mu)[1])
-        if classes == 1:
-            return ()
-        return (
-            f"from its start the policy can end in {classes} classes of states that it never leaves again, and its "
-            "long-run averages differ between them; the values given are expectations",
-        )
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The meter's sums, and where the run has come to."""
-        return {**self.walk.meter.state(), "place": self.walk.place.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
-        self.walk.meter.restore(state)
-        self.walk.place[...] = state["place"]
+    return env if isinstance(env, World) else GymWorld(env, constraints)

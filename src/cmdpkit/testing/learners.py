@@ -16,7 +16,7 @@ from cmdpkit.learners import Learner, Returns, Source, Spec, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import SUM_ORDER
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.running.account import account_of
+from cmdpkit.running.playing import account_of
 from cmdpkit.running.request import Baseline, known_safe
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.meter import EPISODES, EXACT, REALISED
@@ -81,8 +81,7 @@ class Case:
         given = {}
         if self.kind.needs:
             safe = self.safe if (told or cmdp) is self.cmdp else known_safe(ModelWorld(told or cmdp))
-            offered = {"baseline": safe.pi, "baseline_utility": safe.utility, "slack": safe.slack}
-            given = {name: offered[name] for name in self.kind.needs}
+            given = safe.told(self.kind)
         spec = Spec.of(cmdp, self.episodes, allowed)
         if self.anytime:
             spec = replace(spec, K=max(1, self.episodes // 6), anytime=True)
@@ -268,10 +267,8 @@ def run_does_what_single_steps_do(case: Case) -> None:
     slow, other, again = case.learner(), case.source(), case.rng()
     returns = Learner.run(slow, other, again, case.episodes)
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
-        expect(
-            x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER)),
-            "run() earns other returns than single steps do.",
-        )
+        same = x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER))
+        expect(same, "run() earns other returns than single steps do.")
     differs = expected.difference(Played.of(slow, expected.returns, again))
     expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
     expect(_same(behaviour, slow.behaviour()), "After run() it plays on in another way than after single steps.")
@@ -327,11 +324,8 @@ def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
         seen.update(_episode(walker, short.source().simulator, rng))
     unseen = np.ones((H, S, A), dtype=bool)  # 75 steps cannot have been to all of these 108 cells
     unseen[tuple(np.transpose(sorted(seen)))] = False
-    P2, r2, g2 = (
-        np.where(unseen[..., None], np.roll(P, 1, axis=-1), P),
-        np.where(unseen, 1.0, r),
-        np.where(unseen, 0.0, g),
-    )
+    P2 = np.where(unseen[..., None], np.roll(P, 1, axis=-1), P)
+    r2, g2 = np.where(unseen, 1.0, r), np.where(unseen, 0.0, g)
     differs = _blind_run(short, truth, truth).difference(_blind_run(short, model(P2, r2, g2), truth))
     expect(
         differs is None,

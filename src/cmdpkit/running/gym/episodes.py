@@ -32,8 +32,8 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import OUT_OF_RANGE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
+from cmdpkit.running.gym.env import Numbers
 from cmdpkit.running.gym.periods import Periods
-from cmdpkit.running.gym.reading import Numbers
 from cmdpkit.simulate.random import Stream, uniform
 
 # -- Strict conversion of what an environment returns.

@@ -13,12 +13,10 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import check_length, check_seed
-from cmdpkit.running.gym.env import CMDPEnv
+from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, declared_ranges, limits
 from cmdpkit.running.gym.episodes import complaint, costs, flag, real, reset_complaint, whole
-from cmdpkit.running.gym.reading import Numbers, declared_ranges, limits
 from cmdpkit.running.gym.world import GymWorld
 
-Range = tuple[float, float]
 GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of which nothing is declared
 
 

@@ -6,8 +6,7 @@ A `GymRecipe` lets any process make the same environment: the name of a function
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,29 +16,25 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.changes import START, change_of, compared_groups, told
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.loading import build, builder_of
 from cmdpkit.learners import Learner, Spec
 from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, at_least, listed
-from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.fits import check_fits
-from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
 from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
-from cmdpkit.running.gym.env import CMDPEnv, WithCost
+from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
 from cmdpkit.running.gym.periods import Periods
-from cmdpkit.running.gym.reading import Numbers, Range, cost_scales, reward_scale, steps
-from cmdpkit.simulate.meter import EPISODES, REALISED, Meter, Tally
+from cmdpkit.running.worlds import World
+from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
 from cmdpkit.simulate.random import Stream
-from cmdpkit.simulate.simulator import Noise
 
 
-class GymWorld:
+class GymWorld(World):
     """An environment to learn in: episodes of H steps, with constraints on ``info["cost"]``.
 
     Parameters
@@ -65,7 +60,7 @@ class GymWorld:
     (17, 0.0877)
     """
 
-    criterion = "horizon"
+    meter: Meter
     growing = tuple(f"periods/{name}" for name in ("link", "next", "seen"))  # arrays of a state that have any length
 
     def __init__(
@@ -97,7 +92,8 @@ class GymWorld:
         # An observation is the state, so an environment does not depend on the step unless its owner says so.
         known = True if self.cmdp is None else is_stationary(self.cmdp)
         self.stationary = known if stationary is None else stationary
-        self.optimum = self._optimum()
+        best = self._solved()
+        self.optimum = None if best is None else best.value
         self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
         self.player = GymPlayer(env, self.problem, self.meter.sums[REALISED])
@@ -107,7 +103,7 @@ class GymWorld:
         self.fingerprint = self._digest()
         self.recipe: GymRecipe | None = None  # how to make this world again, if that is known
         self.bounds: Mapping[str, float] = {}
-        self.noise: Noise = "none"
+        self.noise = "none"
 
     def fresh(self) -> GymWorld:
         """The same world with nothing counted yet, in an environment of its own."""
@@ -190,10 +186,6 @@ class GymWorld:
         at = f" at step {t + 1}" if self.periods.shape[0] > 1 else ""
         return f"action {quoted(named[1])} in state {quoted(named[0])}{at}"
 
-    def tally(self) -> Tally:
-        """Realised regret and violation so far."""
-        return self.meter.tally()
-
     def policy(self, pi: FloatArray) -> Policy:
         """The policy for the environment's observations, with the names of the model or else with numbers."""
         states, actions = self.problem.states, self.problem.actions
@@ -215,12 +207,6 @@ class GymWorld:
         pi = self.allowed.astype(float)
         pi[:, :S] = policy.pi
         return pi
-
-    def values(self, policy: Policy) -> tuple[Values, list[Decision]] | None:
-        """Exact values of a policy and the stochastic decisions that it reaches; None without a model."""
-        if self.cmdp is None:
-            return None
-        return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
         """Totals [1+N, n] of n episodes of a policy, in the user's units and sense; they are not counted."""
@@ -269,13 +255,6 @@ class GymWorld:
             return None
         return model.reformulated(constraints=_over(model.H, asked))
 
-    def _optimum(self) -> float | None:
-        try:
-            return None if self.cmdp is None else solve_fully(self.cmdp).value
-        except Infeasible as error:
-            self.notes += (f"{error}; without an optimum there is no regret",)
-            return None
-
     def _digest(self) -> str:
         model = "" if self.cmdp is None else self.cmdp.fingerprint()
         text = repr((self.name, self.problem, model, self.stationary)).encode() + self.allowed.tobytes()
@@ -323,8 +302,10 @@ class GymRecipe:
 
     def make(self, built: Any = None) -> GymWorld:
         """A new world; ``built`` is what the function returned, if it was called already."""
-        with _named(self.source):
+        try:
             world = self._world(build(self.source, **dict(self.params)) if built is None else built)
+        except CmdpkitError as error:
+            raise CmdpkitError(f"{self.source}: {error}") from None
         world.name, world.recipe, world.bounds = self.name or self.source, self, dict(self.bounds)
         code = code_digest(builder_of(self.source))
         world.fingerprint = hashlib.sha256(f"{world.fingerprint} {code}".encode()).hexdigest()
@@ -354,12 +335,3 @@ class GymRecipe:
             n = index_of("constraint", [c.name for c in constraints], name)
             changed[n] = replace(changed[n], bound=bound)
         return changed
-
-
-@contextmanager
-def _named(source: str) -> Iterator[None]:
-    """Add to an error which environment it is about."""
-    try:
-        yield
-    except CmdpkitError as error:
-        raise CmdpkitError(f"{source}: {error}") from None
