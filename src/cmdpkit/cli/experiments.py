@@ -9,12 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, once, one_form, refuse_existing
-from cmdpkit.cli.terminal import busy, resumable, say, say_json, say_tables
+from cmdpkit.cli.app import (
+    Json,
+    TableForm,
+    Tables,
+    answer,
+    app,
+    busy,
+    examples,
+    one_form,
+    pairs,
+    refuse_existing,
+    resumable,
+    say_json,
+    say_tables,
+)
 
 if TYPE_CHECKING:
     from cmdpkit.results.study import Study
+
+
+PublishedSource = StrEnum("PublishedSource", ["paper"])  # what can be reproduced
 
 
 class Executor(StrEnum):
@@ -25,10 +42,11 @@ class Executor(StrEnum):
     dask = "dask"
 
 
-class PublishedSource(StrEnum):
-    """What can be reproduced."""
+class Aggregation(StrEnum):
+    """`cmdpkit.results.study_tables.AGGREGATES`, which are not imported for --help."""
 
-    paper = "paper"
+    iqm = "iqm"
+    ranks = "ranks"
 
 
 class PaperPart(StrEnum):
@@ -44,17 +62,10 @@ class PaperPart(StrEnum):
     departures = "departures"
 
 
-class Aggregation(StrEnum):
-    """`cmdpkit.results.study_tables.AGGREGATES`, which are not imported for --help."""
-
-    iqm = "iqm"
-    ranks = "ranks"
-
-
-By = Annotated[Executor, typer.Option(help="This process, processes of this machine, or a dask cluster.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")]
+By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
+Workers = Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")]
 Address = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
+    str | None, Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
 ]
 
 
@@ -65,12 +76,12 @@ Address = Annotated[
     )
 )
 def bench(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="The experiment, a TOML file.")],
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the records here instead of where the file says.")
+        Path | None, Option(metavar="DIR", help="Keep the records here instead of where the file says.")
     ] = None,
     table: Tables = None,
     as_json: Json = False,
@@ -80,8 +91,7 @@ def bench(
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
     """
-    from cmdpkit.cli import outcomes
-    from cmdpkit.cli.progress import Overview
+    from cmdpkit.cli.progress import Overview, outcome
     from cmdpkit.experiments.execute import execute
     from cmdpkit.experiments.experiment import Experiment
 
@@ -99,27 +109,26 @@ def bench(
             observer=watch,
         )
     study = done.study()
-    if as_json:
-        answer = {"name": experiment.name, **done.to_dict(), "table": study.table()}
-        say_json({**answer, "remarks": list(study.remarks())})
-    elif table is not None:
-        say_tables(study.summary(), table)
-    else:
-        say(outcomes.outcome(experiment.name, done, study))
+    answer(
+        as_json,
+        table,
+        lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
+        study.summary(),
+        lambda: outcome(experiment.name, done, study),
+    )
     raise typer.Exit(1 if done.failed else 0)
 
 
 Algos = Annotated[
-    list[str] | None,
-    typer.Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times."),
+    list[str] | None, Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times.")
 ]
 Envs = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
+    Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
+    Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
 ]
 
 
@@ -133,22 +142,22 @@ Labels = Annotated[
     )
 )
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     algo: Algos = None,
     env: Envs = None,
     label: Labels = None,
-    grid: Annotated[bool, typer.Option("--grid", help="One table of all problems x algorithms.")] = False,
+    grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
     against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
+        str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
     ] = None,
     aggregate: Annotated[
-        Aggregation | None, typer.Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
+        Aggregation | None, Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
     ] = None,
     sweep: Annotated[
-        str | None, typer.Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
+        str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
     ] = None,
     metric: Annotated[
-        str, typer.Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
+        str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
     table: Tables = None,
     as_json: Json = False,
@@ -172,13 +181,18 @@ def show(
     if sweep is not None:
         asked["sweep"] = [study.sweep(sweep, metric)]
     tables = [each for some in asked.values() for each in some]
-    if as_json:
+
+    def data() -> dict[str, Any]:
         found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
-        say_json({**(found or {"table": study.table()}), "remarks": list(study.remarks())})
-    elif table is not None:
-        say_tables(tables or study.summary(), table)
-    else:
-        say(tables_text(study, tables) if tables else study_text(study))
+        return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
+
+    answer(
+        as_json,
+        table,
+        data,
+        tables or study.summary(),
+        lambda: tables_text(study, tables) if tables else study_text(study),
+    )
 
 
 @app.command(
@@ -192,30 +206,30 @@ def show(
 )
 def report(
     target: Annotated[
-        str, typer.Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
+        str, Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Write here. By default the report replaces report.html in the folder, that of a model is NAME.html, "
             "and tables are printed.",
         ),
     ] = None,
     today: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
+        Path | None, Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
     ] = None,
     table: Annotated[
         TableForm | None,
-        typer.Option(
+        Option(
             "--table", help="Instead of the report, give its summary as Markdown or LaTeX tables.", callback=one_form
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
+        Path | None, Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
+        bool, Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
     ] = False,
     algo: Algos = None,
     env: Envs = None,
@@ -235,9 +249,9 @@ def report(
         _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
         return
     if today is not None:
-        raise typer.BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
+        raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
     if table is not None and tensorboard is not None:
-        raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
+        raise BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     if table is None:
         _check_page(out)
     refuse_existing(out, force)
@@ -248,8 +262,8 @@ def report(
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
-        answer = {"report": str(path), "runs": len(study.records), "failures": len(study.failures)}
-        say_json({**answer, "tensorboard": [str(run) for run in written]})
+        counts = {"runs": len(study.records), "failures": len(study.failures)}
+        say_json({"report": str(path), **counts, "tensorboard": [str(run) for run in written]})
     else:
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
         if tensorboard is not None:
@@ -265,13 +279,13 @@ def report(
     )
 )
 def reproduce(
-    source: Annotated[PublishedSource, typer.Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
+    source: Annotated[PublishedSource, Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
     what: Annotated[
-        list[PaperPart] | None, typer.Option(help="Only this part; may be given several times. By default all of them.")
+        list[PaperPart] | None, Option(help="Only this part; may be given several times. By default all of them.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds only.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
+    seeds: Annotated[int | None, Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
+    quick: Annotated[bool, Option("--quick", help="3 seeds only.")] = False,
+    out: Annotated[Path, Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
@@ -285,41 +299,27 @@ def reproduce(
     pseudo-code. A figure counts as published only if its whole interval is within 5 % (sums) or 0.5 % (values) of the
     print. Writes the same and the curves into report.html, and the paper's figures as PNG files into figures/.
     """
-    from cmdpkit.cli import outcomes
     from cmdpkit.cli.progress import Overview
-    from cmdpkit.paper.departures import departures_table
+    from cmdpkit.paper import reproduce as show
     from cmdpkit.paper.experiments import PARTS
-    from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
-    from cmdpkit.results.published import claims_table, headlines, in_order, published_tables
 
     if quick and seeds is not None:
-        raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
-    number = QUICK_SEEDS if quick else seeds or SEEDS
+        raise BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
+    number = show.QUICK_SEEDS if quick else seeds or show.SEEDS
     parts = [part.value for part in what] if what else PARTS
     with resumable(out), Overview(quiet=as_json) as watch:
-        found = reproduce_paper(
+        found = show.reproduce_paper(
             out, parts=parts, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
         )
-    if as_json:
-        say_json(
-            {
-                "claims": [claim.to_dict() for claim in found.claims],
-                "headlines": headlines(found.rows),
-                source.value: [row.to_dict() for row in in_order(found.rows)],
-                **outcomes.other_data(found),
-                "seeds": found.seeds,
-                "report": str(found.report) if found.report else None,
-                "figures": [str(path) for path in found.figures],
-            }
-        )
-    elif table is not None:
-        claims = [claims_table(found.claims)] if found.claims else []
-        others = outcomes.other_tables(found) + ([departures_table()] if "departures" in parts else [])
-        say_tables([*claims, *published_tables(found.rows), *others], table)
-    else:
-        say(outcomes.reproduction(found))
-        if quick:
-            typer.echo(f"This was --quick: {number} seeds instead of {SEEDS}; every run has its full length.")
+    answer(
+        as_json,
+        table,
+        lambda: show.reproduction_data(found),
+        show.reproduction_tables(found),
+        lambda: show.reproduction(found),
+    )
+    if quick and not as_json and table is None:
+        typer.echo(f"This was --quick: {number} seeds instead of {show.SEEDS}; every run has its full length.")
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
@@ -335,7 +335,7 @@ def _report_plan(
 
     _check_page(out)
     if others:
-        raise typer.BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
+        raise BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
     try:
         cmdp = ck.load(model)
     except (CmdpkitError, OSError) as error:
@@ -353,22 +353,22 @@ def _report_plan(
 
 def _check_page(out: Path | None) -> None:
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
+        raise BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
 
 
 def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:
     """The runs of a folder that were asked for, with the names that were given."""
     from cmdpkit.results.study import Study
 
-    labels = once(map(_labelled, label or []), "--label")
+    labels = pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", _labelled)
     study = Study.load(folder)
     return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
 
 
 def _labelled(item: str) -> tuple[str, str]:
-    name, equals, text = item.rpartition("=")  # names such as "triple-q (eta=2.0)" have a "=" of their own
-    if not equals or not name or not text:
-        raise typer.BadParameter(f"{item!r} is not NAME=TEXT, such as cl-pri=CL-PRI", param_hint="--label")
+    name, text = item.rsplit("=", 1)  # names such as "triple-q (eta=2.0)" have a "=" of their own
+    if not name or not text:
+        raise ValueError(item)
     return name, text
 
 

@@ -276,12 +276,11 @@ def departures_table() -> Table[DepartureLine]:
     def cell(line: DepartureLine, case: DepartureCase) -> str:
         return line.departure.cell(case) + (" (as printed)" if line.departure.literal(case) else "")
 
-    columns: list[Column[DepartureLine]] = [
+    lines = tuple(DepartureLine(departure, theory, paper) for departure in DEPARTURES)
+    return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", (
         Column("step", "step", "The step of the pseudo-code.", lambda line: line.departure.step),
         Column("printed", "printed", "What the paper prints.", lambda line: line.departure.printed),
         Column("theory", "theory", "What preset theory does.", lambda line: cell(line, line.theory)),
         Column("paper", "paper", "What preset paper does.", lambda line: cell(line, line.paper)),
         Column("why", "why", "The reason for a departure.", lambda line: line.departure.why),
-    ]
-    lines = tuple(DepartureLine(departure, theory, paper) for departure in DEPARTURES)
-    return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", tuple(columns), lines)
+    ), lines)  # fmt: skip

@@ -67,7 +67,8 @@ def table1_rows(groups: Iterable[Group]) -> tuple[Table1Row, ...]:
 
 def table1_table(rows: Sequence[Table1Row]) -> Table[Table1Row]:
     """One row per algorithm and preset."""
-    columns: list[Column[Table1Row]] = [
+    title = f"Table 1 of the paper, and the measured b in regret ~ K^b (paper/synthetic, K = {TABLE1_EPISODES:,})"
+    return Table(title, (
         Column("name", "algorithm", "Its name in the paper, and here.",
                lambda row: f"{row.published.name} ({row.published.algo})"),
         Column("preset", "preset", "The preset here.", lambda row: row.preset),
@@ -78,9 +79,7 @@ def table1_table(rows: Sequence[Table1Row]) -> Table[Table1Row]:
         Column("strong", "b: strong", "Of strong regret.", lambda row: exponent(row.strong), align="right"),
         Column("strong_violation", "b: violation", "Of strong violation.", lambda row: exponent(row.violation),
                align="right"),
-    ]  # fmt: skip
-    title = f"Table 1 of the paper, and the measured b in regret ~ K^b (paper/synthetic, K = {TABLE1_EPISODES:,})"
-    return Table(title, tuple(columns), tuple(rows), keys=2)
+    ), tuple(rows), keys=2)  # fmt: skip
 
 
 def exponent(b: SeedMean | None) -> str:

@@ -11,14 +11,18 @@ paper's grid nothing is random, so there they are the exact ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, printable
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.experiments.backends import Executor
 from cmdpkit.experiments.execute import Observer, execute
@@ -27,17 +31,19 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.paper.claims import claims_of
 from cmdpkit.paper.comparison import compared, groups_of
-from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, paper_experiments, table1_rows
-from cmdpkit.paper.lower_bound import LowerBound, measured
+from cmdpkit.paper.departures import departures_table
+from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, paper_experiments, table1_rows, table1_table
+from cmdpkit.paper.lower_bound import LowerBound, lower_bound_table, measured
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.curves import multiplier, overview
-from cmdpkit.results.figures.policies import policy_boards
+from cmdpkit.results.figures.plans import policy_boards
 from cmdpkit.results.figures.style import matplotlib, save
 from cmdpkit.results.groups import Group
-from cmdpkit.results.published import Claim, Row
+from cmdpkit.results.published import Claim, Row, claims_table, headlines, in_order, numbered, published_tables
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.study import Study, model_of, save_settings
-from cmdpkit.results.tables import Column, Table, with_ends, with_interval
+from cmdpkit.results.study import Study, failures_text, model_of, save_settings
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, means
+from cmdpkit.results.wording import counted, duration
 
 # -- The figures of the paper, drawn from runs made here, as PNG files with fixed names.
 
@@ -123,17 +129,12 @@ def _added(record: RunRecord) -> dict[str, tuple[float, float, float]]:
 
 def phase_table(phases: Sequence[PhaseCost]) -> Table[PhaseCost]:
     """One row per phase."""
-    columns: list[Column[PhaseCost]] = [
+    return Table("pri (paper) on paper/grid, by phase", (
         Column("phase", "phase", "What the algorithm was doing.", lambda p: p.name),
-        _figure("episodes", "How long it took.", lambda p: p.episodes),
-        _figure("regret", "What it added to the regret.", lambda p: p.regret),
-        _figure("violation", "What it added to the violation.", lambda p: p.violation),
-    ]
-    return Table("pri (paper) on paper/grid, by phase", tuple(columns), tuple(phases))
-
-
-def _figure(key: str, meaning: str, get: Callable[[PhaseCost], SeedMean]) -> Column[PhaseCost]:
-    return Column(key, key, meaning, get, with_interval(6), "right", data=with_ends)
+        means("episodes", "episodes", "How long it took.", lambda p: p.episodes, 6),
+        means("regret", "regret", "What it added to the regret.", lambda p: p.regret, 6),
+        means("violation", "violation", "What it added to the violation.", lambda p: p.violation, 6),
+    ), tuple(phases))  # fmt: skip
 
 
 TITLE = "The paper, run again"
@@ -222,3 +223,89 @@ def _figures(study: Study, folder: Path) -> tuple[tuple[Path, ...], str]:
     except ValueError as error:
         return (), str(error)
     return write_figures(study, folder), ""
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def reproduction_data(found: Reproduction) -> dict[str, Any]:
+    """The whole comparison as plain values."""
+    return {
+        "claims": [claim.to_dict() for claim in found.claims],
+        "headlines": headlines(found.rows),
+        "paper": [row.to_dict() for row in in_order(found.rows)],
+        "phases": phase_table(found.phases).data(),
+        "lower_bound": lower_bound_table(found.bounds).data(),
+        "table1": table1_table(found.table1).data(),
+        "departures": departures_table().data() if "departures" in found.parts else [],
+        "seeds": found.seeds,
+        "report": str(found.report) if found.report else None,
+        "figures": [str(path) for path in found.figures],
+    }
+
+
+def reproduction_tables(found: Reproduction) -> list[Table[Any]]:
+    """The claims, the published figures, and the other parts, as far as they were asked for."""
+    claims = [claims_table(found.claims)] if found.claims else []
+    departures = [departures_table()] if "departures" in found.parts else []
+    return [*claims, *published_tables(found.rows), *_other_tables(found), *departures]
+
+
+def _other_tables(found: Reproduction) -> list[Table[Any]]:
+    """Phases of PRI on the grid, the lower bound and Table 1, as far as they were asked for."""
+    tables: list[Table[Any]] = [phase_table(found.phases)] if found.phases else []
+    tables += [lower_bound_table(found.bounds)] if found.bounds else []
+    return [*tables, table1_table(found.table1)] if found.table1 else tables
+
+
+def reproduction(found: Reproduction) -> RenderableType:
+    """The claims first; then every published figure next to the measured one, and the other parts."""
+    parts: list[RenderableType] = []
+    for env in dict.fromkeys(claim.env for claim in found.claims):
+        claims = [claim for claim in found.claims if claim.env == env]
+        parts += [Text(f"Claims of the paper: {env}", style="bold"), _claims(claims), EMPTY_LINE]
+    parts += [*(Text(line) for line in headlines(found.rows)), EMPTY_LINE] if found.rows else []
+    shown: list[tuple[Table[Any], str]] = [(table, "algo") for table in published_tables(found.rows)]
+    for table, heads in [*shown, *((table, "") for table in _other_tables(found))]:
+        parts += [Text(printable(table.title), style="bold"), TerminalTable(table, heads), EMPTY_LINE]
+    parts += [_departures(whole=found.parts == ("departures",)), EMPTY_LINE] if "departures" in found.parts else []
+    parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(in_order(found.rows)).items()]
+    parts += [EMPTY_LINE] if found.rows else []
+    parts += failures_text(failure.reason for failure in found.study.failures)
+    said = f"{counted(found.seeds, 'seed')}"
+    said += f", {duration(found.seconds)}. The report is {found.report}." if found.report else "."
+    said += f" The figures are in {found.figures[0].parent}." if found.figures else ""
+    return Lines(*parts, Text(said, style=QUIET)) if found.report or found.bounds else Lines(*parts[:-1])
+
+
+def _claims(claims: Sequence[Claim]) -> RenderableType:
+    """The verdict, and next to it the claim with the figures behind it."""
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for claim in claims:
+        tone = "bold red" if claim.verdict.agrees is False else "bold"
+        said = Text.assemble(claim.text, "\n", ("published ", QUIET), claim.published, "\n", ("measured  ", QUIET))
+        grid.add_row(Text(claim.verdict.text, style=tone), said + Text(f"{claim.measured} [{claim.kind}]"))
+    return grid
+
+
+def _departures(whole: bool) -> RenderableType:
+    """Every step of the pseudo-code, or how many there are and how to see them."""
+    table = departures_table()
+    if not whole:
+        apart = sum(not line.departure.literal(line.theory) for line in table.rows)
+        return Text(
+            f"Preset theory departs from the pseudo-code in {apart} of {len(table.rows)} steps, where it cannot be "
+            "followed. `cmdpkit reproduce paper --what departures` lists all of them, for both presets."
+        )
+    lines: list[RenderableType] = [Text(table.title, style="bold")]
+    for row in table.data():
+        grid = Grid.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style=QUIET)
+        grid.add_column(overflow="fold")
+        for key in ("printed", "theory", "paper", "why"):
+            if row[key]:
+                grid.add_row(f"  {key}", Text(row[key]))
+        lines += [Text(row["step"]), grid]
+    return Lines(*lines)

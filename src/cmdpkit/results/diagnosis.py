@@ -30,6 +30,7 @@ from cmdpkit.results.tables import (
     TerminalTable,
     each,
     in_line,
+    numbers,
     odds,
     whole,
 )
@@ -44,23 +45,22 @@ MOST_SEPARATIONS = 12  # rows of the table of separations
 
 def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
     """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
-    columns: list[Column[TotalRange]] = [
+    return Table("how far each bound can be moved", (
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
         Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
                lambda values, _: with_symbols(rows, values)),
         Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
                each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
-        Column("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
-               each(number), "right"),
-        Column("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
-               lambda r: r.indifferent, each(number), "right"),
-        Column("strictest", "possible until", "Beyond this no policy meets it together with the others.",
-               lambda r: r.strictest, each(number), "right"),
-        Column("best_alone", "possible alone until", "Beyond this no policy meets it at all.",
-               lambda r: r.best_alone, each(number), "right"),
-    ]  # fmt: skip
-    return Table("how far each bound can be moved", tuple(columns), tuple(rows))
+        numbers("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
+                each(number)),
+        numbers("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
+                lambda r: r.indifferent, each(number)),
+        numbers("strictest", "possible until", "Beyond this no policy meets it together with the others.",
+                lambda r: r.strictest, each(number)),
+        numbers("best_alone", "possible alone until", "Beyond this no policy meets it at all.", lambda r: r.best_alone,
+                each(number)),
+    ), tuple(rows))  # fmt: skip
 
 
 def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
@@ -71,20 +71,17 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
         return [c if math.isfinite(x) else c._replace(text="infeasible") for c, x in zip(cells, values, strict=True)]
 
     timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
-    columns: list[Column[Separation]] = [
-        Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right", shown=timed),
+    return Table("what dropping an action of the optimum costs", (
+        numbers("step", "step", "The step, from 1.", lambda r: r.step, whole, shown=timed),
         Column("state", "state", "The state.", lambda r: written_name(r.state)),
         Column("action", "action", "The action that is dropped.", lambda r: written_name(r.action)),
-        Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,
-               "right"),
-        Column("use", "use", "How often the optimum takes it, in an episode or by its occupancy.", lambda r: r.use,
-               in_line, "right"),
+        numbers("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds),
+        numbers("use", "use", "How often the optimum takes it, in an episode or by its occupancy.", lambda r: r.use),
         Column("value_loss", "value lost", "By how much the optimal value falls without the action.",
                lambda r: r.value_loss, losses, "right"),
-        Column("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
-               lambda r: r.sigma, in_line, "right"),
-    ]  # fmt: skip
-    return Table("what dropping an action of the optimum costs", tuple(columns), tuple(rows))
+        numbers("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
+                lambda r: r.sigma),
+    ), tuple(rows))  # fmt: skip
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

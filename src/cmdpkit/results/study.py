@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -283,9 +284,9 @@ class Study(Shown):
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
         """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
-        from cmdpkit.results.tensorboard import write_events
+        from cmdpkit.results.run import write_events
 
-        return write_events(self, folder, overwrite=overwrite)
+        return write_events(self.groups(), folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
         """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files.
@@ -356,6 +357,11 @@ def study_text(study: Study) -> RenderableType:
     if study.failures:
         parts.append(Text(f"{counted(len(study.failures), 'run')} failed.", style="red"))
     return Lines(*parts)
+
+
+def failures_text(reasons: Iterable[str]) -> list[Text]:
+    """One line per reason, with how many runs failed for it."""
+    return [Text(f"{counted(n, 'run')} failed: {reason}", style="red") for reason, n in Counter(reasons).items()]
 
 
 # -- the folder of a study ---------------------------------------------------------------------------------------------

@@ -38,7 +38,9 @@ from cmdpkit.results.tables import (
     Share,
     Table,
     each,
+    means,
     not_at_all,
+    numbers,
     part_alone,
     rounded,
     share,
@@ -76,7 +78,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
     shown = KINDS[:2] if modelled else KINDS[2:]
     unit = found[0].run.unit
     grows = "gaps paid" if unit == "step" else "regret"
-    columns: list[Column[Group]] = [
+    return Table(found[0].problem, (
         Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda g: g.label,
                data=not_at_all),
         Column("env", "", "The environment.", lambda g: g.run.env, shown=False),
@@ -94,24 +96,19 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         *(_total("regret", kind, found, kind in shown) for kind in KINDS if _is_known(found, "regret", kind)),
         *(_total("violation", kind, found, kind in shown) for kind in KINDS if _is_known(found, "violation", kind)),
         *_observed(found),
-        Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
-               data=with_ends),
-        Column("gaps_paid", "gaps paid", GAPS, _final("gaps_paid"), with_interval(), "right", data=with_ends),
-        Column("certified_gap", "certified gap", CERTIFIED, _final("certified_gap"), with_interval(3), "right",
-               data=with_ends),
-        Column("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth,
-               with_interval(3), "right", data=with_ends),
-        Column("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
-               lambda g: _estimated(policy_gaps(g)), with_interval(3), "right", data=with_ends),
-        Column("policies_within_bounds", "policies within bounds",
-               "Final policies that meet every bound, evaluated exactly.", _within, share, "right", data=part_alone),
-        Column("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3),
-               "right"),
-        Column("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
-               lambda g: max(len(record.decisions) for record in g.records), whole, "right"),
-        Column("seconds", "seconds", "The mean time of a run.", _seconds, with_interval(3), "right", data=with_ends),
-    ]  # fmt: skip
-    return Table(found[0].problem, tuple(columns), tuple(found))
+        means("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes")),
+        means("gaps_paid", "gaps paid", GAPS, _final("gaps_paid")),
+        means("certified_gap", "certified gap", CERTIFIED, _final("certified_gap"), 3),
+        means("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth, 3),
+        means("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
+              lambda g: _estimated(policy_gaps(g)), 3),
+        numbers("policies_within_bounds", "policies within bounds",
+                "Final policies that meet every bound, evaluated exactly.", _within, share, data=part_alone),
+        numbers("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3)),
+        numbers("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
+                lambda g: max(len(record.decisions) for record in g.records), whole),
+        means("seconds", "seconds", "The mean time of a run.", _seconds, 3),
+    ), tuple(found))  # fmt: skip
 
 
 def _seeds(group: Group) -> Cell:
@@ -126,12 +123,11 @@ def _observed(found: Sequence[Group]) -> list[Column[Group]]:
     constraints = found[0].records[0].constraints
     parts = tuple(label(c.name) for c in constraints)
     columns: list[Column[Group]] = [
-        Column("realised_reward", "realised reward", "The reward of all episodes, as observed.",
-               _final("realised_reward"), with_interval(), "right", data=with_ends),
+        means("realised_reward", "realised reward", "The reward of all episodes, as observed.",
+              _final("realised_reward")),
         Column("realised_utility", "realised totals", "The totals of all episodes, as observed.",
                _finals("realised_utility", len(constraints)), with_interval(), "right", parts, with_ends, shown=False),
-        Column("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, lambda x: x.value), with_interval(),
-               "right", data=with_ends),
+        means("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, lambda x: x.value)),
         Column("evaluated_utility", "policy totals", FRESH,
                lambda g: _each_evaluated(g, len(constraints)), with_interval(), "right", parts, with_ends),
     ]  # fmt: skip
@@ -234,20 +230,19 @@ def _resolved(found: Sequence[Group], name: str) -> str:
 
 
 def _comparison(pairs: Sequence[Pair], other: Group, name: str, n: int | None) -> Table[Pair]:
-    columns: list[Column[Pair]] = [
+    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
+    return Table(title, (
         Column("env", "", "The environment.", lambda p: p.group.run.env, shown=False),
         Column("algorithm", "algorithm", "The group that is compared.", lambda p: p.group.label),
         Column("against", "", "The group that it is compared with.", lambda p: p.other.label, shown=False),
-        Column("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole, "right"),
-        Column("difference", "difference", "The mean difference of the final values, seed by seed.",
-               lambda p: p.found.difference, with_interval(), "right", data=with_ends),
-        Column("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
-               lambda p: p.found.p, rounded(2), "right"),
-        Column("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
-               lambda p: p.holm, rounded(2), "right"),
-    ]  # fmt: skip
-    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
-    return Table(title, tuple(columns), tuple(pairs))
+        numbers("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole),
+        means("difference", "difference", "The mean difference of the final values, seed by seed.",
+              lambda p: p.found.difference),
+        numbers("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
+                lambda p: p.found.p, rounded(2)),
+        numbers("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
+                lambda p: p.holm, rounded(2)),
+    ), tuple(pairs))  # fmt: skip
 
 
 # -- all problems together ---------------------------------------------------------------------------------------------
@@ -271,14 +266,13 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
         raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
     check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
-    columns: list[Column[GridRow]] = [
+    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
+    told = "; bold: the best of those that keep their bounds" if chosen else ""
+    return Table(_in_words(metric, found, n) + told, (
         Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
         Column("env", "", "The environment.", lambda row: row.env, shown=False),
         *(_of_algorithm(name, best is not None) for name in dict.fromkeys(group.label for group in found)),
-    ]
-    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
-    told = "; bold: the best of those that keep their bounds" if chosen else ""
-    return Table(_in_words(metric, found, n) + told, tuple(columns), rows)
+    ), rows)  # fmt: skip
 
 
 def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
@@ -326,18 +320,17 @@ def aggregate_table(
     over = aggregated(complete, how, None if against is None else labels.index(against), level=level, seed=seed)  # type: ignore[arg-type]
     if any(len(group.samples) == 1 and not group.deterministic for group in found):
         over = [SeedMean(x.mean, None, None, x.n) for x in over]
-    columns: list[Column[Aggregate]] = [
-        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
-        Column(how, AGGREGATES[how], "Over the runs on all problems; smaller is better.", lambda row: row.over.mean,
-               rounded(3), "right"),
-        Column("low", "from", f"Lower end of the bootstrap interval of {100 * level:g} %.", lambda row: row.over.low,
-               rounded(3), "right"),
-        Column("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3), "right"),
-    ]  # fmt: skip
     several = f"{len(complete)} of {len(problems)}" if len(complete) < len(problems) else f"{len(problems)}"
     scale = "" if how == "ranks" else f", relative to {against or 'the mean of all algorithms'}"
     title = f"{_in_words(metric, found, n)}: {AGGREGATES[how]} over {several} problems{scale}"
-    return Table(title, tuple(columns), tuple(map(Aggregate, labels, over)))
+    return Table(title, (
+        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
+        numbers(how, AGGREGATES[how], "Over the runs on all problems; smaller is better.", lambda row: row.over.mean,
+                rounded(3)),
+        numbers("low", "from", f"Lower end of the bootstrap interval of {100 * level:g} %.", lambda row: row.over.low,
+                rounded(3)),
+        numbers("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3)),
+    ), tuple(map(Aggregate, labels, over)))  # fmt: skip
 
 
 def _cost(group: Group | None, metric: str, n: int | None) -> FloatArray | None:
@@ -356,8 +349,7 @@ def sweep_table(found: Sequence[Group], parameter: str, metric: str, n: int | No
     ]  # fmt: skip
     for (problem, name), line in swept.lines.items():
         heading = f"{label(name)} on {label(problem)}" if several else label(name)
-        columns.append(Column(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get,
-                              with_interval(), "right", data=with_ends))  # fmt: skip
+        columns.append(means(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get))
     where = "" if several else f" on {next(iter(swept.lines))[0]}"
     return Table(f"{_in_words(metric, found, n)} against {swept.parameter}{where}", tuple(columns), swept.values)
 

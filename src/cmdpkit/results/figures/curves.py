@@ -11,20 +11,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.results.figures.style import (
-    BLACK,
-    COLOURS,
-    GREY,
-    LINES,
-    Size,
-    bend,
-    flattens,
-    legend_below,
-    name_upright,
-    panels,
-    styled,
-    thousands,
-)
+from cmdpkit.results.figures import style
+from cmdpkit.results.figures.style import Size, bend, legend_below, panels, styled, thousands
 from cmdpkit.results.groups import Group, Kind, curve, curve_name, sweep
 from cmdpkit.results.study import model_of
 
@@ -117,7 +105,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
     """Scales, labels and zero line."""
     constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
     words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
-    name_upright(axis, f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
+    style.name_upright(axis, f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
     axis.set_xlabel(shown[0].run.unit)
     if scale == "linear":
         thousands(axis.xaxis)
@@ -132,7 +120,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
         )
         axis.set_ylim(0.8 * positive.min(), 1.25 * positive.max()) if len(positive) else None
     else:
-        axis.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+        axis.axhline(0, color=style.GREY, linewidth=0.8, zorder=1)
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -223,12 +211,12 @@ def multiplier(
         for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
             for group in mine:
                 _band(axis, group, "multiplier", n, colours[group.label], raw, "linear")
-            if flattens([curve(group, "multiplier", n).mean for group in mine]):
+            if style.flattens([curve(group, "multiplier", n).mean for group in mine]):
                 bend(axis)
                 axis.set_ylim(bottom=0)
             if prices is not None:
-                axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
-            name_upright(axis, f"price of {constraint}")
+                axis.axhline(prices[n], color=style.BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
+            style.name_upright(axis, f"price of {constraint}")
             axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
@@ -301,8 +289,8 @@ def _colours(found: Groups) -> dict[str, dict[str, Any]]:
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
-    n = len(COLOURS)
+    n = len(style.COLOURS)
     return {
-        x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]}
+        x: {"color": style.COLOURS[i % n], "linestyle": style.LINES[i // n % len(style.LINES)]}
         for i, x in enumerate(dict.fromkeys(labels))
     }

@@ -35,8 +35,7 @@ from cmdpkit.results.report.page import (
     policy_frame,
     tradeoff_data,
 )
-from cmdpkit.results.simple import rule_table
-from cmdpkit.results.solution import constraint_table, price_note
+from cmdpkit.results.solution import constraint_table, price_note, rule_table
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import Column, Table
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
