@@ -9,36 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, BadParameter, Option
 
-from cmdpkit.cli.app import (
-    Average,
-    Bounds,
-    Discount,
-    Force,
-    Json,
-    Method,
-    Model,
-    PolicyFormat,
-    Renormalise,
-    SavePolicy,
-    Tables,
-    Threads,
-    answer,
-    app,
-    bounds_of,
-    busy,
-    console,
-    constraints_of,
-    examples,
-    figure_file,
-    interruptible,
-    policy_file,
-    refuse_existing,
-    say,
-    say_json,
-    say_tables,
-    share_of,
-    wrote,
-)
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Renormalise, Tables, Threads, verb
 from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -47,7 +19,7 @@ if TYPE_CHECKING:
     from cmdpkit.model.cmdp import CMDP
 
 
-@app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
+@verb("envs", "envs random", "solve random:S=20,seed=4")
 def envs(
     name: Annotated[str | None, Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
     table: Tables = None,
@@ -60,7 +32,7 @@ def envs(
     names = envs.names() if name is None else [name]
     listed = [catalogue.Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
     found = catalogue.environment_table(listed)
-    answer(
+    shared.answer(
         as_json,
         table,
         found.data,
@@ -69,7 +41,7 @@ def envs(
     )
 
 
-@app.command(epilog=examples("check queue", "check model.toml", "check treatment:budget=5 --json"))
+@verb("check queue", "check model.toml", "check treatment:budget=5 --json")
 def check(
     model: Model,
     separation: Annotated[
@@ -92,36 +64,36 @@ def check(
     from cmdpkit.results import diagnosis as show
 
     cmdp = _loaded(model, renormalise, discount, average)
-    with busy("checking"):
+    with shared.busy("checking"):
         found = ck.diagnose(cmdp, separation=False, threads=threads)
     if not as_json and table is None:  # at once: what follows may take a while
-        say(show.diagnosis(model, cmdp, found))
+        shared.say(show.diagnosis(model, cmdp, found))
     separated = _separated(found, separation, threads)
     if as_json:
-        say_json(show.diagnosis_data(model, cmdp, found, separated))
+        shared.say_json(show.diagnosis_data(model, cmdp, found, separated))
     elif table is not None:
         more = [] if separated is None else [show.separation_table(separated)]
-        say_tables([show.range_table(found.ranges), *more], table)
+        shared.say_tables([show.range_table(found.ranges), *more], table)
     elif found.solution is not None:
-        say(show.separation(found.solution, separated))
+        shared.say(show.separation(found.solution, separated))
     if found.infeasible is not None:
         raise found.infeasible
 
 
-@app.command(
-    epilog=examples(
-        "solve paper/synthetic",
-        "solve queue --bound energy=20 --bound backlog=30",
-        "solve model.toml --save-policy best.csv",
-        "solve queue --simple 1%",
-        "solve two-rooms --one-class --bridge 0.01",
-    )
+@verb(
+    "solve paper/synthetic",
+    "solve queue --bound energy=20 --bound backlog=30",
+    "solve model.toml --save-policy best.csv",
+    "solve queue --simple 1%",
+    "solve two-rooms --one-class --bridge 0.01",
 )
 def solve(
     model: Model,
-    method: Annotated[Method, Option(help="Column generation, the full LP, or whichever proves more.")] = Method.auto,
+    method: Annotated[
+        shared.Method, Option(help="Column generation, the full LP, or whichever proves more.")
+    ] = shared.Method.auto,
     bound: Bounds = None,
-    save_policy: SavePolicy = None,
+    save_policy: shared.SavePolicy = None,
     discount: Discount = None,
     average: Average = False,
     threads: Threads = None,
@@ -163,10 +135,10 @@ def solve(
     from cmdpkit.results import solution as show
     from cmdpkit.results.diagnosis import relaxations
 
-    changed, share = bounds_of(bound), share_of(simple)
-    refuse_existing(save_policy, force)
+    changed, share = shared.bounds_of(bound), shared.share_of(simple)
+    shared.refuse_existing(save_policy, force)
     cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
-    with interruptible(), busy("solving") as sign:
+    with shared.interruptible(), shared.busy("solving") as sign:
         show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
         if show_round and sys.stderr.isatty():
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
@@ -180,22 +152,22 @@ def solve(
                     error.add_note(line)
             raise
     if share is not None:
-        with busy("simplifying"):
+        with shared.busy("simplifying"):
             found = ck.simplify(found, share)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
-    answer(
+    shared.answer(
         as_json,
         table,
         lambda: show.solution_data(model, found),
         show.solution_tables(found),
-        lambda: show.solution(model, found, console().width),
+        lambda: show.solution(model, found, shared.console().width),
     )
     if not found.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-@app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))
+@verb("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30")
 def tradeoff(
     model: Model,
     name: Annotated[str, Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
@@ -206,7 +178,9 @@ def tradeoff(
     average: Average = False,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", callback=figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."),
+        Option(
+            metavar="FILE", callback=shared.figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."
+        ),
     ] = None,
     force: Force = False,
     threads: Threads = None,
@@ -222,22 +196,20 @@ def tradeoff(
     from cmdpkit.results import tradeoff as show
     from cmdpkit.results.figures.style import save
 
-    refuse_existing(plot, force)
+    shared.refuse_existing(plot, force)
     cmdp = _loaded(model, renormalise, discount, average)
-    with busy("solving"):
+    with shared.busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
         save(found.plot(), plot)
     shown = [show.tradeoff_table(found)]
-    answer(as_json, table, lambda: show.tradeoff_data(model, found), shown, lambda: show.tradeoff(model, found))
+    shared.answer(as_json, table, lambda: show.tradeoff_data(model, found), shown, lambda: show.tradeoff(model, found))
 
 
-@app.command(
-    epilog=examples(
-        "convert model.toml model.npz",
-        "convert inventory inventory.umb",
-        'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
-    )
+@verb(
+    "convert model.toml model.npz",
+    "convert inventory inventory.umb",
+    'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
 )
 def convert(
     model: Model,
@@ -262,7 +234,7 @@ def convert(
     import cmdpkit as ck
     from cmdpkit.io.interchange import SUFFIXES
 
-    refuse_existing(out, force)
+    shared.refuse_existing(out, force)
     if Path(model).suffix.lower() not in SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
             raise BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
@@ -271,7 +243,7 @@ def convert(
         cmdp = ck.read_explicit(
             model,
             reward=reward or "reward",
-            constraints=constraints_of(constraint),
+            constraints=shared.constraints_of(constraint),
             horizon=horizon,
             discount=discount,
             criterion="average" if average else None,
@@ -281,17 +253,17 @@ def convert(
         ck.write_explicit(cmdp, out, overwrite=force)
     else:
         ck.write_model(cmdp, out, overwrite=force)
-    wrote(out, as_json)
+    shared.wrote(out, as_json)
 
 
-@app.command(epilog=examples("export best.json --to csv", "export best.json controller.py"))
+@verb("export best.json --to csv", "export best.json controller.py")
 def export(
     policy: Annotated[Path, Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
     out: Annotated[
         Path | None,
-        Argument(metavar="OUT", callback=policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
+        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
     ] = None,
-    to: Annotated[PolicyFormat | None, Option(help="Write beside POLICY, with this suffix.")] = None,
+    to: Annotated[shared.PolicyFormat | None, Option(help="Write beside POLICY, with this suffix.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -305,9 +277,9 @@ def export(
     if (out is None) == (to is None):
         raise BadParameter("give either OUT or --to")
     target = policy.with_suffix(f".{to}") if out is None else out
-    refuse_existing(target, force)
+    shared.refuse_existing(target, force)
     ck.write_policy(ck.read_policy(policy), target, overwrite=force)
-    wrote(target, as_json)
+    shared.wrote(target, as_json)
 
 
 def _loaded(model: str, renormalise: bool, discount: float | None, average: bool) -> CMDP:
@@ -331,5 +303,5 @@ def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Sepa
     most = True if always else MOST_SEPARATED
     if not looked_at(found.solution, most):
         return None
-    with busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
+    with shared.busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
         return separations(found.solution, most, threads)

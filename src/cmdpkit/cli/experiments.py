@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, BadParameter, Option
 
-from cmdpkit.cli.app import (
-    Json,
-    TableForm,
-    Tables,
-    answer,
-    app,
-    busy,
-    examples,
-    one_form,
-    pairs,
-    refuse_existing,
-    resumable,
-    say_json,
-    say_tables,
-)
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Json, TableForm, Tables, verb
 
 if TYPE_CHECKING:
     from cmdpkit.results.study import Study
@@ -49,19 +36,9 @@ class Aggregation(StrEnum):
     ranks = "ranks"
 
 
-class PaperPart(StrEnum):
-    """`cmdpkit.paper.experiments.PARTS`, which are not imported for --help."""
-
-    synthetic = "synthetic"
-    grid = "grid"
-    growth = "growth"
-    cancellation = "cancellation"
-    theory = "theory"
-    table1 = "table1"
-    lower_bound = "lower-bound"
-    departures = "departures"
-
-
+PaperPart = StrEnum(  # `cmdpkit.paper.experiments.PARTS`
+    "PaperPart", ["synthetic", "grid", "growth", "cancellation", "theory", "table1", "lower-bound", "departures"]
+)
 By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
 Workers = Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")]
 Address = Annotated[
@@ -69,11 +46,9 @@ Address = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "bench experiments/quickstart.toml     (killed? the same command continues)",
-        "bench experiments/paper-grid.toml --executor dask --address tcp://127.0.0.1:8786",
-    )
+@verb(
+    "bench experiments/quickstart.toml     (killed? the same command continues)",
+    "bench experiments/paper-grid.toml --executor dask --address tcp://127.0.0.1:8786",
 )
 def bench(
     file: Annotated[Path, Argument(metavar="FILE", help="The experiment, a TOML file.")],
@@ -97,7 +72,7 @@ def bench(
 
     experiment = Experiment.load(file)
     folder = out or experiment.output
-    with resumable(folder), Overview(quiet=as_json) as watch:
+    with shared.resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
             experiment.runs(),
             experiment.worlds,
@@ -109,7 +84,7 @@ def bench(
             observer=watch,
         )
     study = done.study()
-    answer(
+    shared.answer(
         as_json,
         table,
         lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
@@ -132,14 +107,12 @@ Labels = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "show runs/quickstart",
-        "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
-        "show runs/quickstart --grid --metric strong_violation --table latex",
-        "show runs/quickstart --against cl-pri --aggregate iqm",
-        "show runs/quickstart --sweep eta",
-    )
+@verb(
+    "show runs/quickstart",
+    "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
+    "show runs/quickstart --grid --metric strong_violation --table latex",
+    "show runs/quickstart --against cl-pri --aggregate iqm",
+    "show runs/quickstart --sweep eta",
 )
 def show(
     folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
@@ -186,7 +159,7 @@ def show(
         found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
         return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
 
-    answer(
+    shared.answer(
         as_json,
         table,
         data,
@@ -195,14 +168,12 @@ def show(
     )
 
 
-@app.command(
-    epilog=examples(
-        "report runs/quickstart",
-        "report runs/quickstart --out quickstart.html",
-        "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
-        "report runs/quickstart --table latex --out summary.tex",
-        "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
-    )
+@verb(
+    "report runs/quickstart",
+    "report runs/quickstart --out quickstart.html",
+    "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
+    "report runs/quickstart --table latex --out summary.tex",
+    "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
 )
 def report(
     target: Annotated[
@@ -222,7 +193,9 @@ def report(
     table: Annotated[
         TableForm | None,
         Option(
-            "--table", help="Instead of the report, give its summary as Markdown or LaTeX tables.", callback=one_form
+            "--table",
+            help="Instead of the report, give its summary as Markdown or LaTeX tables.",
+            callback=shared.one_form,
         ),
     ] = None,
     tensorboard: Annotated[
@@ -241,6 +214,8 @@ def report(
     The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum
     and a simple policy, the differences that cost most, and how single episodes spread.
     """
+    from cmdpkit.io.atomic import write_text
+    from cmdpkit.results.tables import joined
     from cmdpkit.results.wording import counted
 
     folder = Path(target)
@@ -254,29 +229,30 @@ def report(
         raise BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     if table is None:
         _check_page(out)
-    refuse_existing(out, force)
+    shared.refuse_existing(out, force)
     study = _study(folder, algo, env, label)
     if table is not None:
-        _give_tables(study, table, out, force)
+        if out is None:
+            shared.say_tables(study.summary(), table)
+        else:
+            shared.wrote(write_text(out, joined(study.summary(), table), overwrite=force), as_json)
         return
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         counts = {"runs": len(study.records), "failures": len(study.failures)}
-        say_json({"report": str(path), **counts, "tensorboard": [str(run) for run in written]})
+        shared.say_json({"report": str(path), **counts, "tensorboard": [str(run) for run in written]})
     else:
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
         if tensorboard is not None:
             typer.echo(f"{tensorboard}: to look at it, tensorboard --logdir {shlex.quote(str(tensorboard))}")
 
 
-@app.command(
-    epilog=examples(
-        "reproduce paper",
-        "reproduce paper --quick",
-        "reproduce paper --what synthetic --what departures",
-        "reproduce paper --seeds 30 --out runs/paper-30",
-    )
+@verb(
+    "reproduce paper",
+    "reproduce paper --quick",
+    "reproduce paper --what synthetic --what departures",
+    "reproduce paper --seeds 30 --out runs/paper-30",
 )
 def reproduce(
     source: Annotated[PublishedSource, Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
@@ -307,11 +283,11 @@ def reproduce(
         raise BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = show.QUICK_SEEDS if quick else seeds or show.SEEDS
     parts = [part.value for part in what] if what else PARTS
-    with resumable(out), Overview(quiet=as_json) as watch:
+    with shared.resumable(out), Overview(quiet=as_json) as watch:
         found = show.reproduce_paper(
             out, parts=parts, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
         )
-    answer(
+    shared.answer(
         as_json,
         table,
         lambda: show.reproduction_data(found),
@@ -341,12 +317,12 @@ def _report_plan(
     except (CmdpkitError, OSError) as error:
         raise CmdpkitError(f"{quoted(model)} is neither a folder of runs nor a model: {error}") from None
     path = out or Path(re.sub(r"[^\w.-]+", "-", Path(model).stem if Path(model).exists() else model) + ".html")
-    refuse_existing(path, force)
-    with busy("solving"):
+    shared.refuse_existing(path, force)
+    with shared.busy("solving"):
         policy = None if today is None else ck.read_policy(today, cmdp)
         written = ck.plan_report(cmdp, path, policy, title=f"{model}: the best plan", overwrite=force)
     if as_json:
-        say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
+        shared.say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
     else:
         typer.echo(f"wrote {written}")
 
@@ -360,7 +336,7 @@ def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: l
     """The runs of a folder that were asked for, with the names that were given."""
     from cmdpkit.results.study import Study
 
-    labels = pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", _labelled)
+    labels = shared.pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", _labelled)
     study = Study.load(folder)
     return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
 
@@ -370,14 +346,3 @@ def _labelled(item: str) -> tuple[str, str]:
     if not name or not text:
         raise ValueError(item)
     return name, text
-
-
-def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -> None:
-    """Print the summary of a study in a form for papers, or write it to a file."""
-    from cmdpkit.io.atomic import write_text
-    from cmdpkit.results.tables import joined
-
-    if out is None:
-        say_tables(study.summary(), form)
-    else:
-        typer.echo(f"wrote {write_text(out, joined(study.summary(), form), overwrite=force)}")

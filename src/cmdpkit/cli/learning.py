@@ -9,24 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import BadParameter, Option
 
-from cmdpkit.cli.app import (
-    Bounds,
-    Json,
-    Model,
-    Renormalise,
-    Tables,
-    answer,
-    app,
-    bounds_of,
-    constraints_of,
-    examples,
-    pairs,
-    resumable,
-    say_json,
-)
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Bounds, Json, Model, Renormalise, Tables, verb
 
 if TYPE_CHECKING:
-    from cmdpkit.model.policy import Policy
+    pass
 
 
 class Noise(StrEnum):
@@ -69,7 +56,7 @@ Episodes = Annotated[
 ]
 
 
-@app.command(epilog=examples("algos", "algos --json"))
+@verb("algos", "algos --json")
 def algos(table: Tables = None, as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
@@ -77,10 +64,10 @@ def algos(table: Tables = None, as_json: Json = False) -> None:
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
     found = catalogue.algorithm_table(listed)
-    answer(as_json, table, found.data, [found], lambda: catalogue.algorithms(listed))
+    shared.answer(as_json, table, found.data, [found], lambda: catalogue.algorithms(listed))
 
 
-@app.command("compile", epilog=examples("compile", "compile --algo cl-pri --algo triple-q"))
+@verb("compile", "compile --algo cl-pri --algo triple-q", name="compile")
 def compile_(
     algo: Annotated[list[str] | None, Option(help="Only this algorithm; may be repeated. By default all.")] = None,
     as_json: Json = False,
@@ -94,23 +81,21 @@ def compile_(
 
     done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
     if as_json:
-        say_json({"compiled": done})
+        shared.say_json({"compiled": done})
     else:
         typer.echo(f"{len(done)} small problems were run; what they needed is compiled and kept.")
 
 
-@app.command(
-    epilog=examples(
-        "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
-        "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
-        "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
-        "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
-        "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
-        "learn queue --out runs/queue --more 1e5     (and goes on from there)",
-        "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
-        "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
-        'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
-    )
+@verb(
+    "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
+    "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
+    "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+    "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
+    "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
+    "learn queue --out runs/queue --more 1e5     (and goes on from there)",
+    "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
+    "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
+    'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
 )
 def learn(
     model: Model,
@@ -166,40 +151,32 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import RunWatch
+    from cmdpkit.io.policies import read_policy
     from cmdpkit.results import run as show
     from cmdpkit.running.learning import learn_many
 
     if as_json and verbose:
         raise BadParameter("--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose")
-    with resumable(out), RunWatch(quiet=as_json) as watch:
+    with shared.resumable(out), RunWatch(quiet=as_json) as watch:
         records = learn_many(
             _environment(model, constraint, horizon, bound),
             algo,
             **_length(episodes, steps, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=None if constraint is not None or horizon is not None else bounds_of(bound),
+            bounds=None if constraint is not None or horizon is not None else shared.bounds_of(bound),
             renormalise=renormalise,
             noise=noise.value,
-            baseline=_policy(baseline),
+            baseline=None if baseline is None else read_policy(baseline),
             out=out,
             threads=threads,
             progress=watch,
             **settings_of(setting),
         )
     tables = [show.run_table(records, len(records))]
-    answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
+    shared.answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
-
-
-def _policy(path: Path | None) -> Policy | None:
-    """The policy in a file, if one was named."""
-    if path is None:
-        return None
-    from cmdpkit.io.policies import read_policy
-
-    return read_policy(path)
 
 
 def _length(episodes: str | None, steps: str | None, stop: str | None, more: str | None) -> dict[str, Any]:
@@ -218,8 +195,8 @@ def _environment(model: str, constraint: list[str] | None, horizon: int | None, 
         return model
     from cmdpkit.running.gym.world import GymRecipe
 
-    limits = None if constraint is None else constraints_of(constraint)
-    return GymRecipe(model, constraints=limits, bounds=tuple(bounds_of(bound).items()), horizon=horizon)
+    limits = None if constraint is None else shared.constraints_of(constraint)
+    return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:
@@ -237,7 +214,7 @@ def settings_of(given: list[str] | None) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
     from cmdpkit.running.request import check_parameters
 
-    settings = pairs(given, "--set", "NAME=VALUE", _setting)
+    settings = shared.pairs(given, "--set", "NAME=VALUE", _setting)
     check_parameters(settings)
     return settings
 

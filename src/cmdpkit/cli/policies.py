@@ -7,24 +7,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from cmdpkit.cli.app import (
-    Force,
-    Json,
-    Model,
-    SavePolicy,
-    Tables,
-    answer,
-    app,
-    busy,
-    constraints_of,
-    examples,
-    figure_file,
-    pairs,
-    refuse_existing,
-    say,
-    say_json,
-    say_tables,
-)
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Force, Json, Model, SavePolicy, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
 PolicyFile = Annotated[Path, Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
@@ -33,14 +17,12 @@ PolicyOption = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
-        'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
-        'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
-        'estimate log.csv --horizon 20 --constraint "cost<=5" --range cost=0:100 --drop-bad-episodes',
-        "estimate log.parquet --average --column state=stock --column action=order",
-    )
+@verb(
+    'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
+    'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
+    'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
+    'estimate log.csv --horizon 20 --constraint "cost<=5" --range cost=0:100 --drop-bad-episodes',
+    "estimate log.parquet --average --column state=stock --column action=order",
 )
 def estimate(
     log: Annotated[Path, Argument(metavar="LOG", help="The log (.csv, .tsv, .txt or .parquet).")],
@@ -95,16 +77,16 @@ def estimate(
 
     check_confidence(confidence)
     for path in (out, save_policy):
-        refuse_existing(path, force)
+        shared.refuse_existing(path, force)
     found = ck.from_log(
         log,
-        columns=pairs(column, "--column", "OURS=THEIRS, such as state=stock", _pair),
+        columns=shared.pairs(column, "--column", "OURS=THEIRS, such as state=stock", _pair),
         horizon=horizon,
         discount=discount,
         criterion="average" if average else None,
-        constraints=constraints_of(constraint),
+        constraints=shared.constraints_of(constraint),
         stationary=stationary,
-        ranges=pairs(ranges, "--range", "NAME=LOW:HIGH, such as cost=0:100", _range),
+        ranges=shared.pairs(ranges, "--range", "NAME=LOW:HIGH, such as cost=0:100", _range),
         bad="drop episodes" if drop_bad_episodes else "error",
         duplicates="drop" if drop_duplicates else "error",
     )
@@ -112,26 +94,26 @@ def estimate(
         ck.write_model(found.cmdp, out, overwrite=force)
     given = None if policy is None else found.evaluate(policy, confidence)
     if not as_json and table is None:
-        say(show.coverage(str(log), found))
+        shared.say(show.coverage(str(log), found))
         if given is not None:
-            say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
+            shared.say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
     elif table is not None and given is not None:
-        say_tables([show.promise_table(given)], table)
+        shared.say_tables([show.promise_table(given)], table)
     told: ck.Promise | ck.NoPromise
     try:
-        with busy("choosing and testing policies"):
+        with shared.busy("choosing and testing policies"):
             told = found.solve(confidence)
     except ck.NoPromise as declined:
         told = declined
     if isinstance(told, ck.Promise) and save_policy is not None:
         ck.write_policy(told.policy, save_policy, overwrite=force)
     if as_json:
-        say_json({**show.estimate_data(str(log), found, told), "policy": show.off_policy_data(given)})
+        shared.say_json(show.estimate_data(str(log), found, told, given))
     elif isinstance(told, ck.Promise):
         if table is not None:
-            say_tables([show.promise_table(told)], table)
+            shared.say_tables([show.promise_table(told)], table)
         else:
-            say(Group(EMPTY_LINE, show.promise(told, show_notes=False)))
+            shared.say(Group(EMPTY_LINE, show.promise(told, show_notes=False)))
     if isinstance(told, CmdpkitError):
         raise told
 
@@ -147,7 +129,7 @@ def _range(item: str) -> tuple[str, tuple[float, float]]:
     return name.strip(), (low, high)
 
 
-@app.command(epilog=examples("evaluate queue plan.csv", "evaluate queue plan.csv --json"))
+@verb("evaluate queue plan.csv", "evaluate queue plan.csv --json")
 def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
     """What a policy is worth, and which bounds it meets.
 
@@ -156,7 +138,7 @@ def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Js
     _compared(model, [policy], table, as_json)
 
 
-@app.command(epilog=examples("compare queue plan.csv rule.csv"))
+@verb("compare queue plan.csv rule.csv")
 def compare(
     model: Model,
     policies: Annotated[list[Path], Argument(metavar="POLICY...", help="Policy files (.csv, .json or .npz).")],
@@ -167,7 +149,7 @@ def compare(
     _compared(model, policies, table, as_json)
 
 
-@app.command(epilog=examples("simulate queue", "simulate queue --policy plan.csv --episodes 1000000"))
+@verb("simulate queue", "simulate queue --policy plan.csv --episodes 1000000")
 def simulate(
     model: Model,
     policy: PolicyOption = None,
@@ -176,7 +158,7 @@ def simulate(
     steps: Annotated[int | None, Option(min=1, help="How long an episode is, for a model without a horizon.")] = None,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
+        Option(metavar="FILE", callback=shared.figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
     ] = None,
     force: Force = False,
     table: Tables = None,
@@ -192,9 +174,9 @@ def simulate(
     from cmdpkit.results.comparison import simulation, spread_table
     from cmdpkit.results.figures.style import save
 
-    refuse_existing(plot, force)
+    shared.refuse_existing(plot, force)
     cmdp = ck.load(model)
-    with busy("playing"):
+    with shared.busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else ck.read_policy(policy, cmdp)
         if isinstance(plan, ck.Mixture):
             raise CmdpkitError("the optimum is a draw among several policies; give one of your own with --policy")
@@ -203,10 +185,10 @@ def simulate(
         save(played.plot(), plot)
     shown = spread_table(played)
     asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
-    answer(as_json, table, lambda: {**asked, "totals": shown.data()}, [shown], lambda: simulation(model, played))
+    shared.answer(as_json, table, lambda: {**asked, "totals": shown.data()}, [shown], lambda: simulation(model, played))
 
 
-@app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))
+@verb('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv')
 def explain(
     model: Model,
     state: Annotated[str, Argument(metavar="STATE", help="The name of a state.")],
@@ -229,7 +211,7 @@ def explain(
     shown = option_table(found)
     where = {"env": model, "step": found.step, "state": written_name(found.state), "reach": found.reach}
     facts = {**where, "why": found.why, "prices": found.prices.tolist()}
-    answer(as_json, table, lambda: {**facts, "actions": shown.data()}, [shown], lambda: explanation(found))
+    shared.answer(as_json, table, lambda: {**facts, "actions": shown.data()}, [shown], lambda: explanation(found))
 
 
 def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
@@ -242,7 +224,7 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     for i, name in enumerate(called):
         if name in called[:i]:
             raise CmdpkitError(f"the policy file {name} is given twice; give every file once")
-    with busy("solving"):
+    with shared.busy("solving"):
         policies = {name: ck.read_policy(path, cmdp) for name, path in zip(called, files, strict=True)}
         found = ck.compare_policies(cmdp, policies)
     judged, differ = judged_table(found), difference_table(found.differences)
@@ -251,4 +233,4 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
         rows = {"policies": judged.data(), "differences": differ.data()}
         return {"env": model, "optimum": found.optimum.value, **rows}
 
-    answer(as_json, table, data, [judged, differ], lambda: comparison(found))
+    shared.answer(as_json, table, data, [judged, differ], lambda: comparison(found))

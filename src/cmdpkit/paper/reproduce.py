@@ -29,10 +29,10 @@ from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
+from cmdpkit.paper import experiments
 from cmdpkit.paper.claims import claims_of
-from cmdpkit.paper.comparison import compared, groups_of
-from cmdpkit.paper.departures import departures_table
-from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, paper_experiments, table1_rows, table1_table
+from cmdpkit.paper.departures import DEPARTURES, DepartureCase, departures_table
+from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, compared, groups_of, paper_experiments
 from cmdpkit.paper.lower_bound import LowerBound, lower_bound_table, measured
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.curves import multiplier, overview
@@ -55,10 +55,9 @@ def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
 
     Files of these names are replaced, others in the folder stay as they are.
     """
-    by_env: dict[str, list[Group]] = {}
-    for group in study.groups():
-        by_env.setdefault(group.run.env, []).append(group)
     make_folder(folder)
+    groups = study.groups()
+    by_env = {env: [x for x in groups if x.run.env == env] for env in dict.fromkeys(x.run.env for x in groups)}
     return tuple(path for env, found in by_env.items() for path in _of_problem(study, folder, env, found))
 
 
@@ -173,9 +172,9 @@ def reproduce_paper(
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise CmdpkitError(f"unknown part {unknown[0]!r} of the paper; the parts are {', '.join(PARTS)}")
-    experiments = paper_experiments(seeds, parts)
-    worlds = {key: world for experiment in experiments for key, world in experiment.worlds.items()}
-    runs = {run.key: run for experiment in experiments for run in experiment.runs()}  # parts share some of them
+    planned = paper_experiments(seeds, parts)
+    worlds = {key: world for experiment in planned for key, world in experiment.worlds.items()}
+    runs = {run.key: run for experiment in planned for run in experiment.runs()}  # parts share some of them
     bounds = measured(seeds) if "lower-bound" in parts else ()
     if not runs:
         claims = claims_of((), bounds)
@@ -195,25 +194,17 @@ def reproduce_paper(
     claims, rows = claims_of(groups, bounds), tuple(compared(groups))
     save_settings(out, TITLE, rows, claims)
     study = replace(found, published=rows, claims=claims)
-    shown = _published_runs(study)
+    published = [group for env in (SYNTHETIC, GRID) for group in groups_of(groups, env)]  # whose curves are drawn
+    records = tuple(record for group in published for record in group.records)
+    shown = replace(study, records=records) if records else study
     report = shown.to_html(Path(out, "report.html"), overwrite=True)
     figures, hint = _figures(shown, Path(out, "figures"))
-    table1 = table1_rows(groups) if "table1" in parts else ()
-    phases = _grid_phases(groups)
+    table1 = experiments.table1_rows(groups) if "table1" in parts else ()
+    on_grid = [group for group in groups_of(groups, GRID) if group.run.algo == "pri"]
+    phases = tuple(phase for group in on_grid for phase in phases_of(group))
     return Reproduction(
         tuple(parts), claims, rows, phases, bounds, table1, study, report, figures, hint, seeds, done.seconds
     )
-
-
-def _grid_phases(groups: Iterable[Group]) -> tuple[PhaseCost, ...]:
-    found = [group for group in groups_of(groups, GRID) if group.run.algo == "pri"]
-    return tuple(phase for group in found for phase in phases_of(group))
-
-
-def _published_runs(study: Study) -> Study:
-    """The runs of the two experiments, whose curves are drawn; all runs if none of these was asked for."""
-    found = [group for env in (SYNTHETIC, GRID) for group in groups_of(study.groups(), env)]
-    return replace(study, records=tuple(record for group in found for record in group.records)) if found else study
 
 
 def _figures(study: Study, folder: Path) -> tuple[tuple[Path, ...], str]:
@@ -236,7 +227,7 @@ def reproduction_data(found: Reproduction) -> dict[str, Any]:
         "paper": [row.to_dict() for row in in_order(found.rows)],
         "phases": phase_table(found.phases).data(),
         "lower_bound": lower_bound_table(found.bounds).data(),
-        "table1": table1_table(found.table1).data(),
+        "table1": experiments.table1_table(found.table1).data(),
         "departures": departures_table().data() if "departures" in found.parts else [],
         "seeds": found.seeds,
         "report": str(found.report) if found.report else None,
@@ -255,15 +246,15 @@ def _other_tables(found: Reproduction) -> list[Table[Any]]:
     """Phases of PRI on the grid, the lower bound and Table 1, as far as they were asked for."""
     tables: list[Table[Any]] = [phase_table(found.phases)] if found.phases else []
     tables += [lower_bound_table(found.bounds)] if found.bounds else []
-    return [*tables, table1_table(found.table1)] if found.table1 else tables
+    return [*tables, experiments.table1_table(found.table1)] if found.table1 else tables
 
 
 def reproduction(found: Reproduction) -> RenderableType:
     """The claims first; then every published figure next to the measured one, and the other parts."""
     parts: list[RenderableType] = []
     for env in dict.fromkeys(claim.env for claim in found.claims):
-        claims = [claim for claim in found.claims if claim.env == env]
-        parts += [Text(f"Claims of the paper: {env}", style="bold"), _claims(claims), EMPTY_LINE]
+        claims = _side_by_side(_claim(claim) for claim in found.claims if claim.env == env)
+        parts += [Text(f"Claims of the paper: {env}", style="bold"), claims, EMPTY_LINE]
     parts += [*(Text(line) for line in headlines(found.rows)), EMPTY_LINE] if found.rows else []
     shown: list[tuple[Table[Any], str]] = [(table, "algo") for table in published_tables(found.rows)]
     for table, heads in [*shown, *((table, "") for table in _other_tables(found))]:
@@ -278,34 +269,35 @@ def reproduction(found: Reproduction) -> RenderableType:
     return Lines(*parts, Text(said, style=QUIET)) if found.report or found.bounds else Lines(*parts[:-1])
 
 
-def _claims(claims: Sequence[Claim]) -> RenderableType:
-    """The verdict, and next to it the claim with the figures behind it."""
+def _side_by_side(rows: Iterable[tuple[RenderableType, Text]], quiet: bool = False) -> Grid:
+    """Words, and next to each the text about it."""
     grid = Grid.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, style=QUIET if quiet else "")
     grid.add_column(overflow="fold")
-    for claim in claims:
-        tone = "bold red" if claim.verdict.agrees is False else "bold"
-        said = Text.assemble(claim.text, "\n", ("published ", QUIET), claim.published, "\n", ("measured  ", QUIET))
-        grid.add_row(Text(claim.verdict.text, style=tone), said + Text(f"{claim.measured} [{claim.kind}]"))
+    for row in rows:
+        grid.add_row(*row)
     return grid
+
+
+def _claim(claim: Claim) -> tuple[Text, Text]:
+    """The verdict, and the claim with the figures behind it."""
+    tone = "bold red" if claim.verdict.agrees is False else "bold"
+    said = Text.assemble(claim.text, "\n", ("published ", QUIET), claim.published, "\n", ("measured  ", QUIET))
+    return Text(claim.verdict.text, style=tone), said + Text(f"{claim.measured} [{claim.kind}]")
 
 
 def _departures(whole: bool) -> RenderableType:
     """Every step of the pseudo-code, or how many there are and how to see them."""
-    table = departures_table()
     if not whole:
-        apart = sum(not line.departure.literal(line.theory) for line in table.rows)
+        theory = DepartureCase.of("theory")
+        apart = sum(not departure.literal(theory) for departure in DEPARTURES)
         return Text(
-            f"Preset theory departs from the pseudo-code in {apart} of {len(table.rows)} steps, where it cannot be "
+            f"Preset theory departs from the pseudo-code in {apart} of {len(DEPARTURES)} steps, where it cannot be "
             "followed. `cmdpkit reproduce paper --what departures` lists all of them, for both presets."
         )
+    table = departures_table()
     lines: list[RenderableType] = [Text(table.title, style="bold")]
     for row in table.data():
-        grid = Grid.grid(padding=(0, 2, 0, 0))
-        grid.add_column(no_wrap=True, style=QUIET)
-        grid.add_column(overflow="fold")
-        for key in ("printed", "theory", "paper", "why"):
-            if row[key]:
-                grid.add_row(f"  {key}", Text(row[key]))
-        lines += [Text(row["step"]), grid]
+        told = [(f"  {key}", Text(row[key])) for key in ("printed", "theory", "paper", "why") if row[key]]
+        lines += [Text(row["step"]), _side_by_side(told, quiet=True)]
     return Lines(*lines)

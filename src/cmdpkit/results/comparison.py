@@ -182,11 +182,9 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     if c is None:
         return Spread(name, mean, quantiles, None, None, None)
     counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, name)
-    if c.sense == "at_most":
-        exact = None if counted is None else counted.above(c.total)
-        return Spread(name, mean, quantiles, c, played.above(name, c.total), exact)
-    exact = None if counted is None else counted.below(c.total)
-    return Spread(name, mean, quantiles, c, played.below(name, c.total), exact)
+    side = "above" if c.sense == "at_most" else "below"
+    exact = None if counted is None else getattr(counted, side)(c.total)
+    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.total), exact)
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:

@@ -18,29 +18,14 @@ from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
+from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
-from cmdpkit.results.tables import (
-    DRAWN,
-    EMPTY_LINE,
-    QUIET,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    each,
-    in_line,
-    numbers,
-    odds,
-    whole,
-)
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
 
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
@@ -67,7 +52,7 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
     """One row per action that the optimum uses: what is lost without it."""
 
     def losses(values: Sequence[Any], narrow: bool) -> list[Cell]:
-        cells = in_line(values, narrow)
+        cells = tables.in_line(values, narrow)
         return [c if math.isfinite(x) else c._replace(text="infeasible") for c, x in zip(cells, values, strict=True)]
 
     timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
@@ -82,9 +67,6 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
         numbers("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
                 lambda r: r.sigma),
     ), tuple(rows))  # fmt: skip
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
 
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
@@ -147,7 +129,7 @@ def _headline(r: TotalRange, met: Met | None) -> Text:
         return Text.assemble(bound)
     if not met.binding:
         return Text.assemble(bound, (" does not bind", QUIET))
-    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
+    return Text.assemble(bound, (" binds", tables.DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
 
 
 def _in_words(r: TotalRange) -> str:
@@ -249,9 +231,6 @@ def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
         named = "all of them"
     exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
     return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:

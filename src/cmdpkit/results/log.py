@@ -19,9 +19,6 @@ from cmdpkit.results.wording import bounded, counted, label, percent
 MOST_ROWS = 5  # of each list of places
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 class Promised(NamedTuple):
     """A total of the promised policy."""
 
@@ -86,9 +83,6 @@ def _place() -> list[Column[Any]]:
     ]
 
 
-# -- text --------------------------------------------------------------------------------------------------------------
-
-
 def coverage(name: str, estimate: Estimate) -> RenderableType:
     """Sizes, notes, and what the log does not cover."""
     found, cmdp = estimate.coverage, estimate.cmdp
@@ -137,18 +131,10 @@ def promise(found: Promise, *, show_notes: bool = True) -> RenderableType:
                  Text(how, style=QUIET), *notes)  # fmt: skip
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
-
-
-def off_policy_data(given: OffPolicyEvaluation | None) -> dict[str, Any] | None:
-    """What a log says of a policy that was given, or None if none was."""
-    if given is None:
-        return None
-    return {"confidence": given.confidence, "totals": promise_table(given).data(), "unknown": given.unknown}
-
-
-def estimate_data(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dict[str, Any]:
-    """What a log says: what it covers, and the promise, or why there is none."""
+def estimate_data(
+    name: str, estimate: Estimate, answer: Promise | NoPromise, given: OffPolicyEvaluation | None
+) -> dict[str, Any]:
+    """What a log covers, the promise, or why there is none, and what a policy that was given would have brought."""
     found = estimate.coverage
     told = {
         "log": name,
@@ -184,14 +170,17 @@ def estimate_data(name: str, estimate: Estimate, answer: Promise | NoPromise) ->
             "episodes_needed": answer.episodes,
             "wanted": wanted_table(answer.wanted).data(),
         }
-        return told
-    told["promise"] = {
-        "confidence": answer.confidence,
-        "totals": promise_table(answer).data(),
-        "condition": answer.condition,
-        "margins": list(answer.margins),
-        "tested": answer.tested,
-        "unknown": answer.unknown,
-        "episodes": list(answer.episodes),
-    }
-    return told
+    else:
+        told["promise"] = {
+            "confidence": answer.confidence,
+            "totals": promise_table(answer).data(),
+            "condition": answer.condition,
+            "margins": list(answer.margins),
+            "tested": answer.tested,
+            "unknown": answer.unknown,
+            "episodes": list(answer.episodes),
+        }
+    if given is not None:
+        totals = promise_table(given).data()
+        return {**told, "policy": {"confidence": given.confidence, "totals": totals, "unknown": given.unknown}}
+    return {**told, "policy": None}

@@ -201,9 +201,6 @@ def below(measured: SeedMean, limit: float, *, certain: bool) -> Verdict:
     return HOLDS if high <= limit else FAILS if low > limit else UNDECIDED
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def claims_table(claims: Sequence[Claim]) -> Table[Claim]:
     """One row per claim, with the verdict first."""
     return Table("Claims of the paper", (

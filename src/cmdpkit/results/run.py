@@ -1,4 +1,4 @@
-"""What learners did: one row per seed and their mean, the final policy, what is certain of it; curves for TensorBoard."""
+"""What learners did: one row per seed and their mean, the final policy and what is certain of it, TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,20 +18,9 @@ from rich.text import Text
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.records.store import IDENTITY, columns_of
+from cmdpkit.results import tables
 from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, Group, curve_name, groups, remarks
-from cmdpkit.results.tables import (
-    EMPTY_LINE,
-    MISSING,
-    QUIET,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    each,
-    numbers,
-    rounded,
-    whole,
-)
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
@@ -44,9 +33,6 @@ MOST_CHARACTERS = 80  # of the name of a folder of events
 Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
 # The entries that are lists with one number per constraint.
 LISTED = ("violation", "strong_violation", "realised_violation", "realised_utility", "policy_utilities")
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
@@ -118,7 +104,7 @@ def ledger_table(found: Sequence[Group]) -> Table[Member]:
                lambda m: _ends_of(m.record, "violation"), _worst_of_each, "right"),
         Column("certificate", "certificate", "What the data alone say of the final policy, for each bound.",
                _certificate),
-        numbers("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, rounded(3)),
+        numbers("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, tables.rounded(3)),
         Column("record", "record", "The name of the files that hold it.", lambda m: m.record.run.key),
     ), rows)  # fmt: skip
 
@@ -133,7 +119,7 @@ def _ends_of(record: RunRecord, subject: str) -> list[float] | None:
 
 def _worst_of_each(values: Sequence[list[float] | None], _narrow: bool) -> list[Cell]:
     """Several numbers in a cell, which is sorted by the largest."""
-    return [Cell(MISSING) if x is None else Cell(", ".join(map(short, x)), value=max(x)) for x in values]
+    return [Cell(tables.MISSING) if x is None else Cell(", ".join(map(short, x)), value=max(x)) for x in values]
 
 
 def _certificate(member: Member) -> str | None:
@@ -143,9 +129,6 @@ def _certificate(member: Member) -> str | None:
     doubt = " (the environment changed)" if found.since is not None else " (approximate)" if found.approximate else ""
     safe = ", ".join(SAFETY[x] for x in found.safe) + doubt
     return ", ".join(x for x in ("" if found.gap is None else f"gap {short(found.gap)}", safe) if x)
-
-
-# -- text and JSON -----------------------------------------------------------------------------------------------------
 
 
 def learned(records: Sequence[RunRecord]) -> RenderableType:

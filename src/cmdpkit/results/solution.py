@@ -20,23 +20,9 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
+from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
-from cmdpkit.results.tables import (
-    DRAWN,
-    EMPTY_LINE,
-    QUIET,
-    TAKEN,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    each,
-    in_line,
-    numbers,
-    plain_table,
-    right,
-    whole,
-)
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
@@ -91,7 +77,7 @@ def constraint_table(found: Solution) -> Table[Met]:
                data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
         *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
-                lambda values, narrow: in_line([_visible(x, m) for x, m in zip(values, rows, strict=True)], narrow)),
+                lambda values, narrow: tables.in_line(list(map(_visible, values, rows)), narrow)),
         numbers("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which "
                 "it was given.", lambda m: m.price),
         Column("binding", "", "Whether the bound costs something.", lambda m: m.binding,
@@ -207,9 +193,6 @@ def _states_of(rule: Rule) -> str:
     return f"{label(first)} to {label(last)}"
 
 
-# -- text --------------------------------------------------------------------------------------------------------------
-
-
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     """Everything that is known about an optimum, for a terminal of `width` columns."""
     if isinstance(found, Simplified):
@@ -252,7 +235,7 @@ def _stationary(name: str, found: StationarySolution) -> RenderableType:
     if found.cmdp.N:
         note = price_note(found)
         parts += [EMPTY_LINE, TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else [])]
-    parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=DRAWN))]
+    parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=tables.DRAWN))]
     return Group(*parts, EMPTY_LINE, *_policies(found), EMPTY_LINE, _stationary_proof(found))
 
 
@@ -280,18 +263,18 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     """One row per state: what is done there, and how much time is spent there; how often each action if it is long."""
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
-        table = plain_table("action", right(time))
+        table = tables.plain_table("action", tables.right(time))
         for a in np.argsort(-q.sum(axis=0), kind="stable")[:MOST_ROWS]:
             table.add_row(Text(label(cmdp.action_names[int(a)])), _share(cmdp, float(q[:, a].sum())))
         hint = f"too many to print; {save_hint()} writes it (.csv .json .npz .md .py)."
         return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
-    table = plain_table("state", "action", right(time))
+    table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)
         names = " / ".join(label(cmdp.action_names[int(a)]) for a in used)
         table.add_row(
             Text(label(cmdp.states[s])),
-            Text(names, style=DRAWN if len(used) > 1 else ""),
+            Text(names, style=tables.DRAWN if len(used) > 1 else ""),
             _share(cmdp, float(q[s].sum())),
         )
     return table
@@ -358,9 +341,6 @@ def _plan(found: Simplified) -> list[RenderableType]:
 def _steps(phase: Phase) -> str:
     steps = _steps_of(phase)
     return "Always" if steps is None else f"Step{'s' * (phase.first != phase.last)} {steps}"
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def solution_data(name: str, found: Solution) -> dict[str, Any]:

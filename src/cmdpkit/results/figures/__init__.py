@@ -66,7 +66,8 @@ def draw(
         if option not in known:
             raise CmdpkitError(f"the figure {name!r} has no option {option!r}; it has {', '.join(known)}")
     if boards:
-        return _board_of(study, drawn[name], **options)
+        record, cmdp = _modelled(study, options.pop("env", None), options.pop("algo", None))
+        return drawn[name](cmdp, record.policy, **options)
     study = _arranged(study, algos, labels)
     if name == "price":
         return _price_of(study, **options)
@@ -107,14 +108,6 @@ def _price_of(
     groups = [group for group in study.groups() if group.run.fingerprint == run.run.fingerprint]
     policies = {group.label: group.records[0].policy for group in groups}
     return plans.price_curve(tradeoff(cmdp, name, points), title=run.run.env, policies=policies, size=size, ax=ax)
-
-
-def _board_of(
-    study: Study, drawn: Callable[..., Figure], *, env: str | None = None, algo: str | None = None, **options: Any
-) -> Figure:
-    """Boards of the policy of the first run of an algorithm; by default of the first run of the study."""
-    record, cmdp = _modelled(study, env, algo)
-    return drawn(cmdp, record.policy, **options)
 
 
 def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[RunRecord, CMDP]:

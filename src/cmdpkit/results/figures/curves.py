@@ -53,9 +53,10 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
             known = ", ".join(dict.fromkeys(group.label for group in found))
             raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
-        subjects = [_panels_of(mine, what) for mine in by_env.values()]
+        bounds = [len(mine[0].records[0].constraints) for mine in by_env.values()]
+        subjects = [[(x, n) for x in what for n in range(N if x == "violation" else 1)] for N in bounds]
         figure, axes = panels([len(x) for x in subjects], size, ax)
-        colours = _colours(found)
+        colours = _looks(group.label for group in found)
         names: list[Strip] = []
         for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
             for axis, (subject, n) in zip(row, asked, strict=True):
@@ -81,11 +82,6 @@ overview = _figure_of("regret", "violation", usual="linear")  # side by side, as
 regret = _figure_of("regret", usual="linear")
 violation = _figure_of("violation", usual="symlog")  # below 0 a bound is met with something to spare
 certified_gap = _figure_of("certified_gap", usual="log")  # how far the policy was below the optimum at most, as proved
-
-
-def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, int]]:
-    N = len(found[0].records[0].constraints)
-    return [(subject, n) for subject in what for n in range(N if subject == "violation" else 1)]
 
 
 def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool, scale: Scale) -> None:
@@ -204,7 +200,7 @@ def multiplier(
     if not by_env:
         raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
     figure, axes = panels([len(mine[0].records[0].constraints) for mine in by_env.values()], size, ax)
-    colours = _colours(found)
+    colours = _looks(group.label for group in found)
     for row, (env, mine) in zip(axes, by_env.items(), strict=True):
         cmdp = model_of(mine[0].run, models)
         prices = None if cmdp is None else solve_fully(cmdp).lam
@@ -281,10 +277,6 @@ def _by_env(found: Groups) -> dict[str, list[Group]]:
     for group in found:
         together.setdefault(group.problem, []).append(group)
     return together
-
-
-def _colours(found: Groups) -> dict[str, dict[str, Any]]:
-    return _looks(group.label for group in found)
 
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:

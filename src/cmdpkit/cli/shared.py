@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cmdpkit.results.tables import Table
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound="Callable[..., Any]")
 PLAIN_WIDTH = 100  # columns of text where stdout is no terminal
 
 
@@ -136,6 +137,11 @@ Bounds = Annotated[
 def examples(*lines: str) -> str:
     """The last lines of a verb's help: commands that can be typed as they are."""
     return "\b\nExamples:\n" + "\n".join(f"  cmdpkit {line}" for line in lines)
+
+
+def verb(*lines: str, name: str | None = None) -> Callable[[Command], Command]:
+    """A decorator that makes a function a command; ``lines`` are the examples at the end of its help."""
+    return app.command(name, epilog=examples(*lines))
 
 
 def pairs(given: list[str] | None, option: str, expected: str, split: Callable[[str], tuple[str, T]]) -> dict[str, T]:
