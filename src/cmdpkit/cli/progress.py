@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -46,9 +45,7 @@ class _ProgressBars:
             self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.compiling.close()
         if self.live:
             self.bars.stop()

@@ -105,9 +105,7 @@ def _totals(play: Player, cmdp: CMDP, best: float, K: int, seed: int) -> tuple[f
     source = Source.of(cmdp, best)
     play(cmdp, source, K, seed)
     tally = source.meter.tally()
-    assert tally.weak is not None
-    assert tally.weak.regret is not None
-    assert tally.strong is not None
+    assert tally.weak is not None and tally.weak.regret is not None and tally.strong is not None
     return tally.weak.regret, float(tally.strong.violation[0]), float(tally.realised.violation[0])
 
 

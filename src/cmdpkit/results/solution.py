@@ -33,6 +33,7 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
     "total": ("total", "expected total until absorption"),
 }
 WITHOUT_HORIZON = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
+ENDED = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}
 MOST_STARTS = 3  # start states that are named
 MOST_LINES = 60  # about a simple policy
 COUNTED = {  # fields of the shape of a policy, as people call them
@@ -60,6 +61,11 @@ class Met(NamedTuple):
         """What is left of the bound; positive inside it, whatever its sense."""
         return self.constraint.sign * (self.total - self.constraint.total)
 
+    @property
+    def visible_slack(self) -> float:
+        """The same, but 0 within the tolerance: what counts as met is shown as met."""
+        return 0.0 if abs(self.slack) <= self.tolerance else self.slack
+
 
 def constraint_table(found: Solution) -> Table[Met]:
     """One row per constraint: its total at the optimum, how much room is left, and what it costs."""
@@ -77,7 +83,7 @@ def constraint_table(found: Solution) -> Table[Met]:
                data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
         *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
-                lambda values, narrow: tables.in_line(list(map(_visible, values, rows)), narrow)),
+                lambda _, narrow: tables.in_line([m.visible_slack for m in rows], narrow)),
         numbers("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which "
                 "it was given.", lambda m: m.price),
         Column("binding", "", "Whether the bound costs something.", lambda m: m.binding,
@@ -103,11 +109,6 @@ def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column
                lambda m: m.constraint.total / steps, lambda values, _: with_symbols(constraints, values),
                shown=not all(c.per_step for c in constraints)),
     ]  # fmt: skip
-
-
-def _visible(slack: float, met: Met) -> float:
-    """What counts as met is shown as met."""
-    return 0.0 if abs(slack) <= met.tolerance else slack
 
 
 def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
@@ -199,15 +200,21 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
         return _simplified(name, found, width)
     if isinstance(found, StationarySolution):
         return _stationary(name, found)
-    word = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}[
-        found.ended
-    ]
-    headline = Text.assemble((label(name), "bold"), f": {word} ", (number(found.value), "bold green"))
-    parts: list[RenderableType] = [headline, EMPTY_LINE]
-    if found.cmdp.N:
-        note = price_note(found)
-        parts += [TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else []), EMPTY_LINE]
-    return Group(*parts, draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
+    head = _headline(name, ENDED[found.ended], found)
+    return Group(
+        head, EMPTY_LINE, *_bounds(found), draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found)
+    )
+
+
+def _headline(name: str, what: str, found: Solution) -> Text:
+    return Text.assemble((label(name), "bold"), f": {what} ", (number(found.value), "bold green"))
+
+
+def _bounds(found: Solution) -> list[RenderableType]:
+    """The table of constraints, and what the prices in it are for."""
+    note = price_note(found)
+    notes = [Text(note, style=QUIET)] if note else []
+    return [TerminalTable(constraint_table(found)), *notes, EMPTY_LINE] if found.cmdp.N else []
 
 
 def _proof(found: Solution) -> Text:
@@ -224,19 +231,16 @@ def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
     what = "one recurrent class," if found.one_class is not None else "optimal"
-    headline = Text.assemble(
-        (label(name), "bold"), f": {what} {WITHOUT_HORIZON[kind]} ", (number(found.value), "bold green")
-    )
+    headline = _headline(name, f"{what} {WITHOUT_HORIZON[kind]}", found)
     if kind == "discounted" and found.value_per_step is not None:
         headline.append(
             f" (times {1 - (found.cmdp.criterion.discount or 0):g}: {number(found.value_per_step)} per step)"
         )
-    parts: list[RenderableType] = [headline, Text(_start(found), style=QUIET)]
-    if found.cmdp.N:
-        note = price_note(found)
-        parts += [EMPTY_LINE, TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else [])]
-    parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=tables.DRAWN))]
-    return Group(*parts, EMPTY_LINE, *_policies(found), EMPTY_LINE, _stationary_proof(found))
+    notes = [part for note in found.notes for part in (Text(note, style=tables.DRAWN), EMPTY_LINE)]
+    what = "optimal" if found.attained or isinstance(found.policy, Mixture) else "within the bounds, and optimal"
+    proof = f"Proved {what} to within {found.gap:.2g} (column generation, {duration(found.seconds)})."
+    said = [headline, Text(_start(found), style=QUIET), EMPTY_LINE, *_bounds(found), *notes, *_policies(found)]
+    return Group(*said, EMPTY_LINE, Text(proof, style=QUIET))
 
 
 def _start(found: StationarySolution) -> str:
@@ -284,16 +288,9 @@ def _share(cmdp: CMDP, x: float) -> str:
     return f"{x:.4f}" if cmdp.criterion.kind == "total" else f"{100 * x:.2f} %"
 
 
-def _stationary_proof(found: StationarySolution) -> Text:
-    what = "optimal" if found.attained or isinstance(found.policy, Mixture) else "within the bounds, and optimal"
-    return Text(f"Proved {what} to within {found.gap:.2g} (column generation, {duration(found.seconds)}).", style=QUIET)
-
-
 def _simplified(name: str, found: Simplified, width: int) -> RenderableType:
     """Its cost, how simple it is next to the optimum, what to do in which phase, where it draws."""
-    headline = Text.assemble(
-        (label(name), "bold"), ": value ", (number(found.value), "bold green"), f", {_paid(found)}"
-    )
+    headline = _headline(name, "value", found).append(f", {_paid(found)}")
     parts: list[RenderableType] = [headline, EMPTY_LINE, TerminalTable(shape_table(found)), EMPTY_LINE]
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
@@ -322,7 +319,8 @@ def _plan(found: Simplified) -> list[RenderableType]:
     """What to do, phase by phase, one line for each rule."""
     lines: list[Text] = []
     for phase in found.phases:
-        steps = _steps(phase)
+        shown = _steps_of(phase)
+        steps = "Always" if shown is None else f"Step{'s' * (phase.first != phase.last)} {shown}"
         if len(phase.rules) < 2:
             what = label(phase.rules[0].action) if phase.rules else "nothing is left to decide"
             lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.rules)))
@@ -336,11 +334,6 @@ def _plan(found: Simplified) -> list[RenderableType]:
         left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; {save_hint()} writes the whole policy"
         lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
     return list(lines)
-
-
-def _steps(phase: Phase) -> str:
-    steps = _steps_of(phase)
-    return "Always" if steps is None else f"Step{'s' * (phase.first != phase.last)} {steps}"
 
 
 def solution_data(name: str, found: Solution) -> dict[str, Any]:

@@ -177,10 +177,10 @@ def published(rows: Sequence[Row], claims: Sequence[Claim]) -> Plain | None:
 def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str, list[tuple[Row, tuple[Cell, ...]]]]]:
     """The columns, and for every algorithm its rows with their cells."""
     columns, cells = table.by_row()
-    together: dict[str, list[tuple[Row, tuple[Cell, ...]]]] = {}
-    for row, its_cells in zip(table.rows, cells, strict=True):
-        together.setdefault(row.algo, []).append((row, its_cells))
-    return columns, together
+    pairs = list(zip(table.rows, cells, strict=True))
+    return columns, {
+        algo: [x for x in pairs if x[0].algo == algo] for algo in dict.fromkeys(r.algo for r in table.rows)
+    }
 
 
 def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[tuple[str, str]]:
