@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cmdpkit as ck
-from cmdpkit.cli.app import app
+from cmdpkit.cli.shared import app
 from cmdpkit.errors import MAX_SHOWN, CmdpkitError, printable, quoted, shown
 from cmdpkit.results.showing import json_text
 

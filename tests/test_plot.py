@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 import cmdpkit as ck
 from cmdpkit.results.figures import curves as plot
-from cmdpkit.results.figures import policies as plot_boards
+from cmdpkit.results.figures import plans as plot_boards
 from cmdpkit.results.figures.style import CHANCE, save
 from cmdpkit.results.groups import curve, groups
 from cmdpkit.results.study import Study

@@ -19,7 +19,7 @@ from numba import njit
 from numba.core.errors import NumbaError
 from typer.testing import CliRunner
 
-from cmdpkit.cli.terminal import Verbs
+from cmdpkit.cli.shared import Verbs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends import without_main
 from cmdpkit.model.compiled import compiled, embedded, inlined, internal
@@ -127,7 +127,7 @@ def test_gymnasium_toy_environments_show_their_tables(kind, S, A):
 def test_typer_runs_verbs_through_invoke_of_its_group():
     """`typer.core.TyperGroup.invoke`: where errors of all verbs become one sentence and an exit code.
 
-    If Typer calls something else, errors show as tracebacks, and `cli/terminal.py` has to override that instead.
+    If Typer calls something else, errors show as tracebacks, and `cli/shared.py` has to override that instead.
     """
     app = typer.Typer(cls=Verbs, add_completion=False)
 

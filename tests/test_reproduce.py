@@ -14,13 +14,11 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.cli import experiments as verbs
-from cmdpkit.cli.outcomes import reproduction
 from cmdpkit.paper import experiments, lower_bound, reproduce
 from cmdpkit.paper.claims import IDENTIFIED, claims_of
-from cmdpkit.paper.comparison import ASSUMPTIONS, compared
-from cmdpkit.paper.experiments import LENGTHS, PARTS, READ_AT, after_pruning, paper_experiments
+from cmdpkit.paper.experiments import ASSUMPTIONS, LENGTHS, PARTS, READ_AT, after_pruning, compared, paper_experiments
 from cmdpkit.paper.lower_bound import measured
-from cmdpkit.paper.reproduce import Reproduction, phases_of
+from cmdpkit.paper.reproduce import Reproduction, phases_of, reproduction
 from cmdpkit.results.figures.style import SAVING
 from cmdpkit.results.groups import groups
 from cmdpkit.results.published import Row, headlines, in_order, published_tables

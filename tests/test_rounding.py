@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import cmdpkit as ck
-from cmdpkit.cli.app import app
+from cmdpkit.cli.shared import app
 from cmdpkit.io.formats.source import Written, tolerance_of
 
 THIRDS = np.full((3, 1, 3), 1 / 3)

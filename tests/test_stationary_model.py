@@ -15,7 +15,7 @@ from cmdpkit.cli import app
 from cmdpkit.errors import CmdpkitError, RoundingWarning
 from cmdpkit.model.policy import Policy
 from cmdpkit.results.diagnosis import separation_table
-from cmdpkit.results.figures import policies as boards
+from cmdpkit.results.figures import plans as boards
 from cmdpkit.results.solution import constraint_table
 from cmdpkit.simulate.simulator import Simulator
 

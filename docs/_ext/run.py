@@ -33,7 +33,7 @@ from cmdpkit.__main__ import main
 WIDTH = 100  # columns
 SECONDS = 120  # a page's example that takes longer is no example
 WARM = [  # what most commands import
-    "cmdpkit.cli.app",
+    "cmdpkit.cli.shared",
     "cmdpkit.exact.solver",
     "cmdpkit.exact.diagnosis",
     "cmdpkit.results.solution",

@@ -7,68 +7,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from cmdpkit.cli.app import (
-    Average,
-    Bounds,
-    Discount,
-    Force,
-    Json,
-    Method,
-    Model,
-    PolicyFormat,
-    Renormalise,
-    SavePolicy,
-    Tables,
-    Threads,
-    app,
-    bounds_of,
-    constraints_of,
-    examples,
-    figure_file,
-    policy_file,
-    refuse_existing,
-    share_of,
-)
-from cmdpkit.cli.terminal import busy, console, interruptible, say, say_json, say_tables
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Renormalise, Tables, Threads, verb
 from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
-    from cmdpkit.exact.infeasible import Infeasible
     from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
 
 
-@app.command(epilog=examples("envs", "envs random", "solve random:S=20,seed=4"))
+@verb("envs", "envs random", "solve random:S=20,seed=4")
 def envs(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """List the environments, or the parameters of one."""
     from cmdpkit import envs
     from cmdpkit.results import catalogue
-    from cmdpkit.results.catalogue import Environment, environment_table
 
     names = envs.names() if name is None else [name]
-    listed = [Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
-    if as_json:
-        say_json(environment_table(listed).data())
-    elif table is not None:
-        say_tables([environment_table(listed)], table)
-    elif name is None:
-        say(catalogue.environments(listed))
-    else:
-        say(catalogue.parameters(listed[0]))
+    listed = [catalogue.Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
+    found = catalogue.environment_table(listed)
+    shared.answer(
+        as_json,
+        table,
+        found.data,
+        [found],
+        lambda: catalogue.environments(listed) if name is None else catalogue.parameters(listed[0]),
+    )
 
 
-@app.command(epilog=examples("check queue", "check model.toml", "check treatment:budget=5 --json"))
+@verb("check queue", "check model.toml", "check treatment:budget=5 --json")
 def check(
     model: Model,
     separation: Annotated[
-        bool,
-        typer.Option("--separation", help="Find what every action of the optimum is worth, and not only the first 20."),
+        bool, Option("--separation", help="Find what every action of the optimum is worth, and not only the first 20.")
     ] = False,
     discount: Discount = None,
     average: Average = False,
@@ -86,56 +63,54 @@ def check(
     import cmdpkit as ck
     from cmdpkit.results import diagnosis as show
 
-    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
-    with busy("checking"):
+    cmdp = _loaded(model, renormalise, discount, average)
+    with shared.busy("checking"):
         found = ck.diagnose(cmdp, separation=False, threads=threads)
     if not as_json and table is None:  # at once: what follows may take a while
-        say(show.diagnosis(model, cmdp, found))
+        shared.say(show.diagnosis(model, cmdp, found))
     separated = _separated(found, separation, threads)
     if as_json:
-        say_json(show.diagnosis_data(model, cmdp, found, separated))
+        shared.say_json(show.diagnosis_data(model, cmdp, found, separated))
     elif table is not None:
         more = [] if separated is None else [show.separation_table(separated)]
-        say_tables([show.range_table(found.ranges), *more], table)
+        shared.say_tables([show.range_table(found.ranges), *more], table)
     elif found.solution is not None:
-        say(show.separation(found.solution, separated))
+        shared.say(show.separation(found.solution, separated))
     if found.infeasible is not None:
         raise found.infeasible
 
 
-@app.command(
-    epilog=examples(
-        "solve paper/synthetic",
-        "solve queue --bound energy=20 --bound backlog=30",
-        "solve model.toml --save-policy best.csv",
-        "solve queue --simple 1%",
-        "solve two-rooms --one-class --bridge 0.01",
-    )
+@verb(
+    "solve paper/synthetic",
+    "solve queue --bound energy=20 --bound backlog=30",
+    "solve model.toml --save-policy best.csv",
+    "solve queue --simple 1%",
+    "solve two-rooms --one-class --bridge 0.01",
 )
 def solve(
     model: Model,
     method: Annotated[
-        Method, typer.Option(help="Column generation, the full LP, or whichever proves more.")
-    ] = Method.auto,
+        shared.Method, Option(help="Column generation, the full LP, or whichever proves more.")
+    ] = shared.Method.auto,
     bound: Bounds = None,
-    save_policy: SavePolicy = None,
+    save_policy: shared.SavePolicy = None,
     discount: Discount = None,
     average: Average = False,
     threads: Threads = None,
     gap: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Stop when the policy is proved this close to the optimum (0.001 for 0.1 %)."),
+        Option(min=0.0, help="Stop when the policy is proved this close to the optimum (0.001 for 0.1 %)."),
     ] = None,
     simple: Annotated[
         str | None,
-        typer.Option(metavar="SHARE", help="Show the simplest policy within this share of the optimum (1% or 0.01)."),
+        Option(metavar="SHARE", help="Show the simplest policy within this share of the optimum (1% or 0.01)."),
     ] = None,
     one_class: Annotated[
-        bool, typer.Option("--one-class", help="Long-run averages: one recurrent class and few draws, and the cost.")
+        bool, Option("--one-class", help="Long-run averages: one recurrent class and few draws, and the cost.")
     ] = False,
     bridge: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Long-run averages: share of time for moving between classes (1e-4)."),
+        Option(metavar="SHARE", help="Long-run averages: share of time for moving between classes (1e-4)."),
     ] = None,
     force: Force = False,
     renormalise: Renormalise = False,
@@ -157,13 +132,13 @@ def solve(
     Ends with exit code 3 if no policy meets all bounds.
     """
     import cmdpkit as ck
-    from cmdpkit.results import simple as shown_simple
-    from cmdpkit.results import solution as shown
+    from cmdpkit.results import solution as show
+    from cmdpkit.results.diagnosis import relaxations
 
-    changed, share = bounds_of(bound or []), share_of(simple)
-    refuse_existing(save_policy, force)
-    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average).with_bounds(**changed)
-    with interruptible(), busy("solving") as sign:
+    changed, share = shared.bounds_of(bound), shared.share_of(simple)
+    shared.refuse_existing(save_policy, force)
+    cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
+    with shared.interruptible(), shared.busy("solving") as sign:
         show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
         if show_round and sys.stderr.isatty():
             show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
@@ -172,50 +147,40 @@ def solve(
                 cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=show_round
             )
         except ck.Infeasible as error:
-            _add_relaxations(error)
+            if len(error.conflict) > 1:  # for a single bound, the error itself says how far it must move
+                for line in relaxations(error):
+                    error.add_note(line)
             raise
     if share is not None:
-        with busy("simplifying"):
+        with shared.busy("simplifying"):
             found = ck.simplify(found, share)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
-    if as_json:
-        say_json(
-            shown_simple.simple_data(model, found)
-            if isinstance(found, ck.Simplified)
-            else shown.solution_data(model, found)
-        )
-    elif table is not None:
-        more = shown_simple.simple_tables(found) if isinstance(found, ck.Simplified) else []
-        say_tables([shown.constraint_table(found), *more], table)
-    elif isinstance(found, ck.Simplified):
-        say(shown_simple.simplified(model, found, console().width))
-    else:
-        say(shown.solution(model, found, console().width))
+    shared.answer(
+        as_json,
+        table,
+        lambda: show.solution_data(model, found),
+        show.solution_tables(found),
+        lambda: show.solution(model, found, shared.console().width),
+    )
     if not found.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-def _add_relaxations(error: Infeasible) -> None:
-    """Add notes that say how far each bound alone must move; for a single bound, the error itself says it."""
-    from cmdpkit.results.diagnosis import relaxations
-
-    for line in relaxations(error) if len(error.conflict) > 1 else ():
-        error.add_note(line)
-
-
-@app.command(epilog=examples("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30"))
+@verb("tradeoff paper/grid cost", "tradeoff queue energy --points 11 --low 15 --high 30")
 def tradeoff(
     model: Model,
-    name: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
-    points: Annotated[int, typer.Option(min=1, help="How many bounds to try.")] = 21,
-    low: Annotated[float | None, typer.Option(help="The smallest bound to try, in its unit.")] = None,
-    high: Annotated[float | None, typer.Option(help="The largest bound to try.")] = None,
+    name: Annotated[str, Argument(metavar="CONSTRAINT", help="The constraint whose bound is moved.")],
+    points: Annotated[int, Option(min=1, help="How many bounds to try.")] = 21,
+    low: Annotated[float | None, Option(help="The smallest bound to try, in its unit.")] = None,
+    high: Annotated[float | None, Option(help="The largest bound to try.")] = None,
     discount: Discount = None,
     average: Average = False,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."),
+        Option(
+            metavar="FILE", callback=shared.figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."
+        ),
     ] = None,
     force: Force = False,
     threads: Threads = None,
@@ -231,38 +196,30 @@ def tradeoff(
     from cmdpkit.results import tradeoff as show
     from cmdpkit.results.figures.style import save
 
-    refuse_existing(plot, force)
-    cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
-    with busy("solving"):
+    shared.refuse_existing(plot, force)
+    cmdp = _loaded(model, renormalise, discount, average)
+    with shared.busy("solving"):
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
         save(found.plot(), plot)
-    if as_json:
-        say_json(show.tradeoff_data(model, found))
-    elif table is not None:
-        say_tables([show.tradeoff_table(found)], table)
-    else:
-        say(show.tradeoff(model, found))
+    shown = [show.tradeoff_table(found)]
+    shared.answer(as_json, table, lambda: show.tradeoff_data(model, found), shown, lambda: show.tradeoff(model, found))
 
 
-@app.command(
-    epilog=examples(
-        "convert model.toml model.npz",
-        "convert inventory inventory.umb",
-        'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
-    )
+@verb(
+    "convert model.toml model.npz",
+    "convert inventory inventory.umb",
+    'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
 )
 def convert(
     model: Model,
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="The file to write (.toml, .json, .npz, .csv, .tra or .umb).")
-    ],
-    reward: Annotated[str | None, typer.Option(help="For .tra and .umb: the reward structure to maximise.")] = None,
+    out: Annotated[Path, Argument(metavar="OUT", help="The file to write (.toml, .json, .npz, .csv, .tra or .umb).")],
+    reward: Annotated[str | None, Option(help="For .tra and .umb: the reward structure to maximise.")] = None,
     constraint: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME<=BOUND", help="For .tra and .umb: bound a reward structure; also NAME>=BOUND."),
+        Option(metavar="NAME<=BOUND", help="For .tra and .umb: bound a reward structure; also NAME>=BOUND."),
     ] = None,
-    horizon: Annotated[int | None, typer.Option(help="For .tra and .umb: the number of steps.")] = None,
+    horizon: Annotated[int | None, Option(help="For .tra and .umb: the number of steps.")] = None,
     discount: Discount = None,
     average: Average = False,
     force: Force = False,
@@ -277,16 +234,16 @@ def convert(
     import cmdpkit as ck
     from cmdpkit.io.models import EXPLICIT_SUFFIXES as SUFFIXES
 
-    refuse_existing(out, force)
+    shared.refuse_existing(out, force)
     if Path(model).suffix.lower() not in SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
-            raise typer.BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
-        cmdp = _judged(ck.load(model, renormalise=renormalise), discount, average)
+            raise BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
+        cmdp = _loaded(model, renormalise, discount, average)
     else:
         cmdp = ck.read_explicit(
             model,
             reward=reward or "reward",
-            constraints=[ck.Constraint(*each) for each in constraints_of(constraint or [])],
+            constraints=shared.constraints_of(constraint),
             horizon=horizon,
             discount=discount,
             criterion="average" if average else None,
@@ -296,17 +253,17 @@ def convert(
         ck.write_explicit(cmdp, out, overwrite=force)
     else:
         ck.write_model(cmdp, out, overwrite=force)
-    _wrote(out, as_json)
+    shared.wrote(out, as_json)
 
 
-@app.command(epilog=examples("export best.json --to csv", "export best.json controller.py"))
+@verb("export best.json --to csv", "export best.json controller.py")
 def export(
-    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
+    policy: Annotated[Path, Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
     out: Annotated[
         Path | None,
-        typer.Argument(metavar="OUT", callback=policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
+        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
     ] = None,
-    to: Annotated[PolicyFormat | None, typer.Option(help="Write beside POLICY, with this suffix.")] = None,
+    to: Annotated[shared.PolicyFormat | None, Option(help="Write beside POLICY, with this suffix.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -318,19 +275,22 @@ def export(
     import cmdpkit as ck
 
     if (out is None) == (to is None):
-        raise typer.BadParameter("give either OUT or --to")
+        raise BadParameter("give either OUT or --to")
     target = policy.with_suffix(f".{to}") if out is None else out
-    refuse_existing(target, force)
+    shared.refuse_existing(target, force)
     ck.write_policy(ck.read_policy(policy), target, overwrite=force)
-    _wrote(target, as_json)
+    shared.wrote(target, as_json)
 
 
-def _judged(cmdp: CMDP, discount: float | None, average: bool) -> CMDP:
-    """The model by another criterion, if one is asked for."""
+def _loaded(model: str, renormalise: bool, discount: float | None, average: bool) -> CMDP:
+    """The model, by another criterion if one is asked for."""
+    from cmdpkit.io.loading import load
+
+    cmdp = load(model, renormalise=renormalise)
     if discount is None and not average:
         return cmdp
     if discount is not None and average:
-        raise typer.BadParameter("give either --discount or --average")
+        raise BadParameter("give either --discount or --average")
     return cmdp.with_criterion(discount=discount, criterion="average" if average else None)
 
 
@@ -343,12 +303,5 @@ def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Sepa
     most = True if always else MOST_SEPARATED
     if not looked_at(found.solution, most):
         return None
-    with busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
+    with shared.busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
         return separations(found.solution, most, threads)
-
-
-def _wrote(path: Path, as_json: bool) -> None:
-    if as_json:
-        say_json({"wrote": str(path)})
-    else:
-        typer.echo(f"wrote {path}")

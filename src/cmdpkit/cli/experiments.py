@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from cmdpkit.cli.app import Json, TableForm, Tables, app, examples, once, one_form, refuse_existing
-from cmdpkit.cli.terminal import busy, resumable, say, say_json, say_tables
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Json, TableForm, Tables, verb
 
 if TYPE_CHECKING:
     from cmdpkit.results.study import Study
+
+
+PublishedSource = StrEnum("PublishedSource", ["paper"])  # what can be reproduced
 
 
 class Executor(StrEnum):
@@ -25,25 +29,6 @@ class Executor(StrEnum):
     dask = "dask"
 
 
-class PublishedSource(StrEnum):
-    """What can be reproduced."""
-
-    paper = "paper"
-
-
-class PaperPart(StrEnum):
-    """`cmdpkit.paper.experiments.PARTS`, which are not imported for --help."""
-
-    synthetic = "synthetic"
-    grid = "grid"
-    growth = "growth"
-    cancellation = "cancellation"
-    theory = "theory"
-    table1 = "table1"
-    lower_bound = "lower-bound"
-    departures = "departures"
-
-
 class Aggregation(StrEnum):
     """`cmdpkit.results.study_tables.AGGREGATES`, which are not imported for --help."""
 
@@ -51,26 +36,27 @@ class Aggregation(StrEnum):
     ranks = "ranks"
 
 
-By = Annotated[Executor, typer.Option(help="This process, processes of this machine, or a dask cluster.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")]
+PaperPart = StrEnum(  # `cmdpkit.paper.experiments.PARTS`
+    "PaperPart", ["synthetic", "grid", "growth", "cancellation", "theory", "table1", "lower-bound", "departures"]
+)
+By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
+Workers = Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")]
 Address = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
+    str | None, Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
 ]
 
 
-@app.command(
-    epilog=examples(
-        "bench experiments/quickstart.toml     (killed? the same command continues)",
-        "bench experiments/paper-grid.toml --executor dask --address tcp://127.0.0.1:8786",
-    )
+@verb(
+    "bench experiments/quickstart.toml     (killed? the same command continues)",
+    "bench experiments/paper-grid.toml --executor dask --address tcp://127.0.0.1:8786",
 )
 def bench(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="The experiment, a TOML file.")],
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the records here instead of where the file says.")
+        Path | None, Option(metavar="DIR", help="Keep the records here instead of where the file says.")
     ] = None,
     table: Tables = None,
     as_json: Json = False,
@@ -80,14 +66,13 @@ def bench(
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
     """
-    from cmdpkit.cli import outcomes
-    from cmdpkit.cli.progress import Overview
+    from cmdpkit.cli.progress import Overview, outcome
     from cmdpkit.experiments.execute import execute
     from cmdpkit.experiments.experiment import Experiment
 
     experiment = Experiment.load(file)
     folder = out or experiment.output
-    with resumable(folder), Overview(quiet=as_json) as watch:
+    with shared.resumable(folder), Overview(quiet=as_json) as watch:
         done = execute(
             experiment.runs(),
             experiment.worlds,
@@ -99,56 +84,53 @@ def bench(
             observer=watch,
         )
     study = done.study()
-    if as_json:
-        answer = {"name": experiment.name, **done.to_dict(), "table": study.table()}
-        say_json({**answer, "remarks": list(study.remarks())})
-    elif table is not None:
-        say_tables(study.summary(), table)
-    else:
-        say(outcomes.outcome(experiment.name, done, study))
+    shared.answer(
+        as_json,
+        table,
+        lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
+        study.summary(),
+        lambda: outcome(experiment.name, done, study),
+    )
     raise typer.Exit(1 if done.failed else 0)
 
 
 Algos = Annotated[
-    list[str] | None,
-    typer.Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times."),
+    list[str] | None, Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times.")
 ]
 Envs = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
+    Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
+    Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
 ]
 
 
-@app.command(
-    epilog=examples(
-        "show runs/quickstart",
-        "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
-        "show runs/quickstart --grid --metric strong_violation --table latex",
-        "show runs/quickstart --against cl-pri --aggregate iqm",
-        "show runs/quickstart --sweep eta",
-    )
+@verb(
+    "show runs/quickstart",
+    "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
+    "show runs/quickstart --grid --metric strong_violation --table latex",
+    "show runs/quickstart --against cl-pri --aggregate iqm",
+    "show runs/quickstart --sweep eta",
 )
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs, and those below it.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     algo: Algos = None,
     env: Envs = None,
     label: Labels = None,
-    grid: Annotated[bool, typer.Option("--grid", help="One table of all problems x algorithms.")] = False,
+    grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
     against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
+        str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
     ] = None,
     aggregate: Annotated[
-        Aggregation | None, typer.Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
+        Aggregation | None, Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
     ] = None,
     sweep: Annotated[
-        str | None, typer.Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
+        str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
     ] = None,
     metric: Annotated[
-        str, typer.Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
+        str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
     table: Tables = None,
     as_json: Json = False,
@@ -172,50 +154,55 @@ def show(
     if sweep is not None:
         asked["sweep"] = [study.sweep(sweep, metric)]
     tables = [each for some in asked.values() for each in some]
-    if as_json:
+
+    def data() -> dict[str, Any]:
         found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
-        say_json({**(found or {"table": study.table()}), "remarks": list(study.remarks())})
-    elif table is not None:
-        say_tables(tables or study.summary(), table)
-    else:
-        say(tables_text(study, tables) if tables else study_text(study))
+        return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
 
-
-@app.command(
-    epilog=examples(
-        "report runs/quickstart",
-        "report runs/quickstart --out quickstart.html",
-        "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
-        "report runs/quickstart --table latex --out summary.tex",
-        "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
+    shared.answer(
+        as_json,
+        table,
+        data,
+        tables or study.summary(),
+        lambda: tables_text(study, tables) if tables else study_text(study),
     )
+
+
+@verb(
+    "report runs/quickstart",
+    "report runs/quickstart --out quickstart.html",
+    "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
+    "report runs/quickstart --table latex --out summary.tex",
+    "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
 )
 def report(
     target: Annotated[
-        str, typer.Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
+        str, Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Write here. By default the report replaces report.html in the folder, that of a model is NAME.html, "
             "and tables are printed.",
         ),
     ] = None,
     today: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
+        Path | None, Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
     ] = None,
     table: Annotated[
         TableForm | None,
-        typer.Option(
-            "--table", help="Instead of the report, give its summary as Markdown or LaTeX tables.", callback=one_form
+        Option(
+            "--table",
+            help="Instead of the report, give its summary as Markdown or LaTeX tables.",
+            callback=shared.one_form,
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
+        Path | None, Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
+        bool, Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
     ] = False,
     algo: Algos = None,
     env: Envs = None,
@@ -227,6 +214,8 @@ def report(
     The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum
     and a simple policy, the differences that cost most, and how single episodes spread.
     """
+    from cmdpkit.io.atomic import write_text
+    from cmdpkit.results.tables import joined
     from cmdpkit.results.wording import counted
 
     folder = Path(target)
@@ -235,43 +224,44 @@ def report(
         _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
         return
     if today is not None:
-        raise typer.BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
+        raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
     if table is not None and tensorboard is not None:
-        raise typer.BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
+        raise BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     if table is None:
         _check_page(out)
-    refuse_existing(out, force)
+    shared.refuse_existing(out, force)
     study = _study(folder, algo, env, label)
     if table is not None:
-        _give_tables(study, table, out, force)
+        if out is None:
+            shared.say_tables(study.summary(), table)
+        else:
+            shared.wrote(write_text(out, joined(study.summary(), table), overwrite=force), as_json)
         return
     written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
-        answer = {"report": str(path), "runs": len(study.records), "failures": len(study.failures)}
-        say_json({**answer, "tensorboard": [str(run) for run in written]})
+        counts = {"runs": len(study.records), "failures": len(study.failures)}
+        shared.say_json({"report": str(path), **counts, "tensorboard": [str(run) for run in written]})
     else:
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
         if tensorboard is not None:
             typer.echo(f"{tensorboard}: to look at it, tensorboard --logdir {shlex.quote(str(tensorboard))}")
 
 
-@app.command(
-    epilog=examples(
-        "reproduce paper",
-        "reproduce paper --quick",
-        "reproduce paper --what synthetic --what departures",
-        "reproduce paper --seeds 30 --out runs/paper-30",
-    )
+@verb(
+    "reproduce paper",
+    "reproduce paper --quick",
+    "reproduce paper --what synthetic --what departures",
+    "reproduce paper --seeds 30 --out runs/paper-30",
 )
 def reproduce(
-    source: Annotated[PublishedSource, typer.Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
+    source: Annotated[PublishedSource, Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
     what: Annotated[
-        list[PaperPart] | None, typer.Option(help="Only this part; may be given several times. By default all of them.")
+        list[PaperPart] | None, Option(help="Only this part; may be given several times. By default all of them.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds only.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
+    seeds: Annotated[int | None, Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
+    quick: Annotated[bool, Option("--quick", help="3 seeds only.")] = False,
+    out: Annotated[Path, Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
     executor: By = Executor.processes,
     workers: Workers = None,
     address: Address = None,
@@ -285,41 +275,27 @@ def reproduce(
     pseudo-code. A figure counts as published only if its whole interval is within 5 % (sums) or 0.5 % (values) of the
     print. Writes the same and the curves into report.html, and the paper's figures as PNG files into figures/.
     """
-    from cmdpkit.cli import outcomes
     from cmdpkit.cli.progress import Overview
-    from cmdpkit.paper.departures import departures_table
+    from cmdpkit.paper import reproduce as show
     from cmdpkit.paper.experiments import PARTS
-    from cmdpkit.paper.reproduce import QUICK_SEEDS, SEEDS, reproduce_paper
-    from cmdpkit.results.published import claims_table, headlines, in_order, published_tables
 
     if quick and seeds is not None:
-        raise typer.BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
-    number = QUICK_SEEDS if quick else seeds or SEEDS
+        raise BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
+    number = show.QUICK_SEEDS if quick else seeds or show.SEEDS
     parts = [part.value for part in what] if what else PARTS
-    with resumable(out), Overview(quiet=as_json) as watch:
-        found = reproduce_paper(
+    with shared.resumable(out), Overview(quiet=as_json) as watch:
+        found = show.reproduce_paper(
             out, parts=parts, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
         )
-    if as_json:
-        say_json(
-            {
-                "claims": [claim.to_dict() for claim in found.claims],
-                "headlines": headlines(found.rows),
-                source.value: [row.to_dict() for row in in_order(found.rows)],
-                **outcomes.other_data(found),
-                "seeds": found.seeds,
-                "report": str(found.report) if found.report else None,
-                "figures": [str(path) for path in found.figures],
-            }
-        )
-    elif table is not None:
-        claims = [claims_table(found.claims)] if found.claims else []
-        others = outcomes.other_tables(found) + ([departures_table()] if "departures" in parts else [])
-        say_tables([*claims, *published_tables(found.rows), *others], table)
-    else:
-        say(outcomes.reproduction(found))
-        if quick:
-            typer.echo(f"This was --quick: {number} seeds instead of {SEEDS}; every run has its full length.")
+    shared.answer(
+        as_json,
+        table,
+        lambda: show.reproduction_data(found),
+        show.reproduction_tables(found),
+        lambda: show.reproduction(found),
+    )
+    if quick and not as_json and table is None:
+        typer.echo(f"This was --quick: {number} seeds instead of {show.SEEDS}; every run has its full length.")
     if found.hint:
         typer.echo(found.hint, err=True)
     raise typer.Exit(1 if found.study.failures else 0)
@@ -335,49 +311,38 @@ def _report_plan(
 
     _check_page(out)
     if others:
-        raise typer.BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
+        raise BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
     try:
         cmdp = ck.load(model)
     except (CmdpkitError, OSError) as error:
         raise CmdpkitError(f"{quoted(model)} is neither a folder of runs nor a model: {error}") from None
     path = out or Path(re.sub(r"[^\w.-]+", "-", Path(model).stem if Path(model).exists() else model) + ".html")
-    refuse_existing(path, force)
-    with busy("solving"):
+    shared.refuse_existing(path, force)
+    with shared.busy("solving"):
         policy = None if today is None else ck.read_policy(today, cmdp)
         written = ck.plan_report(cmdp, path, policy, title=f"{model}: the best plan", overwrite=force)
     if as_json:
-        say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
+        shared.say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
     else:
         typer.echo(f"wrote {written}")
 
 
 def _check_page(out: Path | None) -> None:
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
+        raise BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
 
 
 def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:
     """The runs of a folder that were asked for, with the names that were given."""
     from cmdpkit.results.study import Study
 
-    labels = once(map(_labelled, label or []), "--label")
+    labels = shared.pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", _labelled)
     study = Study.load(folder)
     return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
 
 
 def _labelled(item: str) -> tuple[str, str]:
-    name, equals, text = item.rpartition("=")  # names such as "triple-q (eta=2.0)" have a "=" of their own
-    if not equals or not name or not text:
-        raise typer.BadParameter(f"{item!r} is not NAME=TEXT, such as cl-pri=CL-PRI", param_hint="--label")
+    name, text = item.rsplit("=", 1)  # names such as "triple-q (eta=2.0)" have a "=" of their own
+    if not name or not text:
+        raise ValueError(item)
     return name, text
-
-
-def _give_tables(study: Study, form: TableForm, out: Path | None, force: bool) -> None:
-    """Print the summary of a study in a form for papers, or write it to a file."""
-    from cmdpkit.io.atomic import write_text
-    from cmdpkit.results.tables import joined
-
-    if out is None:
-        say_tables(study.summary(), form)
-    else:
-        typer.echo(f"wrote {write_text(out, joined(study.summary(), form), overwrite=force)}")

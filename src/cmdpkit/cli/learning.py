@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import BadParameter, Option
 
-from cmdpkit.cli.app import Bounds, Json, Model, Renormalise, Tables, app, bounds_of, constraints_of, examples, once
-from cmdpkit.cli.terminal import resumable, say, say_json, say_tables
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Bounds, Json, Model, Renormalise, Tables, verb
 
 if TYPE_CHECKING:
-    from cmdpkit.model.policy import Policy
+    pass
 
 
 class Noise(StrEnum):
@@ -41,7 +42,7 @@ OPTIONS = {
 # fmt: on
 Algorithm = Annotated[
     str,
-    typer.Option(
+    Option(
         "--algo",
         help="The algorithm; `cmdpkit algos` lists them. Or your own package.module:Class.",
         autocompletion=_algorithms,
@@ -51,33 +52,24 @@ MAX_SEEDS = 1_000_000  # a larger number is taken for a mistake
 EPISODES = "1e6"  # unless something else is said
 Episodes = Annotated[
     str | None,
-    typer.Option(
-        metavar="K", help=f"Episodes of the whole run, e.g. 200000 or 8e6; {EPISODES} unless --stop is given."
-    ),
+    Option(metavar="K", help=f"Episodes of the whole run, e.g. 200000 or 8e6; {EPISODES} unless --stop is given."),
 ]
 
 
-@app.command(epilog=examples("algos", "algos --json"))
+@verb("algos", "algos --json")
 def algos(table: Tables = None, as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
     from cmdpkit.results import catalogue
-    from cmdpkit.results.catalogue import algorithm_table
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
-    if as_json:
-        say_json(algorithm_table(listed).data())
-    elif table is not None:
-        say_tables([algorithm_table(listed)], table)
-    else:
-        say(catalogue.algorithms(listed))
+    found = catalogue.algorithm_table(listed)
+    shared.answer(as_json, table, found.data, [found], lambda: catalogue.algorithms(listed))
 
 
-@app.command("compile", epilog=examples("compile", "compile --algo cl-pri --algo triple-q"))
+@verb("compile", "compile --algo cl-pri --algo triple-q", name="compile")
 def compile_(
-    algo: Annotated[
-        list[str] | None, typer.Option(help="Only this algorithm; may be repeated. By default all.")
-    ] = None,
+    algo: Annotated[list[str] | None, Option(help="Only this algorithm; may be repeated. By default all.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compile everything now, so that no later command has to.
@@ -89,73 +81,67 @@ def compile_(
 
     done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
     if as_json:
-        say_json({"compiled": done})
+        shared.say_json({"compiled": done})
     else:
         typer.echo(f"{len(done)} small problems were run; what they needed is compiled and kept.")
 
 
-@app.command(
-    epilog=examples(
-        "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
-        "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
-        "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
-        "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
-        "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
-        "learn queue --out runs/queue --more 1e5     (and goes on from there)",
-        "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
-        "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
-        'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
-    )
+@verb(
+    "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
+    "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
+    "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
+    "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
+    "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
+    "learn queue --out runs/queue --more 1e5     (and goes on from there)",
+    "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
+    "learn paper/grid --algo mine:Mine --episodes 1e5     (the class Mine in mine.py)",
+    'learn mine:make --constraint "falls<=0.02" --horizon 20     (a Gymnasium environment)',
 )
 def learn(
     model: Model,
     algo: Algorithm = "cl-pri",
     episodes: Episodes = None,
     steps: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="Instead of --episodes, steps of the run in a model without a horizon."),
+        str | None, Option(metavar="T", help="Instead of --episodes, steps of the run in a model without a horizon.")
     ] = None,
     stop: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="RULE",
             help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, gap=0.05 or gap=1%, or "
             "a number of episodes (of steps without a horizon).",
         ),
     ] = None,
     more: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes or steps."),
+        str | None, Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes or steps.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="How many independent runs.")] = 1,
-    first_seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the first run; later runs use the following integers.")
-    ] = 0,
+    seeds: Annotated[int, Option(min=1, max=MAX_SEEDS, help="How many independent runs.")] = 1,
+    first_seed: Annotated[int, Option(min=0, help="Seed of the first run; later runs use the following integers.")] = 0,
     preset: Annotated[
-        str | None, typer.Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
+        str | None, Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Change one parameter; may be repeated.")
     ] = None,
     bound: Bounds = None,
     constraint: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
+        Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option(min=1, help="Steps per episode of a Gymnasium environment; else its time limit.")
+        int | None, Option(min=1, help="Steps per episode of a Gymnasium environment; else its time limit.")
     ] = None,
-    noise: Annotated[Noise, typer.Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
+    noise: Annotated[Noise, Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A policy known to be safe, for algorithms that need one; else the safest."),
+        Option(metavar="FILE", help="A policy known to be safe, for algorithms that need one; else the safest."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
+        Path | None, Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Runs at once; by default one per core.")] = None,
+    threads: Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")] = None,
     renormalise: Renormalise = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the learner's own account.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's own account.")] = False,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
@@ -165,73 +151,52 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import RunWatch
-    from cmdpkit.results import run as shown
+    from cmdpkit.io.policies import read_policy
+    from cmdpkit.results import run as show
     from cmdpkit.running.learning import learn_many
 
     if as_json and verbose:
-        raise typer.BadParameter(
-            "--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose"
-        )
-    with resumable(out), RunWatch(quiet=as_json) as watch:
+        raise BadParameter("--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose")
+    with shared.resumable(out), RunWatch(quiet=as_json) as watch:
         records = learn_many(
-            _environment(model, constraint, horizon, bound or []),
+            _environment(model, constraint, horizon, bound),
             algo,
             **_length(episodes, steps, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=None if constraint is not None or horizon is not None else bounds_of(bound or []),
+            bounds=None if constraint is not None or horizon is not None else shared.bounds_of(bound),
             renormalise=renormalise,
             noise=noise.value,
-            baseline=_policy(baseline),
+            baseline=None if baseline is None else read_policy(baseline),
             out=out,
             threads=threads,
             progress=watch,
-            **settings_of(setting or []),
+            **settings_of(setting),
         )
-    if as_json:
-        say_json(shown.learned_data(records))
-        return
-    if table is not None:
-        say_tables([shown.run_table(records, len(records))], table)
-    else:
-        say(shown.learned(records))
+    tables = [show.run_table(records, len(records))]
+    shared.answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.explain()}")
 
 
-def _policy(path: Path | None) -> Policy | None:
-    """The policy in a file, if one was named."""
-    if path is None:
-        return None
-    from cmdpkit.io.policies import read_policy
-
-    return read_policy(path)
-
-
 def _length(episodes: str | None, steps: str | None, stop: str | None, more: str | None) -> dict[str, Any]:
     """How long to learn, as `learn_many` wants it."""
-    options = (("--episodes", episodes), ("--steps", steps), ("--stop", stop), ("--more", more))
-    given = [name for name, x in options if x is not None]
+    options = {"episodes": episodes, "steps": steps, "stop": stop, "more": more}
+    given = {name: text for name, text in options.items() if text is not None} or {"episodes": EPISODES}
     if len(given) > 1:
-        raise typer.BadParameter(f"only one of {' and '.join(given)} can be given", param_hint=given[0])
-    if steps is not None:
-        return {"steps": whole("--steps", steps)}
-    if stop is not None:
-        return {"stop": stop}
-    if more is not None:
-        return {"more": whole("--more", more)}
-    return {"episodes": whole("--episodes", episodes or EPISODES)}
+        names = [f"--{name}" for name in given]
+        raise BadParameter(f"only one of {' and '.join(names)} can be given", param_hint=names[0])
+    return {name: text if name == "stop" else whole(f"--{name}", text) for name, text in given.items()}
 
 
-def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str]) -> Any:
+def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str] | None) -> Any:
     """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
-    from cmdpkit.model.constraints import Constraint
     from cmdpkit.running.gym.world import GymRecipe
 
-    limits = None if constraint is None else tuple(Constraint(*x) for x in constraints_of(constraint))
-    return GymRecipe(model, constraints=limits, bounds=tuple(bounds_of(bound).items()), horizon=horizon)
+    limits = None if constraint is None else shared.constraints_of(constraint)
+    return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:
@@ -239,17 +204,17 @@ def whole(option: str, text: str) -> int:
     try:
         number = float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number", param_hint=option) from None
+        raise BadParameter(f"{text!r} is not a number", param_hint=option) from None
     if not number.is_integer() or number < 1:
-        raise typer.BadParameter(f"{text} is not a whole number, at least 1", param_hint=option)
+        raise BadParameter(f"{text} is not a whole number, at least 1", param_hint=option)
     return int(number)
 
 
-def settings_of(given: list[str]) -> dict[str, Any]:
+def settings_of(given: list[str] | None) -> dict[str, Any]:
     """``NAME=VALUE`` of every --set: numbers, true, false, or text."""
     from cmdpkit.running.request import check_parameters
 
-    settings = once(map(_setting, given), "--set")
+    settings = shared.pairs(given, "--set", "NAME=VALUE", _setting)
     check_parameters(settings)
     return settings
 
@@ -257,10 +222,10 @@ def settings_of(given: list[str]) -> dict[str, Any]:
 def _setting(item: str) -> tuple[str, Any]:
     from cmdpkit.envs import plain_value
 
-    name, found, value = (part.strip() for part in item.partition("="))
-    if not found or not name.isidentifier():
-        raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--set")
+    name, value = (part.strip() for part in item.split("=", 1))
+    if not name.isidentifier():
+        raise ValueError(name)
     if name in OPTIONS:
         advice = f"is not a parameter of the algorithm; give {OPTIONS[name]} instead"
-        raise typer.BadParameter(f"{name!r} {advice}", param_hint="--set")
+        raise BadParameter(f"{name!r} {advice}", param_hint="--set")
     return name, plain_value(value)

@@ -1,23 +1,135 @@
-"""Verbs for given policies: `evaluate`, `compare`, `simulate`, `explain`."""
+"""Verbs for what one brings: policies (`evaluate`, `compare`, `simulate`, `explain`) and logs (`estimate`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from cmdpkit.cli.app import Force, Json, Model, Tables, app, examples, figure_file, refuse_existing
-from cmdpkit.cli.terminal import busy, say, say_json, say_tables
+from cmdpkit.cli import shared
+from cmdpkit.cli.shared import Force, Json, Model, SavePolicy, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
-PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
+PolicyFile = Annotated[Path, Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
 PolicyOption = Annotated[
-    Path | None, typer.Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
+    Path | None, Option("--policy", metavar="FILE", help="A policy file; the optimum unless given.")
 ]
 
 
-@app.command(epilog=examples("evaluate queue plan.csv", "evaluate queue plan.csv --json"))
+@verb(
+    'estimate log.csv --horizon 20 --constraint "failures<=0.45"',
+    'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
+    'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
+    'estimate log.csv --horizon 20 --constraint "cost<=5" --range cost=0:100 --drop-bad-episodes',
+    "estimate log.parquet --average --column state=stock --column action=order",
+)
+def estimate(
+    log: Annotated[Path, Argument(metavar="LOG", help="The log (.csv, .tsv, .txt or .parquet).")],
+    horizon: Annotated[int | None, Option(min=1, help="Number of steps of an episode.")] = None,
+    discount: Annotated[float | None, Option(help="Judge by discounted totals instead.")] = None,
+    average: Annotated[bool, Option("--average", help="Judge by long-run averages instead.")] = False,
+    constraint: Annotated[
+        list[str] | None,
+        Option(metavar="NAME<=BOUND", help="A bound on the total of a column; may be given several times."),
+    ] = None,
+    column: Annotated[
+        list[str] | None, Option(metavar="OURS=THEIRS", help="What the log calls a column; may be given several times.")
+    ] = None,
+    stationary: Annotated[
+        bool | None, Option("--stationary/--by-step", help="Do all steps behave alike and share their counts?")
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        Option("--range", metavar="NAME=LOW:HIGH", help="Smallest and largest value of a signal in a step."),
+    ] = None,
+    drop_bad_episodes: Annotated[
+        bool, Option("--drop-bad-episodes", help="Leave episodes with mistakes out, and say how many.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, Option("--drop-duplicates", help="Count a row once that stands there twice.")
+    ] = False,
+    policy: Annotated[
+        Path | None, Option(metavar="FILE", help="Say too what this policy would have brought (.csv, .json or .npz).")
+    ] = None,
+    confidence: Annotated[float, Option(help="Probability with which the policy meets the bounds.")] = 0.95,
+    out: Annotated[
+        Path | None, Option("--out", "-o", metavar="FILE", help="Write the plug-in model (.toml, .json, .npz or .csv).")
+    ] = None,
+    save_policy: SavePolicy = None,
+    force: Force = False,
+    table: Tables = None,
+    as_json: Json = False,
+) -> None:
+    """From a log of past decisions to a policy that can be promised.
+
+    Every row of the log is one transition: episode, step, state, action, reward, next_state and one column for each
+    constraint.
+
+    Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
+    """
+    from rich.console import Group
+
+    import cmdpkit as ck
+    from cmdpkit.estimate.from_log import check_confidence
+    from cmdpkit.results import log as show
+    from cmdpkit.results.tables import EMPTY_LINE
+
+    check_confidence(confidence)
+    for path in (out, save_policy):
+        shared.refuse_existing(path, force)
+    found = ck.from_log(
+        log,
+        columns=shared.pairs(column, "--column", "OURS=THEIRS, such as state=stock", _pair),
+        horizon=horizon,
+        discount=discount,
+        criterion="average" if average else None,
+        constraints=shared.constraints_of(constraint),
+        stationary=stationary,
+        ranges=shared.pairs(ranges, "--range", "NAME=LOW:HIGH, such as cost=0:100", _range),
+        bad="drop episodes" if drop_bad_episodes else "error",
+        duplicates="drop" if drop_duplicates else "error",
+    )
+    if out is not None:
+        ck.write_model(found.cmdp, out, overwrite=force)
+    given = None if policy is None else found.evaluate(policy, confidence)
+    if not as_json and table is None:
+        shared.say(show.coverage(str(log), found))
+        if given is not None:
+            shared.say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
+    elif table is not None and given is not None:
+        shared.say_tables([show.promise_table(given)], table)
+    told: ck.Promise | ck.NoPromise
+    try:
+        with shared.busy("choosing and testing policies"):
+            told = found.solve(confidence)
+    except ck.NoPromise as declined:
+        told = declined
+    if isinstance(told, ck.Promise) and save_policy is not None:
+        ck.write_policy(told.policy, save_policy, overwrite=force)
+    if as_json:
+        shared.say_json(show.estimate_data(str(log), found, told, given))
+    elif isinstance(told, ck.Promise):
+        if table is not None:
+            shared.say_tables([show.promise_table(told)], table)
+        else:
+            shared.say(Group(EMPTY_LINE, show.promise(told, show_notes=False)))
+    if isinstance(told, CmdpkitError):
+        raise told
+
+
+def _pair(item: str) -> tuple[str, str]:
+    ours, theirs = item.split("=", 1)
+    return ours.strip(), theirs.strip()
+
+
+def _range(item: str) -> tuple[str, tuple[float, float]]:
+    name, ends = item.split("=", 1)
+    low, high = map(float, ends.split(":"))
+    return name.strip(), (low, high)
+
+
+@verb("evaluate queue plan.csv", "evaluate queue plan.csv --json")
 def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
     """What a policy is worth, and which bounds it meets.
 
@@ -26,10 +138,10 @@ def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Js
     _compared(model, [policy], table, as_json)
 
 
-@app.command(epilog=examples("compare queue plan.csv rule.csv"))
+@verb("compare queue plan.csv rule.csv")
 def compare(
     model: Model,
-    policies: Annotated[list[Path], typer.Argument(metavar="POLICY...", help="Policy files (.csv, .json or .npz).")],
+    policies: Annotated[list[Path], Argument(metavar="POLICY...", help="Policy files (.csv, .json or .npz).")],
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
@@ -37,18 +149,16 @@ def compare(
     _compared(model, policies, table, as_json)
 
 
-@app.command(epilog=examples("simulate queue", "simulate queue --policy plan.csv --episodes 1000000"))
+@verb("simulate queue", "simulate queue --policy plan.csv --episodes 1000000")
 def simulate(
     model: Model,
     policy: PolicyOption = None,
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the random numbers.")] = 0,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="How long an episode is, for a model without a horizon.")
-    ] = None,
+    episodes: Annotated[int, Option(min=1, help="How many episodes to play.")] = 100_000,
+    seed: Annotated[int, Option(min=0, help="The seed of the random numbers.")] = 0,
+    steps: Annotated[int | None, Option(min=1, help="How long an episode is, for a model without a horizon.")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
+        Option(metavar="FILE", callback=shared.figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
     ] = None,
     force: Force = False,
     table: Tables = None,
@@ -64,31 +174,25 @@ def simulate(
     from cmdpkit.results.comparison import simulation, spread_table
     from cmdpkit.results.figures.style import save
 
-    refuse_existing(plot, force)
+    shared.refuse_existing(plot, force)
     cmdp = ck.load(model)
-    with busy("playing"):
+    with shared.busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else ck.read_policy(policy, cmdp)
         if isinstance(plan, ck.Mixture):
             raise CmdpkitError("the optimum is a draw among several policies; give one of your own with --policy")
         played = ck.simulate_policy(cmdp, plan, episodes, seed=seed, steps=steps)
     if plot is not None:
         save(played.plot(), plot)
-    if as_json:
-        asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
-        say_json({**asked, "totals": spread_table(played).data()})
-    elif table is not None:
-        say_tables([spread_table(played)], table)
-    else:
-        say(simulation(model, played))
+    shown = spread_table(played)
+    asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
+    shared.answer(as_json, table, lambda: {**asked, "totals": shown.data()}, [shown], lambda: simulation(model, played))
 
 
-@app.command(epilog=examples('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv'))
+@verb('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv')
 def explain(
     model: Model,
-    state: Annotated[str, typer.Argument(metavar="STATE", help="The name of a state.")],
-    step: Annotated[
-        int | None, typer.Option(min=1, help="The step; 1 unless given, and none without a horizon.")
-    ] = None,
+    state: Annotated[str, Argument(metavar="STATE", help="The name of a state.")],
+    step: Annotated[int | None, Option(min=1, help="The step; 1 unless given, and none without a horizon.")] = None,
     policy: PolicyOption = None,
     table: Tables = None,
     as_json: Json = False,
@@ -104,19 +208,10 @@ def explain(
     cmdp = ck.load(model)
     when = 1 if step is None and not cmdp.criterion.stationary else step
     found = ck.explain(cmdp, state, when, None if policy is None else ck.read_policy(policy, cmdp))
-    if as_json:
-        facts = {
-            "env": model,
-            "step": found.step,
-            "state": written_name(found.state),
-            "reach": found.reach,
-            "why": found.why,
-        }
-        say_json({**facts, "prices": found.prices.tolist(), "actions": option_table(found).data()})
-    elif table is not None:
-        say_tables([option_table(found)], table)
-    else:
-        say(explanation(found))
+    shown = option_table(found)
+    where = {"env": model, "step": found.step, "state": written_name(found.state), "reach": found.reach}
+    facts = {**where, "why": found.why, "prices": found.prices.tolist()}
+    shared.answer(as_json, table, lambda: {**facts, "actions": shown.data()}, [shown], lambda: explanation(found))
 
 
 def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
@@ -129,13 +224,13 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     for i, name in enumerate(called):
         if name in called[:i]:
             raise CmdpkitError(f"the policy file {name} is given twice; give every file once")
-    with busy("solving"):
+    with shared.busy("solving"):
         policies = {name: ck.read_policy(path, cmdp) for name, path in zip(called, files, strict=True)}
         found = ck.compare_policies(cmdp, policies)
-    if as_json:
-        rows = {"policies": judged_table(found).data(), "differences": difference_table(found.differences).data()}
-        say_json({"env": model, "optimum": found.optimum.value, **rows})
-    elif table is not None:
-        say_tables([judged_table(found), difference_table(found.differences)], table)
-    else:
-        say(comparison(found))
+    judged, differ = judged_table(found), difference_table(found.differences)
+
+    def data() -> dict[str, Any]:
+        rows = {"policies": judged.data(), "differences": differ.data()}
+        return {"env": model, "optimum": found.optimum.value, **rows}
+
+    shared.answer(as_json, table, data, [judged, differ], lambda: comparison(found))

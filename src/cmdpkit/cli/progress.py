@@ -1,4 +1,4 @@
-"""Progress of long runs on stderr: bars on a terminal, and elsewhere a plain line every few seconds."""
+"""Long runs: their progress on stderr, as bars or as a plain line every few seconds, and how an experiment ended."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
+from cmdpkit.experiments.execute import Outcome
 from cmdpkit.model.compiled import told_of_compiling
 from cmdpkit.records.record import Run
-from cmdpkit.results.wording import duration, label, number
+from cmdpkit.results.study import Study, failures_text, tables_of
+from cmdpkit.results.tables import EMPTY_LINE, QUIET
+from cmdpkit.results.wording import counted, duration, label, number
 from cmdpkit.running.active import Progress
 from cmdpkit.running.request import outlook
 
@@ -42,9 +45,7 @@ class _ProgressBars:
             self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.compiling.close()
         if self.live:
             self.bars.stop()
@@ -182,3 +183,14 @@ class Overview(_ProgressBars):
 
 def _name(run: Run) -> str:
     return f"{label(run.problem)}  {run.algo} ({run.preset})  seed {run.seed}"
+
+
+def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
+    """The outcome of an experiment."""
+    made = len(done.runs) - done.skipped - len(done.failed)
+    headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
+    headline.append(f", {done.skipped:,} before" if done.skipped else "")
+    headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
+    failures = failures_text(done.failed.values())
+    ended = Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET)
+    return Group(headline, *tables_of(study), EMPTY_LINE, *failures, ended)

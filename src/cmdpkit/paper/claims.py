@@ -7,25 +7,13 @@ undecided otherwise. What "the same" means is in `cmdpkit.results.published`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.paper.comparison import (
-    Measure,
-    actions_left,
-    draws,
-    end,
-    groups_of,
-    optimum,
-    over_seeds,
-    read,
-    second_action,
-    utility,
-    value,
-)
-from cmdpkit.paper.experiments import GRID, LENGTHS, READ_AT, SYNTHETIC, THEORY_EPISODES, after_pruning
+from cmdpkit.paper import experiments
+from cmdpkit.paper.experiments import GRID, LENGTHS, SYNTHETIC, end, groups_of, over_seeds, read, utility
 from cmdpkit.paper.lower_bound import H, LowerBound
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.groups import Group
@@ -72,12 +60,9 @@ def _experiment(env: str, pri: Group, triple_q: Group | None) -> list[Claim]:
     said = _shown(kept)
     if env == SYNTHETIC:
         kept = seed_mean(over_seeds(pri, read("violation", env)))
-        said = f"{_shown(kept)} after {READ_AT[env]:,}"
-    claims.append(
-        Claim(
-            env, "The violation of PRI ends at or below zero.", published, said, _decided(below, kept, 0.0, pri), kind
-        )
-    )
+        said = f"{_shown(kept)} after {experiments.READ_AT[env]:,}"
+    verdict = below(kept, 0.0, certain=pri.deterministic)
+    claims.append(Claim(env, "The violation of PRI ends at or below zero.", published, said, verdict, kind))
     claims.append(_close(env, pri, kind))
     claims.append(_one_draw(env, pri, kind))
     claims.append(_policy(pri, kind) if env == SYNTHETIC else _needed_actions(pri))
@@ -99,10 +84,10 @@ def _fraction(env: str, pri: Group, triple_q: Group, kind: Kind) -> Claim:
 
 def _close(env: str, pri: Group, kind: Kind) -> Claim:
     """Value and bound of the policy handed over."""
-    missing = seed_mean(over_seeds(pri, lambda record: optimum(record) - value(record)))
+    missing = seed_mean(over_seeds(pri, lambda record: experiments.optimum(record) - experiments.value(record)))
     miss = over_seeds(pri, _missed)
     limit = PRINTED_GAP + DIGIT if env == SYNTHETIC else 0.001162 + 2 * DIGIT
-    verdict = _decided(below, missing, limit, pri)
+    verdict = below(missing, limit, certain=pri.deterministic)
     if miss.max() > 0 and verdict is HOLDS:
         verdict = FAILS
     name = "utility" if env == SYNTHETIC else "cost"
@@ -119,7 +104,7 @@ def _missed(record: RunRecord) -> float:
 
 
 def _one_draw(env: str, pri: Group, kind: Kind) -> Claim:
-    number = over_seeds(pri, draws)
+    number = over_seeds(pri, experiments.draws)
     said = f"1 in {int((number == 1).sum())} of {len(number)} runs"
     verdict = HOLDS if (number == 1).all() else FAILS
     return Claim(env, "The policy has one stochastic decision.", "1", said, verdict, kind)
@@ -127,7 +112,7 @@ def _one_draw(env: str, pri: Group, kind: Kind) -> Claim:
 
 def _policy(pri: Group, kind: Kind) -> Claim:
     same = np.array([_same_support(record) for record in pri.samples])
-    p = seed_mean(over_seeds(pri, second_action))
+    p = seed_mean(over_seeds(pri, experiments.second_action))
     said = f"all nine in {int(same.sum())} of {len(same)} runs; action 2 at (1, 1) {_shown(p)}"
     published = "the table of nine; action 2 at (1, 1) 0.0593"
     text = "The identified policy: all nine decisions."
@@ -141,7 +126,7 @@ def _same_support(record: RunRecord) -> bool:
 
 
 def _needed_actions(pri: Group) -> Claim:
-    left = over_seeds(pri, actions_left("now"))
+    left = over_seeds(pri, experiments.actions_left("now"))
     verdict = HOLDS if (left == 151).all() else FAILS
     text = "Pruning leaves the 6 x 5 x 5 + 1 actions that are needed."
     return Claim(GRID, text, "151 (printed as 155)", _shown(seed_mean(left)), verdict, "reconstruction")
@@ -176,14 +161,14 @@ def _cancellation(groups: Iterable[Group]) -> list[Claim]:
         "Drawn in every episode, the policies of refinement and identification violate by order sqrt K at most, "
         "without cancellation (appendix G)."
     )
-    verdict = _decided(below, b, ROOT_GROWTH[1], drawn[-1])
+    verdict = below(b, ROOT_GROWTH[1], certain=drawn[-1].deterministic)
     return [Claim(SYNTHETIC, text, "order H sqrt K", f"exponent {_shown(b)}; {said}", verdict, "fitted")]
 
 
 def _after_pruning(record: RunRecord) -> float:
     """Strong violation of refinement and identification."""
     line = np.atleast_2d(record.curves["strong_violation"])[0]
-    (start,) = np.flatnonzero(record.curves["episode"] == after_pruning(record.run.episodes))
+    (start,) = np.flatnonzero(record.curves["episode"] == experiments.after_pruning(record.run.episodes))
     return float(line[-1] - line[start])
 
 
@@ -199,7 +184,7 @@ def _by_length(groups: Iterable[Group], *, drawn: bool) -> list[Group]:
     return sorted(found, key=lambda group: group.run.episodes)
 
 
-def _exponent(found: Sequence[Group], measure: Measure) -> SeedMean:
+def _exponent(found: Sequence[Group], measure: experiments.Measure) -> SeedMean:
     """b in "grows like K^b", by least squares for each seed over runs of different lengths."""
     seeds = min(len(group.records) for group in found)
     lengths = np.log([group.run.episodes for group in found])
@@ -221,30 +206,23 @@ def _theory(groups: Iterable[Group]) -> list[Claim]:
     found = [
         group
         for group in groups
-        if (group.run.algo, group.run.preset, group.run.episodes) == ("pri", "theory", THEORY_EPISODES)
+        if (group.run.algo, group.run.preset, group.run.episodes) == ("pri", "theory", experiments.THEORY_EPISODES)
     ]
     claims = []
     for group in found:
         policies = [len(record.explanation.get("policies", ())) for record in group.samples]
-        never = sum(not _phase(record, "pruning by comparison") for record in group.samples)
+        low, high = min(policies), max(policies)
+        left = f"{low} policy" if low == high == 1 else f"{low} to {high} policies"
+        never = sum("pruning by comparison" not in dict(record.phases) for record in group.samples)
         loss = seed_mean(over_seeds(group, lambda record: end("regret")(record) / record.run.episodes))
         short_by = seed_mean(over_seeds(group, lambda record: end("violation")(record) / record.run.episodes))
         said = (
-            f"K = {THEORY_EPISODES // 3:,}: usage leaves {_from_to(policies)}, comparisons are not reached in {never} "
+            f"K = {experiments.THEORY_EPISODES // 3:,}: usage leaves {left}, comparisons are not reached in {never} "
             f"of {len(policies)} runs; {_shown(loss)} lost and {_shown(short_by)} short per episode"
         )
         text = "With the printed constants: regret of order H sqrt K, no violation, for large K."
         claims.append(Claim(group.run.env, text, "its main theorem", said, VACUOUS, "predicted"))
     return claims
-
-
-def _from_to(policies: Sequence[int]) -> str:
-    low, high = min(policies), max(policies)
-    return f"{low} policy" if low == high == 1 else f"{low} to {high} policies"
-
-
-def _phase(record: RunRecord, name: str) -> bool:
-    return any(phase == name for phase, _ in record.phases)
 
 
 # -- the lower bound ---------------------------------------------------------------------------------------------------
@@ -281,13 +259,6 @@ def _lower_bound(bounds: Sequence[LowerBound]) -> list[Claim]:
         "exact",
     )
     return [refuted, holds]
-
-
-# -- wording -----------------------------------------------------------------------------------------------------------
-
-
-def _decided(rule: Callable[..., Verdict], measured: SeedMean, limit: float, group: Group) -> Verdict:
-    return rule(measured, limit, certain=group.deterministic)
 
 
 def _shown(x: SeedMean) -> str:

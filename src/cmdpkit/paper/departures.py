@@ -102,186 +102,115 @@ def _never(_: DepartureCase) -> bool:
 
 
 DEPARTURES = (
-    Departure(
-        "length", "K chosen by the user", ("K",), lambda c: f"{c.p.K:,} of {LENGTHS[c.preset]:,} episodes",
-        lambda c: True, "",
-    ),
-    Departure(
-        "tightening", "(log K)^2 / sqrt K", ("eps_rho", "slack_share", "slack_episodes"), _tightening,
-        lambda c: c.p.eps_rho is not None and math.isclose(c.p.eps_rho, tightening(c.p.K)),
-        "The printed 0.0939 exceeds the slack 0.0898 of the synthetic problem, which would be infeasible. The printed "
-        "policy implies 0.016; the share was chosen to come to that.",
-    ),
-    Departure(
-        "base learner", "Triple-Q; its constants are not printed", ("base", "base_random_ties", "base_explore"), _base,
-        lambda c: c.preset == "theory" and c.p.base == "triple-q" and not c.p.base_explore,
-        "With the constants of its theorem Triple-Q learns nothing at any length that can be run. Ours were chosen so "
-        "that usage leaves the actions of the optimum.",
-    ),
-    Departure(
-        "queue of the base learner", "driven by C at the first step (appendix B)", (),
-        lambda c: ("realised utilities" if c.base.realised else "C at the first step")
-        + (f", tightened by {_about(c.base.eps_high)}" if c.base.eps_high else ", not tightened"),
-        lambda c: not c.base.realised,
-        "C is optimistic: driven by it, a queue leaves a violation as large as the bonus.",
-    ),
-    Departure(
-        "episodes of a base run", "K^0.25", ("run_episodes", "compare_episodes"),
-        lambda c: f"{c.p.run_episodes:,} for usage, {c.p.compare_episodes:,} for comparisons",
-        lambda c: c.p.run_episodes == c.p.compare_episodes == math.ceil(c.p.K**0.25),
-        "52 episodes teach Triple-Q nothing. The experiments print 100,000 (synthetic) and 200,000 (grid).",
-    ),
-    Departure(
-        "usage runs", "4 log K", ("runs",), lambda c: f"{c.p.runs}",
-        lambda c: c.p.runs == math.ceil(4 * math.log(c.p.K)), "The synthetic experiment prints 10.",
-    ),
-    Departure(
-        "uses that count", "those of the whole base run", ("whole_usage",),
-        lambda c: "whole run" if c.p.whole_usage else "last half to three quarters, scaled to the run",
-        lambda c: c.p.whole_usage, "The first part of a base run shows how it learned, not what it learned.",
-    ),
-    Departure(
-        "under-used", "N_h(x, a) <= K^0.2", ("count_min", "use_min", "reach_min"), _underused,
-        lambda c: math.isclose(c.p.count_min, c.p.K**0.2) and not c.p.use_min and not c.p.reach_min,
-        "K^0.2 = 23 uses are nothing in 100,000 episodes. The experiment's threshold is not printed.",
-    ),
-    Departure(
-        "removed by usage", "under-used in at least 2 log K runs", ("quorum",), lambda c: f"in {c.p.quorum} runs",
-        lambda c: c.p.quorum == math.ceil(2 * math.log(c.p.K)), "More than half of 10 runs.",
-    ),
-    Departure(
-        "comparisons", "of every action that usage left", ("compare",),
-        lambda c: "all" if c.p.compare else "none, unless asked for (grid)", lambda c: c.p.compare,
-        "The synthetic experiment prunes by usage alone; the grid experiment compares.",
-    ),
-    Departure(
-        "loops of votes", "4 log K calls of Compare with 4 log K trials each", ("votes", "trials"),
-        lambda c: f"{c.p.votes} x {c.p.trials}",
-        lambda c: c.p.votes == c.p.trials == math.ceil(4 * math.log(c.p.K)),
-        "The grid experiment prints one comparison of 200,000 episodes. The printed counts of episodes, 8 HSA K^0.25 "
-        "log K and 20 HSA K^0.25 log K, fit one loop, the pseudo-code has two.",
-    ),
-    Departure(
-        "votes needed", "2 log K, half of them; all are cast", ("literal_tests", "votes", "trials"),
-        lambda c: f"{_needed(c, c.p.votes)} of {c.p.votes}, {_needed(c, c.p.trials)} of {c.p.trials}"
-        + ("; all are cast" if c.p.literal_tests else "; the rest is skipped once decided"),
-        lambda c: c.p.literal_tests, "More than half is a majority, and votes that change nothing cost regret.",
-    ),
-    Departure(
-        "order of the tests", "any; without the action first, then alone", ("literal_tests",), _tests,
-        lambda c: c.p.literal_tests,
-        "Cheap tests first. With two actions left, the tests of the second are those of the first.",
-    ),
-    Departure(
-        "a set is as good", "|v* - v| <= 4 / K^0.03 and w >= tightened rho", ("tol_value", "tol_utility", "two_sided"),
-        _tolerance,
-        lambda c: math.isclose(c.p.tol_value, 4 / c.p.K**0.03) and c.p.two_sided and c.p.tol_utility == 0,
-        "2.49 is above every gap of the problem, gains need no excuse, and half of all runs at a binding optimum miss "
-        "the bound by noise. The experiment's thresholds are not printed.",
-    ),
-    Departure(
-        "averages of a comparison", "over all of its episodes", ("burn_in",),
-        lambda c: f"without the first {c.p.burn_in:g} of them" if c.p.burn_in else "over all",
-        lambda c: c.p.burn_in == 0, "A base run that has yet to learn says nothing about its action set.",
-    ),
-    Departure(
-        "early stop", "not in the pseudo-code; in the grid experiment, without its threshold", ("early_stop", "checks"),
-        lambda c: (
-            f"when regret or violation exceeds what may pass, checked {c.p.checks} times" if c.p.early_stop else "none"
-        ),
-        lambda c: not c.p.early_stop, "As in the grid experiment.",
-    ),
-    Departure(
-        "last action of a state", "may be removed", (), lambda c: "the most used one is kept", _never,
-        "Without an action there is no policy.",
-    ),
-    Departure(
-        "decisions with one action", "tested", (), lambda c: "not tested", _never, "The smaller set would be empty.",
-    ),
-    Departure(
-        "length of pruning", "not limited", ("prune_max",), lambda c: f"at most {c.p.prune_max:,} episodes", _never,
-        "A run has a length. With the printed loops pruning could take three times K.",
-    ),
-    Departure(
-        "number of policies M", "all of the action set", ("max_policies",),
-        lambda c: f"the {c.p.max_policies} most used", _never, "M grows exponentially with what usage leaves open.",
-    ),
-    Departure(
-        "M = 1", "the policy is output directly", (), lambda c: "it is played to the end of the run", _never,
-        "A run has a length.",
-    ),
-    Departure(
-        "rounds", "sqrt K rounds of sqrt K episodes", (),
-        lambda c: f"{c.p.K // math.isqrt(c.p.K):,} of {math.isqrt(c.p.K):,}, of M if that is more", _never,
-        "sqrt K is no whole number.",
-    ),
-    Departure(
-        "plays of a policy", "alpha_m sqrt K", (), lambda c: "rounded, the rest is carried to the next round", _never,
-        "alpha_m sqrt K is no whole number, and the same rounding in every round would cost order sqrt K.",
-    ),
-    Departure(
-        "order of plays", "in turn; drawn by alpha in appendix G", ("draw_each",),
-        lambda c: "drawn" if c.p.draw_each else "in turn", lambda c: not c.p.draw_each, "",
-    ),
-    Departure(
-        "returns that are estimated from", "the first e' sqrt K of a round", ("first_block",),
-        lambda c: "the first of a round" if c.p.first_block else "all", lambda c: c.p.first_block,
-        "More data. The proof needs the number of plays to be independent of the estimates.",
-    ),
-    Departure(
-        "divisor", "t e' sqrt K", (), lambda c: "the number of returns added", _never,
-        "t e' sqrt K is no whole number; dividing by it would bias the averages.",
-    ),
-    Departure(
-        "floor e'", "1 / log K", ("floor", "floor_total", "release"), _floor,
-        lambda c: math.isclose(c.p.floor, 1 / math.log(c.p.K)) and not c.p.release,
-        "The printed policy gives its second action 0.0593, less than the printed floor 0.0634 allows.",
-    ),
-    Departure(
-        "Decomposition-Opt", "utility within rad_t of the tightened rho", ("band",),
-        lambda c: "within rad_t" if c.p.band else "at least the tightened rho", lambda c: c.p.band,
-        "The program uses the band to miss the bound: it would end at 1.996, where 2.016 is printed.",
-    ),
-    Departure(
-        "Decomposition-Opt is infeasible", "not said", (), lambda c: "the smallest margin is maximised", _never,
-        "Something has to be played.",
-    ),
-    Departure(
-        "Decomposition-Opt before every policy was played", "solved with sums of zero", (), lambda c: "skipped", _never,
-        "Only if M exceeds sqrt K.",
-    ),
-    Departure(
-        "identified policy", "N_h(x, a) / sum of N_h(x, .), pooled", ("pooled",),
-        lambda c: "pooled counts" if c.p.pooled else "counts of each policy, weighted by alpha", lambda c: c.p.pooled,
-        "Less noise where the run ends within a round.",
-    ),
-    Departure(
-        "states without visits", "0 / 0", (), lambda c: "the most used action", _never, "A policy needs one.",
-    ),
+    Departure("length", "K chosen by the user", ("K",), lambda c: f"{c.p.K:,} of {LENGTHS[c.preset]:,} episodes",
+              lambda c: True, ""),
+    Departure("tightening", "(log K)^2 / sqrt K", ("eps_rho", "slack_share", "slack_episodes"), _tightening,
+              lambda c: c.p.eps_rho is not None and math.isclose(c.p.eps_rho, tightening(c.p.K)),
+              "The printed 0.0939 exceeds the slack 0.0898 of the synthetic problem, which would be infeasible. The "
+              "printed policy implies 0.016; the share was chosen to come to that."),
+    Departure("base learner", "Triple-Q; its constants are not printed", ("base", "base_random_ties", "base_explore"),
+              _base, lambda c: c.preset == "theory" and c.p.base == "triple-q" and not c.p.base_explore,
+              "With the constants of its theorem Triple-Q learns nothing at any length that can be run. Ours were "
+              "chosen so that usage leaves the actions of the optimum."),
+    Departure("queue of the base learner", "driven by C at the first step (appendix B)", (),
+              lambda c: ("realised utilities" if c.base.realised else "C at the first step")
+              + (f", tightened by {_about(c.base.eps_high)}" if c.base.eps_high else ", not tightened"),
+              lambda c: not c.base.realised,
+              "C is optimistic: driven by it, a queue leaves a violation as large as the bonus."),
+    Departure("episodes of a base run", "K^0.25", ("run_episodes", "compare_episodes"),
+              lambda c: f"{c.p.run_episodes:,} for usage, {c.p.compare_episodes:,} for comparisons",
+              lambda c: c.p.run_episodes == c.p.compare_episodes == math.ceil(c.p.K**0.25),
+              "52 episodes teach Triple-Q nothing. The experiments print 100,000 (synthetic) and 200,000 (grid)."),
+    Departure("usage runs", "4 log K", ("runs",), lambda c: f"{c.p.runs}",
+              lambda c: c.p.runs == math.ceil(4 * math.log(c.p.K)), "The synthetic experiment prints 10."),
+    Departure("uses that count", "those of the whole base run", ("whole_usage",),
+              lambda c: "whole run" if c.p.whole_usage else "last half to three quarters, scaled to the run",
+              lambda c: c.p.whole_usage, "The first part of a base run shows how it learned, not what it learned."),
+    Departure("under-used", "N_h(x, a) <= K^0.2", ("count_min", "use_min", "reach_min"), _underused,
+              lambda c: math.isclose(c.p.count_min, c.p.K**0.2) and not c.p.use_min and not c.p.reach_min,
+              "K^0.2 = 23 uses are nothing in 100,000 episodes. The experiment's threshold is not printed."),
+    Departure("removed by usage", "under-used in at least 2 log K runs", ("quorum",), lambda c: f"in {c.p.quorum} runs",
+              lambda c: c.p.quorum == math.ceil(2 * math.log(c.p.K)), "More than half of 10 runs."),
+    Departure("comparisons", "of every action that usage left", ("compare",),
+              lambda c: "all" if c.p.compare else "none, unless asked for (grid)", lambda c: c.p.compare,
+              "The synthetic experiment prunes by usage alone; the grid experiment compares."),
+    Departure("loops of votes", "4 log K calls of Compare with 4 log K trials each", ("votes", "trials"),
+              lambda c: f"{c.p.votes} x {c.p.trials}",
+              lambda c: c.p.votes == c.p.trials == math.ceil(4 * math.log(c.p.K)),
+              "The grid experiment prints one comparison of 200,000 episodes. The printed counts of episodes, 8 HSA "
+              "K^0.25 log K and 20 HSA K^0.25 log K, fit one loop, the pseudo-code has two."),
+    Departure("votes needed", "2 log K, half of them; all are cast", ("literal_tests", "votes", "trials"),
+              lambda c: f"{_needed(c, c.p.votes)} of {c.p.votes}, {_needed(c, c.p.trials)} of {c.p.trials}"
+              + ("; all are cast" if c.p.literal_tests else "; the rest is skipped once decided"),
+              lambda c: c.p.literal_tests, "More than half is a majority, and votes that change nothing cost regret."),
+    Departure("order of the tests", "any; without the action first, then alone", ("literal_tests",), _tests,
+              lambda c: c.p.literal_tests,
+              "Cheap tests first. With two actions left, the tests of the second are those of the first."),
+    Departure("a set is as good", "|v* - v| <= 4 / K^0.03 and w >= tightened rho",
+              ("tol_value", "tol_utility", "two_sided"), _tolerance,
+              lambda c: math.isclose(c.p.tol_value, 4 / c.p.K**0.03) and c.p.two_sided and c.p.tol_utility == 0,
+              "2.49 is above every gap of the problem, gains need no excuse, and half of all runs at a binding optimum "
+              "miss the bound by noise. The experiment's thresholds are not printed."),
+    Departure("averages of a comparison", "over all of its episodes", ("burn_in",),
+              lambda c: f"without the first {c.p.burn_in:g} of them" if c.p.burn_in else "over all",
+              lambda c: c.p.burn_in == 0, "A base run that has yet to learn says nothing about its action set."),
+    Departure("early stop", "not in the pseudo-code; in the grid experiment, without its threshold",
+              ("early_stop", "checks"),
+              lambda c: f"when regret or violation exceeds what may pass, checked {c.p.checks} times"
+              if c.p.early_stop else "none",
+              lambda c: not c.p.early_stop, "As in the grid experiment."),
+    Departure("last action of a state", "may be removed", (), lambda c: "the most used one is kept", _never,
+              "Without an action there is no policy."),
+    Departure("decisions with one action", "tested", (), lambda c: "not tested", _never,
+              "The smaller set would be empty."),
+    Departure("length of pruning", "not limited", ("prune_max",), lambda c: f"at most {c.p.prune_max:,} episodes",
+              _never, "A run has a length. With the printed loops pruning could take three times K."),
+    Departure("number of policies M", "all of the action set", ("max_policies",),
+              lambda c: f"the {c.p.max_policies} most used", _never,
+              "M grows exponentially with what usage leaves open."),
+    Departure("M = 1", "the policy is output directly", (), lambda c: "it is played to the end of the run", _never,
+              "A run has a length."),
+    Departure("rounds", "sqrt K rounds of sqrt K episodes", (),
+              lambda c: f"{c.p.K // math.isqrt(c.p.K):,} of {math.isqrt(c.p.K):,}, of M if that is more", _never,
+              "sqrt K is no whole number."),
+    Departure("plays of a policy", "alpha_m sqrt K", (), lambda c: "rounded, the rest is carried to the next round",
+              _never,
+              "alpha_m sqrt K is no whole number, and the same rounding in every round would cost order sqrt K."),
+    Departure("order of plays", "in turn; drawn by alpha in appendix G", ("draw_each",),
+              lambda c: "drawn" if c.p.draw_each else "in turn", lambda c: not c.p.draw_each, ""),
+    Departure("returns that are estimated from", "the first e' sqrt K of a round", ("first_block",),
+              lambda c: "the first of a round" if c.p.first_block else "all", lambda c: c.p.first_block,
+              "More data. The proof needs the number of plays to be independent of the estimates."),
+    Departure("divisor", "t e' sqrt K", (), lambda c: "the number of returns added", _never,
+              "t e' sqrt K is no whole number; dividing by it would bias the averages."),
+    Departure("floor e'", "1 / log K", ("floor", "floor_total", "release"), _floor,
+              lambda c: math.isclose(c.p.floor, 1 / math.log(c.p.K)) and not c.p.release,
+              "The printed policy gives its second action 0.0593, less than the printed floor 0.0634 allows."),
+    Departure("Decomposition-Opt", "utility within rad_t of the tightened rho", ("band",),
+              lambda c: "within rad_t" if c.p.band else "at least the tightened rho", lambda c: c.p.band,
+              "The program uses the band to miss the bound: it would end at 1.996, where 2.016 is printed."),
+    Departure("Decomposition-Opt is infeasible", "not said", (), lambda c: "the smallest margin is maximised", _never,
+              "Something has to be played."),
+    Departure("Decomposition-Opt before every policy was played", "solved with sums of zero", (), lambda c: "skipped",
+              _never, "Only if M exceeds sqrt K."),
+    Departure("identified policy", "N_h(x, a) / sum of N_h(x, .), pooled", ("pooled",),
+              lambda c: "pooled counts" if c.p.pooled else "counts of each policy, weighted by alpha",
+              lambda c: c.p.pooled, "Less noise where the run ends within a round."),
+    Departure("states without visits", "0 / 0", (), lambda c: "the most used action", _never, "A policy needs one."),
 )  # fmt: skip
 
 
-class DepartureLine(NamedTuple):
-    """A row of the table as it is shown."""
-
-    departure: Departure
-    theory: DepartureCase
-    paper: DepartureCase
-
-
-def departures_table() -> Table[DepartureLine]:
+def departures_table() -> Table[Departure]:
     """Every step with what is printed, what both presets do, and why; cells that follow the print are marked."""
     theory, paper = DepartureCase.of("theory"), DepartureCase.of("paper")
 
-    def cell(line: DepartureLine, case: DepartureCase) -> str:
-        return line.departure.cell(case) + (" (as printed)" if line.departure.literal(case) else "")
+    def cell(departure: Departure, case: DepartureCase) -> str:
+        return departure.cell(case) + (" (as printed)" if departure.literal(case) else "")
 
-    columns: list[Column[DepartureLine]] = [
-        Column("step", "step", "The step of the pseudo-code.", lambda line: line.departure.step),
-        Column("printed", "printed", "What the paper prints.", lambda line: line.departure.printed),
-        Column("theory", "theory", "What preset theory does.", lambda line: cell(line, line.theory)),
-        Column("paper", "paper", "What preset paper does.", lambda line: cell(line, line.paper)),
-        Column("why", "why", "The reason for a departure.", lambda line: line.departure.why),
-    ]
-    lines = tuple(DepartureLine(departure, theory, paper) for departure in DEPARTURES)
-    return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", tuple(columns), lines)
+    return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", (
+        Column("step", "step", "The step of the pseudo-code.", lambda d: d.step),
+        Column("printed", "printed", "What the paper prints.", lambda d: d.printed),
+        Column("theory", "theory", "What preset theory does.", lambda d: cell(d, theory)),
+        Column("paper", "paper", "What preset paper does.", lambda d: cell(d, paper)),
+        Column("why", "why", "The reason for a departure.", lambda d: d.why),
+    ), DEPARTURES)  # fmt: skip

@@ -27,7 +27,7 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.tolerances import SUPPORT
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.tables import Column, Table, each, with_ends, with_interval
+from cmdpkit.results.tables import Column, Table, each, means, numbers
 from cmdpkit.results.wording import short
 from cmdpkit.simulate.random import Stream, stream, uniform
 
@@ -105,9 +105,7 @@ def _totals(play: Player, cmdp: CMDP, best: float, K: int, seed: int) -> tuple[f
     source = Source.of(cmdp, best)
     play(cmdp, source, K, seed)
     tally = source.meter.tally()
-    assert tally.weak is not None
-    assert tally.weak.regret is not None
-    assert tally.strong is not None
+    assert tally.weak is not None and tally.weak.regret is not None and tally.strong is not None
     return tally.weak.regret, float(tally.strong.violation[0]), float(tally.realised.violation[0])
 
 
@@ -120,16 +118,11 @@ def _summary(who: str, K: int, totals: FloatArray) -> LowerBound:
 
 def lower_bound_table(rows: Sequence[LowerBound]) -> Table[LowerBound]:
     """One row per way to play and length."""
-    columns: list[Column[LowerBound]] = [
+    return Table(f"paper/lower-bound with p = 1/2, H = {H}", (
         Column("who", "player", "How it was played.", lambda row: row.who),
-        Column("episodes", "episodes", "K.", lambda row: row.episodes, each(short), "right"),
-        _figure("regret", "regret", "Exact sum of a run, mean over runs.", lambda row: row.regret),
-        Column("rms", "root mean square", "Of the regret.", lambda row: row.rms_regret, each(short), "right"),
-        _figure("realised", "realised violation", "Mean over runs.", lambda row: row.realised),
-        _figure("strong", "strong violation", "Episodes do not cancel.", lambda row: row.strong),
-    ]
-    return Table(f"paper/lower-bound with p = 1/2, H = {H}", tuple(columns), tuple(rows))
-
-
-def _figure(key: str, heading: str, meaning: str, get: Callable[[LowerBound], SeedMean]) -> Column[LowerBound]:
-    return Column(key, heading, meaning, get, with_interval(3), "right", data=with_ends)
+        numbers("episodes", "episodes", "K.", lambda row: row.episodes, each(short)),
+        means("regret", "regret", "Exact sum of a run, mean over runs.", lambda row: row.regret, 3),
+        numbers("rms", "root mean square", "Of the regret.", lambda row: row.rms_regret, each(short)),
+        means("realised", "realised violation", "Mean over runs.", lambda row: row.realised, 3),
+        means("strong", "strong violation", "Episodes do not cancel.", lambda row: row.strong, 3),
+    ), tuple(rows))  # fmt: skip

@@ -11,33 +11,39 @@ paper's grid nothing is random, so there they are the exact ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, printable
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.experiments.backends import Executor
 from cmdpkit.experiments.execute import Observer, execute
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
+from cmdpkit.paper import experiments
 from cmdpkit.paper.claims import claims_of
-from cmdpkit.paper.comparison import compared, groups_of
-from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, paper_experiments, table1_rows
-from cmdpkit.paper.lower_bound import LowerBound, measured
+from cmdpkit.paper.departures import DEPARTURES, DepartureCase, departures_table
+from cmdpkit.paper.experiments import GRID, PARTS, SYNTHETIC, Table1Row, compared, groups_of, paper_experiments
+from cmdpkit.paper.lower_bound import LowerBound, lower_bound_table, measured
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures.curves import multiplier, overview
-from cmdpkit.results.figures.policies import policy_boards
+from cmdpkit.results.figures.plans import policy_boards
 from cmdpkit.results.figures.style import matplotlib, save
 from cmdpkit.results.groups import Group
-from cmdpkit.results.published import Claim, Row
+from cmdpkit.results.published import Claim, Row, claims_table, headlines, in_order, numbered, published_tables
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.study import Study, model_of, save_settings
-from cmdpkit.results.tables import Column, Table, with_ends, with_interval
+from cmdpkit.results.study import Study, failures_text, model_of, save_settings
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, means
+from cmdpkit.results.wording import counted, duration
 
 # -- The figures of the paper, drawn from runs made here, as PNG files with fixed names.
 
@@ -49,10 +55,9 @@ def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
 
     Files of these names are replaced, others in the folder stay as they are.
     """
-    by_env: dict[str, list[Group]] = {}
-    for group in study.groups():
-        by_env.setdefault(group.run.env, []).append(group)
     make_folder(folder)
+    groups = study.groups()
+    by_env = {env: [x for x in groups if x.run.env == env] for env in dict.fromkeys(x.run.env for x in groups)}
     return tuple(path for env, found in by_env.items() for path in _of_problem(study, folder, env, found))
 
 
@@ -123,17 +128,12 @@ def _added(record: RunRecord) -> dict[str, tuple[float, float, float]]:
 
 def phase_table(phases: Sequence[PhaseCost]) -> Table[PhaseCost]:
     """One row per phase."""
-    columns: list[Column[PhaseCost]] = [
+    return Table("pri (paper) on paper/grid, by phase", (
         Column("phase", "phase", "What the algorithm was doing.", lambda p: p.name),
-        _figure("episodes", "How long it took.", lambda p: p.episodes),
-        _figure("regret", "What it added to the regret.", lambda p: p.regret),
-        _figure("violation", "What it added to the violation.", lambda p: p.violation),
-    ]
-    return Table("pri (paper) on paper/grid, by phase", tuple(columns), tuple(phases))
-
-
-def _figure(key: str, meaning: str, get: Callable[[PhaseCost], SeedMean]) -> Column[PhaseCost]:
-    return Column(key, key, meaning, get, with_interval(6), "right", data=with_ends)
+        means("episodes", "episodes", "How long it took.", lambda p: p.episodes, 6),
+        means("regret", "regret", "What it added to the regret.", lambda p: p.regret, 6),
+        means("violation", "violation", "What it added to the violation.", lambda p: p.violation, 6),
+    ), tuple(phases))  # fmt: skip
 
 
 TITLE = "The paper, run again"
@@ -172,9 +172,9 @@ def reproduce_paper(
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise CmdpkitError(f"unknown part {unknown[0]!r} of the paper; the parts are {', '.join(PARTS)}")
-    experiments = paper_experiments(seeds, parts)
-    worlds = {key: world for experiment in experiments for key, world in experiment.worlds.items()}
-    runs = {run.key: run for experiment in experiments for run in experiment.runs()}  # parts share some of them
+    planned = paper_experiments(seeds, parts)
+    worlds = {key: world for experiment in planned for key, world in experiment.worlds.items()}
+    runs = {run.key: run for experiment in planned for run in experiment.runs()}  # parts share some of them
     bounds = measured(seeds) if "lower-bound" in parts else ()
     if not runs:
         claims = claims_of((), bounds)
@@ -194,25 +194,17 @@ def reproduce_paper(
     claims, rows = claims_of(groups, bounds), tuple(compared(groups))
     save_settings(out, TITLE, rows, claims)
     study = replace(found, published=rows, claims=claims)
-    shown = _published_runs(study)
+    published = [group for env in (SYNTHETIC, GRID) for group in groups_of(groups, env)]  # whose curves are drawn
+    records = tuple(record for group in published for record in group.records)
+    shown = replace(study, records=records) if records else study
     report = shown.to_html(Path(out, "report.html"), overwrite=True)
     figures, hint = _figures(shown, Path(out, "figures"))
-    table1 = table1_rows(groups) if "table1" in parts else ()
-    phases = _grid_phases(groups)
+    table1 = experiments.table1_rows(groups) if "table1" in parts else ()
+    on_grid = [group for group in groups_of(groups, GRID) if group.run.algo == "pri"]
+    phases = tuple(phase for group in on_grid for phase in phases_of(group))
     return Reproduction(
         tuple(parts), claims, rows, phases, bounds, table1, study, report, figures, hint, seeds, done.seconds
     )
-
-
-def _grid_phases(groups: Iterable[Group]) -> tuple[PhaseCost, ...]:
-    found = [group for group in groups_of(groups, GRID) if group.run.algo == "pri"]
-    return tuple(phase for group in found for phase in phases_of(group))
-
-
-def _published_runs(study: Study) -> Study:
-    """The runs of the two experiments, whose curves are drawn; all runs if none of these was asked for."""
-    found = [group for env in (SYNTHETIC, GRID) for group in groups_of(study.groups(), env)]
-    return replace(study, records=tuple(record for group in found for record in group.records)) if found else study
 
 
 def _figures(study: Study, folder: Path) -> tuple[tuple[Path, ...], str]:
@@ -222,3 +214,90 @@ def _figures(study: Study, folder: Path) -> tuple[tuple[Path, ...], str]:
     except ValueError as error:
         return (), str(error)
     return write_figures(study, folder), ""
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def reproduction_data(found: Reproduction) -> dict[str, Any]:
+    """The whole comparison as plain values."""
+    return {
+        "claims": [claim.to_dict() for claim in found.claims],
+        "headlines": headlines(found.rows),
+        "paper": [row.to_dict() for row in in_order(found.rows)],
+        "phases": phase_table(found.phases).data(),
+        "lower_bound": lower_bound_table(found.bounds).data(),
+        "table1": experiments.table1_table(found.table1).data(),
+        "departures": departures_table().data() if "departures" in found.parts else [],
+        "seeds": found.seeds,
+        "report": str(found.report) if found.report else None,
+        "figures": [str(path) for path in found.figures],
+    }
+
+
+def reproduction_tables(found: Reproduction) -> list[Table[Any]]:
+    """The claims, the published figures, and the other parts, as far as they were asked for."""
+    claims = [claims_table(found.claims)] if found.claims else []
+    departures = [departures_table()] if "departures" in found.parts else []
+    return [*claims, *published_tables(found.rows), *_other_tables(found), *departures]
+
+
+def _other_tables(found: Reproduction) -> list[Table[Any]]:
+    """Phases of PRI on the grid, the lower bound and Table 1, as far as they were asked for."""
+    tables: list[Table[Any]] = [phase_table(found.phases)] if found.phases else []
+    tables += [lower_bound_table(found.bounds)] if found.bounds else []
+    return [*tables, experiments.table1_table(found.table1)] if found.table1 else tables
+
+
+def reproduction(found: Reproduction) -> RenderableType:
+    """The claims first; then every published figure next to the measured one, and the other parts."""
+    parts: list[RenderableType] = []
+    for env in dict.fromkeys(claim.env for claim in found.claims):
+        claims = _side_by_side(_claim(claim) for claim in found.claims if claim.env == env)
+        parts += [Text(f"Claims of the paper: {env}", style="bold"), claims, EMPTY_LINE]
+    parts += [*(Text(line) for line in headlines(found.rows)), EMPTY_LINE] if found.rows else []
+    shown: list[tuple[Table[Any], str]] = [(table, "algo") for table in published_tables(found.rows)]
+    for table, heads in [*shown, *((table, "") for table in _other_tables(found))]:
+        parts += [Text(printable(table.title), style="bold"), TerminalTable(table, heads), EMPTY_LINE]
+    parts += [_departures(whole=found.parts == ("departures",)), EMPTY_LINE] if "departures" in found.parts else []
+    parts += [Text(f"{i}. {assumption}") for assumption, i in numbered(in_order(found.rows)).items()]
+    parts += [EMPTY_LINE] if found.rows else []
+    parts += failures_text(failure.reason for failure in found.study.failures)
+    said = f"{counted(found.seeds, 'seed')}"
+    said += f", {duration(found.seconds)}. The report is {found.report}." if found.report else "."
+    said += f" The figures are in {found.figures[0].parent}." if found.figures else ""
+    return Lines(*parts, Text(said, style=QUIET)) if found.report or found.bounds else Lines(*parts[:-1])
+
+
+def _side_by_side(rows: Iterable[tuple[RenderableType, Text]], quiet: bool = False) -> Grid:
+    """Words, and next to each the text about it."""
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style=QUIET if quiet else "")
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _claim(claim: Claim) -> tuple[Text, Text]:
+    """The verdict, and the claim with the figures behind it."""
+    tone = "bold red" if claim.verdict.agrees is False else "bold"
+    said = Text.assemble(claim.text, "\n", ("published ", QUIET), claim.published, "\n", ("measured  ", QUIET))
+    return Text(claim.verdict.text, style=tone), said + Text(f"{claim.measured} [{claim.kind}]")
+
+
+def _departures(whole: bool) -> RenderableType:
+    """Every step of the pseudo-code, or how many there are and how to see them."""
+    if not whole:
+        theory = DepartureCase.of("theory")
+        apart = sum(not departure.literal(theory) for departure in DEPARTURES)
+        return Text(
+            f"Preset theory departs from the pseudo-code in {apart} of {len(DEPARTURES)} steps, where it cannot be "
+            "followed. `cmdpkit reproduce paper --what departures` lists all of them, for both presets."
+        )
+    table = departures_table()
+    lines: list[RenderableType] = [Text(table.title, style="bold")]
+    for row in table.data():
+        told = [(f"  {key}", Text(row[key])) for key in ("printed", "theory", "paper", "why") if row[key]]
+        lines += [Text(row["step"]), _side_by_side(told, quiet=True)]
+    return Lines(*lines)

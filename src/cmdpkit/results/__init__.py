@@ -1,12 +1,13 @@
 """Records read again: what can be said about runs and models, and every form in which it is shown.
 
 Finished records enter (`study.Study` loads them), and so do models, solutions, diagnoses and logs. One module is about
-one thing that a user sees, and holds its tables, its text for the terminal and its JSON: `solution`, `simple`,
-`diagnosis`, `tradeoff`, `policy`, `comparison` (given policies), `log`, `run`, `study` with `study_tables`, `published`
-(figures and claims from elsewhere) and `catalogue` (the lists of environments and algorithms).
+one thing that a user sees, and holds its tables, then its text for the terminal, then its JSON: `solution` (an optimum,
+or a simple policy next to it), `diagnosis`, `tradeoff`, `policy`, `comparison` (given policies), `log`, `run`, `study`
+with `study_tables`, `published` (figures and claims from elsewhere) and `catalogue` (the lists of environments and
+algorithms).
 
 They share `groups` and `statistics` (the numbers), `tables` (one description for every form of a table) and `wording`.
-`figures` draws, `report` makes one page of a study or a plan, `tensorboard` writes curves for it, and `showing`
-registers what Python and notebooks print. Nothing here changes a record or runs a learner; files are written only where
-the caller says so. Other rooms may import all of this.
+`figures` draws, `report` makes one page of a study or a plan, and `showing` registers what Python and notebooks print.
+Nothing here changes a record or runs a learner; files are written only where the caller says so. Other rooms may import
+all of this.
 """

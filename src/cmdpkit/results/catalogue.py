@@ -28,17 +28,16 @@ class Environment(NamedTuple):
 
 def environment_table(rows: Sequence[Environment]) -> Table[Environment]:
     """One row per environment."""
-    columns: list[Column[Environment]] = [
+    return Table("environments", (
         Column("name", "environment", "What to call it.", lambda e: e.name, tone=lambda _: "name"),
         Column("description", "what it is", "The problem in a line.", lambda e: e.description, sentences),
         Column("parameters", "", "What can be changed, and its default.", lambda e: dict(e.parameters), shown=False),
-    ]
-    return Table("environments", tuple(columns), tuple(rows))
+    ), tuple(rows))  # fmt: skip
 
 
 def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
     """One row per learning algorithm."""
-    columns: list[Column[tuple[str, Facts]]] = [
+    return Table("algorithms", (
         Column("name", "algorithm", "What to call it.", lambda x: x[0], tone=lambda _: "name"),
         Column("description", "what it is", "The algorithm in a line.", lambda x: x[1].title, sentences),
         Column("reference", "reference", "Where it was published.", lambda x: x[1].paper, sentences),
@@ -47,8 +46,7 @@ def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
         Column("needs", "needs", "What it has to be given.", lambda x: list(x[1].needs), each(", ".join)),
         Column("presets", "presets", "The settings that come with it.", lambda x: list(x[1].presets), each(", ".join)),
         Column("criteria", "", "Kinds of problems it can learn.", lambda x: list(x[1].criteria), shown=False),
-    ]
-    return Table("algorithms", tuple(columns), tuple(listed.items()))
+    ), tuple(listed.items()))  # fmt: skip
 
 
 def environments(listed: Sequence[Environment]) -> RenderableType:

@@ -14,7 +14,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
 from cmdpkit.results.statistics import bars_of
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line, odds
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Simulation, TotalShare, exact_distribution
 
@@ -31,40 +31,37 @@ def judged_table(found: PolicyComparison) -> Table[Judged]:
     """One row per policy, and one for the optimum: totals, broken bounds, what is lost."""
     cmdp, best = found.optimum.cmdp, found.optimum
     optimum = Judged("optimum", best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0)
-    columns: list[Column[Judged]] = [
+    return Table("policies beside the optimum", (
         Column("name", "policy", "The policy.", lambda x: x.name, tone=lambda _: "name"),
-        Column("value", "value", "Its expected reward.", lambda x: x.value, in_line, "right"),
+        numbers("value", "value", "Its expected reward.", lambda x: x.value),
         *(_total(cmdp, n) for n in range(cmdp.N)),
-        Column("below", "below the optimum", "The optimal value less this one.", lambda x: x.below, in_line, "right"),
-        Column("priced", "at the prices", "The same, plus what its other totals fall short of the optimum's, at the "
-               "prices of the bounds.", lambda x: x.priced, in_line, "right"),
+        numbers("below", "below the optimum", "The optimal value less this one.", lambda x: x.below),
+        numbers("priced", "at the prices",
+                "The same, plus what its other totals fall short of the optimum's, at the prices of the bounds.",
+                lambda x: x.priced),
         Column("met", "bounds", "Whether all bounds are met.", lambda x: all(x.met),
                each(lambda met: "met" if met else "broken"), tone=lambda x: "" if all(x.met) else "alert"),
-    ]  # fmt: skip
-    return Table("policies beside the optimum", tuple(columns), (*found.policies, optimum))
+    ), (*found.policies, optimum))  # fmt: skip
 
 
 def _total(cmdp: CMDP, n: int) -> Column[Judged]:
     c = cmdp.constraints[n]
     heading = f"{label(c.name)} {bounded(c)}"
-    return Column(f"total_{n + 1}", heading, "The expected total of this constraint.", lambda x: float(x.utilities[n]),
-                  in_line, "right", tone=lambda x: "" if x.met[n] else "alert")  # fmt: skip
+    return numbers(f"total_{n + 1}", heading, "The expected total of this constraint.", lambda x: float(x.utilities[n]),
+                   tone=lambda x: "" if x.met[n] else "alert")  # fmt: skip
 
 
 def difference_table(rows: Sequence[Difference]) -> Table[Difference]:
     """Where policies decide otherwise than the optimum, and what that costs."""
-    columns: list[Column[Difference]] = [
+    return Table("what the differences cost", (
         Column("name", "policy", "The policy.", lambda x: x.name),
         Column("state", "state", "The state.", lambda x: written_name(x.state)),
         Column("steps", "steps", "The steps, from 1.", lambda x: list(x.steps), each(_steps)),
         Column("does", "does", "What the policy does there.", lambda x: _texts(x.does), each(_written)),
         Column("optimum", "optimum", "What the optimum does there.", lambda x: _texts(x.optimum), each(_written)),
-        Column("visits", "visits", "How often the policy gets there, per episode.", lambda x: x.visits, each(short),
-               "right"),
-        Column("cost", "costs", "What it costs per episode, at the prices of the bounds.", lambda x: x.cost, in_line,
-               "right"),
-    ]  # fmt: skip
-    return Table("what the differences cost", tuple(columns), tuple(rows))
+        numbers("visits", "visits", "How often the policy gets there, per episode.", lambda x: x.visits, each(short)),
+        numbers("cost", "costs", "What it costs per episode, at the prices of the bounds.", lambda x: x.cost),
+    ), tuple(rows))  # fmt: skip
 
 
 def _steps(steps: Sequence[int]) -> str:
@@ -105,22 +102,21 @@ def comparison(found: PolicyComparison) -> RenderableType:
 
 def option_table(found: Explanation) -> Table[Option]:
     """The actions in a state, the best first."""
-    columns: list[Column[Option]] = [
+    return Table("actions", (
         Column("action", "action", "The action.", lambda x: written_name(x.action)),
-        Column("probability", "taken", "How often the policy takes it there.", lambda x: x.probability, odds, "right"),
-        Column("value", "value", "The reward from here on.", lambda x: x.value, in_line, "right"),
+        numbers("probability", "taken", "How often the policy takes it there.", lambda x: x.probability, odds),
+        numbers("value", "value", "The reward from here on.", lambda x: x.value),
         *(_ahead(found.cmdp, n) for n in range(found.cmdp.N)),
-        Column("priced", "at the prices", "Value and other totals together, at the prices of the bounds.",
-               lambda x: x.priced, in_line, "right"),
-        Column("loses", "loses", "What it loses against the best action.", lambda x: x.loses, in_line, "right"),
-    ]  # fmt: skip
-    return Table("actions", tuple(columns), found.options)
+        numbers("priced", "at the prices", "Value and other totals together, at the prices of the bounds.",
+                lambda x: x.priced),
+        numbers("loses", "loses", "What it loses against the best action.", lambda x: x.loses),
+    ), found.options)  # fmt: skip
 
 
 def _ahead(cmdp: CMDP, n: int) -> Column[Option]:
     name = label(cmdp.constraints[n].name)
     explained = "The total of this constraint from here on."
-    return Column(f"total_{n + 1}", name, explained, lambda x: float(x.utilities[n]), in_line, "right")
+    return numbers(f"total_{n + 1}", name, explained, lambda x: float(x.utilities[n]))
 
 
 def explanation(found: Explanation) -> RenderableType:
@@ -163,23 +159,22 @@ def spread_table(played: Simulation) -> Table[Spread]:
     constraints = (None, *played.cmdp.constraints)
     rows = [_spread(played, name, c) for name, c in zip(played.totals, constraints, strict=True)]
     at = ("5 %", "25 %", "50 %", "75 %", "95 %")
-    columns: list[Column[Spread]] = [
+    return Table("totals of single episodes", (
         Column("name", "total", "The reward or the constraint.", lambda x: x.name),
-        Column("mean", "mean", "The mean over the episodes.", lambda x: x.mean, in_line, "right"),
+        numbers("mean", "mean", "The mean over the episodes.", lambda x: x.mean),
         *(_quantile(i, name) for i, name in enumerate(at)),
-        Column("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(bounded), "right",
-               data=lambda key, c: {key: None if c is None else c.total}),
+        numbers("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(bounded),
+                data=lambda key, c: {key: None if c is None else c.total}),
         Column("missed", "episodes beyond it", "How often an episode misses the bound, with an interval of 95 %.",
                lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
                data=lambda key, x: {key: None if x is None else x._asdict()}),
-        Column("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds, "right"),
-    ]  # fmt: skip
-    return Table("totals of single episodes", tuple(columns), tuple(rows))
+        numbers("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds),
+    ), tuple(rows))  # fmt: skip
 
 
 def _quantile(i: int, heading: str) -> Column[Any]:
     meaning = f"{heading} of the episodes stay below it."
-    return Column(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i], in_line, "right")
+    return numbers(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i])
 
 
 def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
@@ -187,11 +182,9 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     if c is None:
         return Spread(name, mean, quantiles, None, None, None)
     counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, name)
-    if c.sense == "at_most":
-        exact = None if counted is None else counted.above(c.total)
-        return Spread(name, mean, quantiles, c, played.above(name, c.total), exact)
-    exact = None if counted is None else counted.below(c.total)
-    return Spread(name, mean, quantiles, c, played.below(name, c.total), exact)
+    side = "above" if c.sense == "at_most" else "below"
+    exact = None if counted is None else getattr(counted, side)(c.total)
+    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.total), exact)
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:

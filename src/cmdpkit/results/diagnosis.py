@@ -18,76 +18,55 @@ from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
+from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
-from cmdpkit.results.tables import (
-    DRAWN,
-    EMPTY_LINE,
-    QUIET,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    each,
-    in_line,
-    odds,
-    whole,
-)
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
 
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
     """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
-    columns: list[Column[TotalRange]] = [
+    return Table("how far each bound can be moved", (
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
         Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
                lambda values, _: with_symbols(rows, values)),
         Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
                each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
-        Column("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
-               each(number), "right"),
-        Column("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
-               lambda r: r.indifferent, each(number), "right"),
-        Column("strictest", "possible until", "Beyond this no policy meets it together with the others.",
-               lambda r: r.strictest, each(number), "right"),
-        Column("best_alone", "possible alone until", "Beyond this no policy meets it at all.",
-               lambda r: r.best_alone, each(number), "right"),
-    ]  # fmt: skip
-    return Table("how far each bound can be moved", tuple(columns), tuple(rows))
+        numbers("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
+                each(number)),
+        numbers("indifferent", "free until", "Up to here the bound costs nothing, given the others.",
+                lambda r: r.indifferent, each(number)),
+        numbers("strictest", "possible until", "Beyond this no policy meets it together with the others.",
+                lambda r: r.strictest, each(number)),
+        numbers("best_alone", "possible alone until", "Beyond this no policy meets it at all.", lambda r: r.best_alone,
+                each(number)),
+    ), tuple(rows))  # fmt: skip
 
 
 def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
     """One row per action that the optimum uses: what is lost without it."""
 
     def losses(values: Sequence[Any], narrow: bool) -> list[Cell]:
-        cells = in_line(values, narrow)
+        cells = tables.in_line(values, narrow)
         return [c if math.isfinite(x) else c._replace(text="infeasible") for c, x in zip(cells, values, strict=True)]
 
     timed = any(r.step is not None for r in rows)  # without a horizon there are no steps
-    columns: list[Column[Separation]] = [
-        Column("step", "step", "The step, from 1.", lambda r: r.step, whole, "right", shown=timed),
+    return Table("what dropping an action of the optimum costs", (
+        numbers("step", "step", "The step, from 1.", lambda r: r.step, whole, shown=timed),
         Column("state", "state", "The state.", lambda r: written_name(r.state)),
         Column("action", "action", "The action that is dropped.", lambda r: written_name(r.action)),
-        Column("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds,
-               "right"),
-        Column("use", "use", "How often the optimum takes it, in an episode or by its occupancy.", lambda r: r.use,
-               in_line, "right"),
+        numbers("probability", "probability", "How often the optimum takes it there.", lambda r: r.probability, odds),
+        numbers("use", "use", "How often the optimum takes it, in an episode or by its occupancy.", lambda r: r.use),
         Column("value_loss", "value lost", "By how much the optimal value falls without the action.",
                lambda r: r.value_loss, losses, "right"),
-        Column("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
-               lambda r: r.sigma, in_line, "right"),
-    ]  # fmt: skip
-    return Table("what dropping an action of the optimum costs", tuple(columns), tuple(rows))
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
+        numbers("sigma", "sigma", "The least by which the value or some bound is missed without the action.",
+                lambda r: r.sigma),
+    ), tuple(rows))  # fmt: skip
 
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
@@ -150,7 +129,7 @@ def _headline(r: TotalRange, met: Met | None) -> Text:
         return Text.assemble(bound)
     if not met.binding:
         return Text.assemble(bound, (" does not bind", QUIET))
-    return Text.assemble(bound, (" binds", DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
+    return Text.assemble(bound, (" binds", tables.DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
 
 
 def _in_words(r: TotalRange) -> str:
@@ -252,9 +231,6 @@ def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
         named = "all of them"
     exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
     return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:

@@ -12,13 +12,10 @@ from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line, odds, whole
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import bounded, counted, label, percent
 
 MOST_ROWS = 5  # of each list of places
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 class Promised(NamedTuple):
@@ -34,17 +31,14 @@ def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
     rows = [Promised("value", None, promise.value)]
     for c, found in zip(promise.cmdp.constraints, promise.utilities, strict=True):
         rows.append(Promised(c.name, c, found))
-    columns: list[Column[Promised]] = [
-        Column("name", "total", "The reward or the constraint.", lambda x: x.name),
-        Column("estimate", "estimate", "The estimated total.", lambda x: x.range.estimate, in_line, "right"),
-        Column("low", "from", "The lower end of its range.", lambda x: x.range.low, in_line, "right"),
-        Column("high", "to", "The upper end of its range.", lambda x: x.range.high, in_line, "right"),
-        Column("bound", "bound", "What is asked for.", lambda x: x.constraint,
-               each(bounded),
-               data=_bound),
-    ]  # fmt: skip
     title = "totals of the promised policy" if isinstance(promise, Promise) else "totals of the given policy"
-    return Table(title, tuple(columns), tuple(rows))
+    return Table(title, (
+        Column("name", "total", "The reward or the constraint.", lambda x: x.name),
+        numbers("estimate", "estimate", "The estimated total.", lambda x: x.range.estimate),
+        numbers("low", "from", "The lower end of its range.", lambda x: x.range.low),
+        numbers("high", "to", "The upper end of its range.", lambda x: x.range.high),
+        Column("bound", "bound", "What is asked for.", lambda x: x.constraint, each(bounded), data=_bound),
+    ), tuple(rows))  # fmt: skip
 
 
 def _bound(key: str, c: Constraint | None) -> dict[str, Any]:
@@ -55,45 +49,37 @@ def _bound(key: str, c: Constraint | None) -> dict[str, Any]:
 
 def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:
     """Decisions of the best policy that rest on few visits."""
-    columns: list[Column[Thin]] = [
+    return Table("decisions that rest on few visits", (
         *_place(),
-        Column("visits", "visits", "How often it is in the log.", lambda x: x.visits, whole, "right"),
-        Column("uses", "uses", "How often the best policy of the plug-in model does it.", lambda x: x.uses, in_line,
-               "right"),
-    ]  # fmt: skip
-    return Table("decisions that rest on few visits", tuple(columns), rows)
+        numbers("visits", "visits", "How often it is in the log.", lambda x: x.visits, whole),
+        numbers("uses", "uses", "How often the best policy of the plug-in model does it.", lambda x: x.uses),
+    ), rows)  # fmt: skip
 
 
 def untried_table(rows: tuple[Untried, ...]) -> Table[Untried]:
     """Actions that were never tried."""
-    columns: list[Column[Untried]] = [
+    return Table("actions that were never tried", (
         Column("state", "state", "The state.", lambda x: written_name(x.state)),
         Column("action", "never tried", "The action.", lambda x: written_name(x.action)),
-        Column("visits", "visits of the state", "How often the state was seen.", lambda x: x.visits, whole, "right"),
-    ]  # fmt: skip
-    return Table("actions that were never tried", tuple(columns), rows)
+        numbers("visits", "visits of the state", "How often the state was seen.", lambda x: x.visits, whole),
+    ), rows)  # fmt: skip
 
 
 def wanted_table(rows: list[Wanted]) -> Table[Wanted]:
     """Where more data would help."""
-    columns: list[Column[Wanted]] = [
+    return Table("where more data would help most", (
         *_place(),
-        Column("visits", "visits", "How often it is in the log.", lambda x: x.visits, whole, "right"),
-        Column("share", "share of the error", "What it contributes to the squared error.", lambda x: x.share, odds,
-               "right"),
-    ]  # fmt: skip
-    return Table("where more data would help most", tuple(columns), tuple(rows))
+        numbers("visits", "visits", "How often it is in the log.", lambda x: x.visits, whole),
+        numbers("share", "share of the error", "What it contributes to the squared error.", lambda x: x.share, odds),
+    ), tuple(rows))  # fmt: skip
 
 
 def _place() -> list[Column[Any]]:
     return [
-        Column("step", "step", "The step, from 1.", lambda x: x.step, whole, "right"),
+        numbers("step", "step", "The step, from 1.", lambda x: x.step, whole),
         Column("state", "state", "The state.", lambda x: written_name(x.state)),
         Column("action", "action", "The action.", lambda x: written_name(x.action)),
     ]
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
 
 
 def coverage(name: str, estimate: Estimate) -> RenderableType:
@@ -144,18 +130,10 @@ def promise(found: Promise, *, show_notes: bool = True) -> RenderableType:
                  Text(how, style=QUIET), *notes)  # fmt: skip
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
-
-
-def off_policy_data(given: OffPolicyEvaluation | None) -> dict[str, Any] | None:
-    """What a log says of a policy that was given, or None if none was."""
-    if given is None:
-        return None
-    return {"confidence": given.confidence, "totals": promise_table(given).data(), "unknown": given.unknown}
-
-
-def estimate_data(name: str, estimate: Estimate, answer: Promise | NoPromise) -> dict[str, Any]:
-    """What a log says: what it covers, and the promise, or why there is none."""
+def estimate_data(
+    name: str, estimate: Estimate, answer: Promise | NoPromise, given: OffPolicyEvaluation | None
+) -> dict[str, Any]:
+    """What a log covers, the promise, or why there is none, and what a policy that was given would have brought."""
     found = estimate.coverage
     told = {
         "log": name,
@@ -191,14 +169,17 @@ def estimate_data(name: str, estimate: Estimate, answer: Promise | NoPromise) ->
             "episodes_needed": answer.episodes,
             "wanted": wanted_table(answer.wanted).data(),
         }
-        return told
-    told["promise"] = {
-        "confidence": answer.confidence,
-        "totals": promise_table(answer).data(),
-        "condition": answer.condition,
-        "margins": list(answer.margins),
-        "tested": answer.tested,
-        "unknown": answer.unknown,
-        "episodes": list(answer.episodes),
-    }
-    return told
+    else:
+        told["promise"] = {
+            "confidence": answer.confidence,
+            "totals": promise_table(answer).data(),
+            "condition": answer.condition,
+            "margins": list(answer.margins),
+            "tested": answer.tested,
+            "unknown": answer.unknown,
+            "episodes": list(answer.episodes),
+        }
+    if given is not None:
+        totals = promise_table(given).data()
+        return {**told, "policy": {"confidence": given.confidence, "totals": totals, "unknown": given.unknown}}
+    return {**told, "policy": None}

@@ -45,9 +45,12 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
             return Columns(boards, padding=(1, 2))
     if reached.any(axis=0).sum() > MOST_ROWS:
         return _summary(solution, reached)
-    table, notes = _by_step(solution, reached)
+    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
+    table, notes = _by_step(solution, reached, listed)
     if _width(table) > width:
-        table, notes = _by_state(solution, reached)
+        table, notes = _by_state(solution, reached, listed), []
+    if len(listed) < cmdp.S:
+        notes.append(f"{cmdp.S - len(listed):,} of {cmdp.S:,} states are never reached and left out")
     return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
 
 
@@ -131,25 +134,22 @@ def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> Render
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _by_step(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
+def _by_step(solution: Solution, reached: BoolArray, listed: Sequence[int]) -> tuple[Table, list[str]]:
     """States x steps, and what to say about it; neighbouring steps with the same decisions share a column."""
     cmdp = solution.cmdp
     names = [label(a) for a in cmdp.action_names]
-    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
     columns = [tuple(_actions(solution, names, h, s) if reached[h, s] else () for s in listed) for h in range(cmdp.H)]
     runs = runs_of_equal(columns)
     table = plain_table("state", *(heading(run) for run in runs))
     for i, s in enumerate(listed):
         table.add_row(Text(label(cmdp.states[s])), *(_decision(columns[run[0]][i]) for run in runs))
-    notes = [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
-    return table, notes + _left_out(solution, listed)
+    return table, [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
 
 
-def _by_state(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]:
+def _by_state(solution: Solution, reached: BoolArray, listed: Sequence[int]) -> Table:
     """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
     cmdp = solution.cmdp
     names = [label(a) for a in cmdp.action_names]
-    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
     table = plain_table("state", "action (at steps)")
     for s in listed:
         when: dict[tuple[str, ...], list[int]] = {}
@@ -157,18 +157,13 @@ def _by_state(solution: Solution, reached: BoolArray) -> tuple[Table, list[str]]
             when.setdefault(_actions(solution, names, int(h), s), []).append(int(h) + 1)
         line = [Text.assemble(_decision(actions), (f" ({ranges(at)})", QUIET)) for actions, at in when.items()]
         table.add_row(Text(label(cmdp.states[s])), Text(", ").join(line))
-    return table, _left_out(solution, listed)
+    return table
 
 
 def _decision(actions: tuple[str, ...]) -> Text:
     if not actions:
         return Text(NEVER, style=QUIET)
     return Text(" / ".join(actions), style=DRAWN if len(actions) > 1 else "")
-
-
-def _left_out(solution: Solution, listed: Sequence[int]) -> list[str]:
-    S = solution.cmdp.S
-    return [f"{S - len(listed):,} of {S:,} states are never reached and left out"] * (len(listed) < S)
 
 
 def _summary(solution: Solution, reached: BoolArray) -> RenderableType:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.tables import MISSING, Cell, Column, Table, each, sentences
+from cmdpkit.results.tables import MISSING, Cell, Column, Table, each, numbers, sentences
 from cmdpkit.results.wording import counted, short, span
 
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds or an interval, where seeds make no difference
@@ -201,47 +201,42 @@ def below(measured: SeedMean, limit: float, *, certain: bool) -> Verdict:
     return HOLDS if high <= limit else FAILS if low > limit else UNDECIDED
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def claims_table(claims: Sequence[Claim]) -> Table[Claim]:
     """One row per claim, with the verdict first."""
-    columns: list[Column[Claim]] = [
+    return Table("Claims of the paper", (
         Column("verdict", "verdict", "Whether it holds here.", lambda claim: claim.verdict.text,
                tone=lambda claim: "alert" if claim.verdict.agrees is False else ""),
         Column("claim", "claim of the paper", "What is claimed, in our words.", lambda claim: claim.text, sentences),
         Column("published", "published", "The figures behind it there.", lambda claim: claim.published, sentences),
         Column("measured", "measured", "The figures behind it here.", lambda claim: claim.measured, sentences),
         Column("kind", "kind", "What agreement can show.", lambda claim: claim.kind),
-    ]  # fmt: skip
-    return Table("Claims of the paper", tuple(columns), tuple(claims))
+    ), tuple(claims))  # fmt: skip
 
 
-def _published(title: str, rows: Sequence[Row], numbers: Mapping[str, int]) -> Table[Row]:
-    """One row per published figure, next to the measured one; ``numbers`` are those of the assumptions."""
-    columns: list[Column[Row]] = [
+def _published(title: str, rows: Sequence[Row], places: Mapping[str, int]) -> Table[Row]:
+    """One row per published figure, next to the measured one; ``places`` are the numbers of the assumptions."""
+    return Table(title, (
         Column("algo", "algorithm", "The algorithm with its preset.", lambda row: row.algo),
         Column("quantity", "quantity", "What was published.", lambda row: row.quantity),
-        Column("published", "published", "The published figure.", lambda row: row.published, each(short), "right"),
-        Column("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short), "right"),
+        numbers("published", "published", "The published figure.", lambda row: row.published, each(short)),
+        numbers("measured", "measured", "The mean over seeds.", lambda row: row.measured.mean, each(short)),
         Column("interval", "95 % interval", "The interval of the mean over seeds, where they differ.",
                lambda row: ONE_RUN if row.deterministic else row.measured, _interval_cells, "right"),
         Column("verdict", "verdict", "Whether the measured figure is as published.", lambda row: row.verdict.text,
                tone=lambda row: "alert" if row.verdict.agrees is False else ""),
         Column("assumptions", "assuming", "Numbers of the assumptions that the row rests on.",
                lambda row: list(row.assumptions),
-               each(lambda texts: " ".join(str(i) for i in sorted(numbers[text] for text in texts)))),
-    ]  # fmt: skip
-    return Table(title, tuple(columns), tuple(rows))
+               each(lambda texts: " ".join(str(i) for i in sorted(places[text] for text in texts)))),
+    ), tuple(rows))  # fmt: skip
 
 
 def published_tables(rows: Sequence[Row]) -> list[Table[Row]]:
     """One table per kind and problem; all assumptions are numbered together."""
     ordered = in_order(rows)
-    numbers = numbered(ordered)
+    places = numbered(ordered)
     pairs = dict.fromkeys((row.kind, row.env) for row in ordered)
     return [
-        _published(f"{env}: {kind}", [row for row in ordered if (row.kind, row.env) == (kind, env)], numbers)
+        _published(f"{env}: {kind}", [row for row in ordered if (row.kind, row.env) == (kind, env)], places)
         for kind, env in pairs
     ]
 

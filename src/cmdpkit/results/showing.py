@@ -28,7 +28,6 @@ from cmdpkit.results.diagnosis import diagnosis, separation
 from cmdpkit.results.log import coverage, evaluation, promise
 from cmdpkit.results.policy import policy_text
 from cmdpkit.results.run import learned
-from cmdpkit.results.simple import simplified
 from cmdpkit.results.solution import solution
 from cmdpkit.results.study import Study, study_text
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable
@@ -82,7 +81,7 @@ def _whole_diagnosis(found: Diagnosis) -> RenderableType:
 render.register(Tradeoff, lambda found: tradeoff("Trade-off", found))
 render.register(Table, TerminalTable)
 render.register(Solution, lambda found: solution("Solution", found, line_width()))
-render.register(Simplified, lambda found: simplified("Simple policy", found, line_width()))
+render.register(Simplified, lambda found: solution("Simple policy", found, line_width()))
 render.register(Estimate, lambda estimate: coverage("Log", estimate))
 render.register(Promise, lambda found: Group(promise(found), EMPTY_LINE, policy_text(found.policy)))
 render.register(OffPolicyEvaluation, evaluation)

@@ -1,4 +1,4 @@
-"""An optimum: its constraints, where the policy draws, the policy and the proof."""
+"""An optimum, or a simple policy next to it: its constraints, where the policy draws, the policy and the proof."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.simple.simplified import Simplified
+from cmdpkit.exact.simple.simplified import Phase, Rule, Simplified
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
@@ -17,24 +17,13 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
+from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
-from cmdpkit.results.tables import (
-    DRAWN,
-    EMPTY_LINE,
-    QUIET,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    each,
-    in_line,
-    plain_table,
-    right,
-)
-from cmdpkit.results.wording import bounded, duration, label, number, percent, titled
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
+from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is
@@ -44,7 +33,15 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
     "total": ("total", "expected total until absorption"),
 }
 WITHOUT_HORIZON = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
+ENDED = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}
 MOST_STARTS = 3  # start states that are named
+MOST_LINES = 60  # about a simple policy
+COUNTED = {  # fields of the shape of a policy, as people call them
+    "phases": "phases",
+    "draws": "stochastic decisions",
+    "over_states": "changes over states",
+    "over_steps": "changes over steps",
+}
 
 
 # -- the table of constraints ------------------------------------------------------------------------------------------
@@ -64,6 +61,11 @@ class Met(NamedTuple):
         """What is left of the bound; positive inside it, whatever its sense."""
         return self.constraint.sign * (self.total - self.constraint.total)
 
+    @property
+    def visible_slack(self) -> float:
+        """The same, but 0 within the tolerance: what counts as met is shown as met."""
+        return 0.0 if abs(self.slack) <= self.tolerance else self.slack
+
 
 def constraint_table(found: Solution) -> Table[Met]:
     """One row per constraint: its total at the optimum, how much room is left, and what it costs."""
@@ -71,25 +73,23 @@ def constraint_table(found: Solution) -> Table[Met]:
     columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist(), found.tolerance.tolist())
     rows = tuple(Met(*row) for row in zip(*columns_of, strict=True))
     heading, explained = VALUES[found.cmdp.criterion.kind]
-    columns: list[Column[Met]] = [
+    return Table("constraints", (
         Column("name", "constraint", "The name of the constraint.", lambda m: m.constraint.name),
         Column("sense", "", "Whether the total must be at least or at most the bound.", lambda m: m.constraint.sense,
                shown=False),
-        Column("value", heading, f"The {explained} at the optimum.", lambda m: m.total, in_line, "right"),
+        numbers("value", heading, f"The {explained} at the optimum.", lambda m: m.total),
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.total) for c in values],
                data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
         *_per_step(found, [m.constraint for m in rows]),
-        Column("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
-               lambda values, narrow: in_line([_visible(x, m) for x, m in zip(values, rows, strict=True)], narrow),
-               "right"),
-        Column("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which it "
-               "was given.", lambda m: m.price, in_line, "right"),
+        numbers("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
+                lambda _, narrow: tables.in_line([m.visible_slack for m in rows], narrow)),
+        numbers("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which "
+                "it was given.", lambda m: m.price),
         Column("binding", "", "Whether the bound costs something.", lambda m: m.binding,
                each(lambda binds: "binding" if binds else "not binding"),
                tone=lambda m: "alert" if m.binding else "quiet"),
-    ]  # fmt: skip
-    return Table("constraints", tuple(columns), rows)
+    ), rows)  # fmt: skip
 
 
 def price_note(found: Solution) -> str:
@@ -104,17 +104,11 @@ def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column
         return []
     steps = found.cmdp.criterion.steps or 1.0
     return [
-        Column("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps, in_line,
-               "right"),
+        numbers("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps),
         Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
                lambda m: m.constraint.total / steps, lambda values, _: with_symbols(constraints, values),
                shown=not all(c.per_step for c in constraints)),
     ]  # fmt: skip
-
-
-def _visible(slack: float, met: Met) -> float:
-    """What counts as met is shown as met."""
-    return 0.0 if abs(slack) <= met.tolerance else slack
 
 
 def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
@@ -122,22 +116,105 @@ def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float
     return [Cell(f"{SYMBOLS[row.sense]} {number(x)}", value=x) for row, x in zip(rows, values, strict=True)]
 
 
-# -- text --------------------------------------------------------------------------------------------------------------
+# -- the tables of a simple policy -------------------------------------------------------------------------------------
+
+
+class Count(NamedTuple):
+    """How often something that makes a policy hard to follow occurs."""
+
+    what: str  # the thing that is counted
+    optimum: int  # how often in the optimum
+    simple: int  # how often in the simple policy
+
+
+class SimpleLine(NamedTuple):
+    """What to do in some states during a phase."""
+
+    phase: Phase  # when the rule holds
+    rule: Rule  # states, and what to do in them
+
+
+def shape_table(found: Simplified) -> Table[Count]:
+    """How simple the optimum is, and the simple policy; without a horizon there are no steps."""
+    timed = not found.cmdp.criterion.stationary
+    rows = [
+        Count(name, getattr(found.before, key), getattr(found.after, key))
+        for key, name in COUNTED.items()
+        if timed or key not in ("phases", "over_steps")
+    ]
+    return Table("how simple both are", (
+        Column("what", "", "What makes a policy hard to follow.", lambda x: x.what),
+        numbers("optimum", "optimum", "How much of it the optimum has.", lambda x: x.optimum, whole),
+        numbers("simple", "simple", "How much of it the simple policy has.", lambda x: x.simple, whole),
+    ), tuple(rows))  # fmt: skip
+
+
+def rule_table(found: Simplified) -> Table[SimpleLine]:
+    """One row for each phase and group of neighbouring states: what to do there."""
+    return Table("what to do", (
+        Column("steps", "steps", "The steps of the phase, from 1.", lambda x: _steps_of(x.phase)),
+        Column("states", "states", "Neighbouring states.", lambda x: _states_of(x.rule)),
+        Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
+    ), tuple(SimpleLine(phase, rule) for phase in found.phases for rule in phase.rules))  # fmt: skip
+
+
+def draw_table(found: Simplified) -> Table[Decision]:
+    """Where the simple policy draws."""
+    return Table("where it draws", (
+        numbers("step", "step", "The step, from 1.", lambda x: x.step, whole),
+        Column("state", "state", "The state.", lambda x: written_name(x.state)),
+        Column("probabilities", "draws from", "The actions and their probabilities.", lambda x: dict(x.probabilities),
+               each(odds)),
+    ), tuple(found.stochastic_decisions()))  # fmt: skip
+
+
+def solution_tables(found: Solution) -> list[Table[Any]]:
+    """The constraints; of a simple policy also how simple it is, what to do, and where it draws, if it does."""
+    if not isinstance(found, Simplified):
+        return [constraint_table(found)]
+    draws = [draw_table(found)] if found.after.draws else []
+    return [constraint_table(found), shape_table(found), rule_table(found), *draws]
+
+
+def _steps_of(phase: Phase) -> str | None:
+    """The steps of a phase, from 1; None without a horizon."""
+    if phase.first is None or phase.last is None:
+        return None
+    return f"{phase.first}–{phase.last}" if phase.last > phase.first else str(phase.first)
+
+
+def _states_of(rule: Rule) -> str:
+    """The states of a rule, by their names."""
+    first, last = rule.states[0], rule.states[-1]
+    if len(rule.states) == 1:
+        return titled("state", first)
+    numbers = [name for name in rule.states if isinstance(name, int)]
+    if len(numbers) == len(rule.states):
+        return f"states {ranges(sorted(numbers))}"
+    return f"{label(first)} to {label(last)}"
 
 
 def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     """Everything that is known about an optimum, for a terminal of `width` columns."""
+    if isinstance(found, Simplified):
+        return _simplified(name, found, width)
     if isinstance(found, StationarySolution):
         return _stationary(name, found)
-    word = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}[
-        found.ended
-    ]
-    headline = Text.assemble((label(name), "bold"), f": {word} ", (number(found.value), "bold green"))
-    parts: list[RenderableType] = [headline, EMPTY_LINE]
-    if found.cmdp.N:
-        note = price_note(found)
-        parts += [TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else []), EMPTY_LINE]
-    return Group(*parts, draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found))
+    head = _headline(name, ENDED[found.ended], found)
+    return Group(
+        head, EMPTY_LINE, *_bounds(found), draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found)
+    )
+
+
+def _headline(name: str, what: str, found: Solution) -> Text:
+    return Text.assemble((label(name), "bold"), f": {what} ", (number(found.value), "bold green"))
+
+
+def _bounds(found: Solution) -> list[RenderableType]:
+    """The table of constraints, and what the prices in it are for."""
+    note = price_note(found)
+    notes = [Text(note, style=QUIET)] if note else []
+    return [TerminalTable(constraint_table(found)), *notes, EMPTY_LINE] if found.cmdp.N else []
 
 
 def _proof(found: Solution) -> Text:
@@ -154,19 +231,16 @@ def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
     what = "one recurrent class," if found.one_class is not None else "optimal"
-    headline = Text.assemble(
-        (label(name), "bold"), f": {what} {WITHOUT_HORIZON[kind]} ", (number(found.value), "bold green")
-    )
+    headline = _headline(name, f"{what} {WITHOUT_HORIZON[kind]}", found)
     if kind == "discounted" and found.value_per_step is not None:
         headline.append(
             f" (times {1 - (found.cmdp.criterion.discount or 0):g}: {number(found.value_per_step)} per step)"
         )
-    parts: list[RenderableType] = [headline, Text(_start(found), style=QUIET)]
-    if found.cmdp.N:
-        note = price_note(found)
-        parts += [EMPTY_LINE, TerminalTable(constraint_table(found)), *([Text(note, style=QUIET)] if note else [])]
-    parts += [part for note in found.notes for part in (EMPTY_LINE, Text(note, style=DRAWN))]
-    return Group(*parts, EMPTY_LINE, *_policies(found), EMPTY_LINE, _stationary_proof(found))
+    notes = [part for note in found.notes for part in (Text(note, style=tables.DRAWN), EMPTY_LINE)]
+    what = "optimal" if found.attained or isinstance(found.policy, Mixture) else "within the bounds, and optimal"
+    proof = f"Proved {what} to within {found.gap:.2g} (column generation, {duration(found.seconds)})."
+    said = [headline, Text(_start(found), style=QUIET), EMPTY_LINE, *_bounds(found), *notes, *_policies(found)]
+    return Group(*said, EMPTY_LINE, Text(proof, style=QUIET))
 
 
 def _start(found: StationarySolution) -> str:
@@ -193,18 +267,18 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     """One row per state: what is done there, and how much time is spent there; how often each action if it is long."""
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
-        table = plain_table("action", right(time))
+        table = tables.plain_table("action", tables.right(time))
         for a in np.argsort(-q.sum(axis=0), kind="stable")[:MOST_ROWS]:
             table.add_row(Text(label(cmdp.action_names[int(a)])), _share(cmdp, float(q[:, a].sum())))
         hint = f"too many to print; {save_hint()} writes it (.csv .json .npz .md .py)."
         return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
-    table = plain_table("state", "action", right(time))
+    table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)
         names = " / ".join(label(cmdp.action_names[int(a)]) for a in used)
         table.add_row(
             Text(label(cmdp.states[s])),
-            Text(names, style=DRAWN if len(used) > 1 else ""),
+            Text(names, style=tables.DRAWN if len(used) > 1 else ""),
             _share(cmdp, float(q[s].sum())),
         )
     return table
@@ -214,19 +288,59 @@ def _share(cmdp: CMDP, x: float) -> str:
     return f"{x:.4f}" if cmdp.criterion.kind == "total" else f"{100 * x:.2f} %"
 
 
-def _stationary_proof(found: StationarySolution) -> Text:
-    what = "optimal" if found.attained or isinstance(found.policy, Mixture) else "within the bounds, and optimal"
-    return Text(f"Proved {what} to within {found.gap:.2g} (column generation, {duration(found.seconds)}).", style=QUIET)
+def _simplified(name: str, found: Simplified, width: int) -> RenderableType:
+    """Its cost, how simple it is next to the optimum, what to do in which phase, where it draws."""
+    headline = _headline(name, "value", found).append(f", {_paid(found)}")
+    parts: list[RenderableType] = [headline, EMPTY_LINE, TerminalTable(shape_table(found)), EMPTY_LINE]
+    if found.cmdp.N:
+        parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
+    plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
+    if found.after.draws:
+        parts += [draws(found), *(Text(str(draw), style=QUIET) for draw in found.small_draws)]
+        parts += [EMPTY_LINE, Text("Apart from that:")]
+    note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
+    return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
+def _paid(found: Simplified) -> str:
+    nothing = found.lost <= 1e-9 * max(1.0, abs(found.optimum.value))
+    if nothing and not found.simpler:
+        return "the optimum itself: nothing simpler was found within what may be given up"
+    if nothing:
+        return "as good as the optimum"
+    allowed = number(found.optimum.value - found.least)
+    return (
+        f"{number(found.lost)} ({percent(found.share)}) below the optimum of {number(found.optimum.value)}; "
+        f"{allowed} may be given up"
+    )
 
 
-def solution_data(name: str, found: Solution, **more: Any) -> dict[str, Any]:
-    """The optimum, its constraints and where the policy draws; ``more`` entries are those of a simple policy."""
+def _plan(found: Simplified) -> list[RenderableType]:
+    """What to do, phase by phase, one line for each rule."""
+    lines: list[Text] = []
+    for phase in found.phases:
+        shown = _steps_of(phase)
+        steps = "Always" if shown is None else f"Step{'s' * (phase.first != phase.last)} {shown}"
+        if len(phase.rules) < 2:
+            what = label(phase.rules[0].action) if phase.rules else "nothing is left to decide"
+            lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.rules)))
+            continue
+        lines.append(Text(f"{steps}:", style="bold"))
+        named = [_states_of(rule) for rule in phase.rules]
+        space = max(map(len, named))
+        for states, rule in zip(named, phase.rules, strict=True):
+            lines.append(Text.assemble(f"  {states:<{space}}  ", (label(rule.action), TAKEN)))
+    if len(lines) > MOST_LINES:
+        left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; {save_hint()} writes the whole policy"
+        lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
+    return list(lines)
+
+
+def solution_data(name: str, found: Solution) -> dict[str, Any]:
+    """The optimum, its constraints and where the policy draws; a simple policy has its own entry."""
     return {
         **(_stationary_data(found) if found.cmdp.criterion.stationary else {}),
-        **more,
+        **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
         "env": name,
         "method": found.method,
         "value": found.value,
@@ -254,4 +368,30 @@ def _stationary_data(found: Solution) -> dict[str, Any]:
         "notes": list(getattr(optimum, "notes", ())),
         "mixture": found.policy.weights.tolist() if isinstance(found.policy, Mixture) else None,
         "one_class": one_class._asdict() if (one_class := getattr(optimum, "one_class", None)) else None,
+    }
+
+
+def _simple_data(found: Simplified) -> dict[str, Any]:
+    """The optimum, what is given up, how simple both are, what to do when."""
+    return {
+        "optimum": found.optimum.value,
+        "lost": found.lost,
+        "share": found.share,
+        "least": found.least,
+        "slack": found.slack.tolist(),
+        "changed": found.changed,
+        "before": found.before._asdict(),
+        "after": found.after._asdict(),
+        "small_draws": [
+            {**draw._asdict(), "state": written_name(draw.state), "action": written_name(draw.action)}
+            for draw in found.small_draws
+        ],
+        "phases": [
+            {
+                "first": phase.first,
+                "last": phase.last,
+                "rule": [{"states": listed(rule.states), "action": written_name(rule.action)} for rule in phase.rules],
+            }
+            for phase in found.phases
+        ],
     }

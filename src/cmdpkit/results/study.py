@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,20 +29,11 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, columns_of, load_failures, load_records, seal, unseal
+from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
 from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.statistics import LEVEL
-from cmdpkit.results.study_tables import (
-    Aggregate,
-    GridRow,
-    Pair,
-    aggregate_table,
-    comparison_tables,
-    grid_table,
-    group_table,
-    study_tables,
-    sweep_table,
-)
+from cmdpkit.results.study_tables import Aggregate, GridRow, Pair
 from cmdpkit.results.tables import EMPTY_LINE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -87,7 +79,8 @@ class Study(Shown):
             raise CmdpkitError(f"there is no finished run in {os.fspath(folder)}; `cmdpkit bench FILE` makes some")
         settings = load_settings(folder)
         known = {**load_models(folder, records), **(models or {})}
-        place = {key: i for i, key in enumerate(dict.fromkeys(_orders(folder)))}
+        orders = [load_settings(path.parent).order for path in sorted(Path(folder).rglob(SETTINGS))]
+        place = {key: i for i, key in enumerate(dict.fromkeys(key for order in orders for key in order))}
         records = tuple(sorted(records, key=lambda record: place.get(group_key(record.run), len(place))))
         return cls(records, known, failures, settings.published, settings.title, settings.claims)
 
@@ -113,7 +106,8 @@ class Study(Shown):
         plain = {record.run.key: group for group in groups(self.records) for record in group.records}
         named = {record.run.key: group for group in self.groups() for record in group.records}
         of_algo = {key: {g.label, g.algo, plain[key].label, g.run.algo} for key, g in named.items()}
-        of_env = {key: {g.problem, g.env, plain[key].problem, *_names_of(g.run.env)} for key, g in named.items()}
+        models = {key: (parsed(g.run.env) or [g.run.env])[0] for key, g in named.items()}
+        of_env = {key: {g.problem, g.env, plain[key].problem, g.run.env, models[key]} for key, g in named.items()}
         kept = _chosen(of_algo, algos, "algorithm") & _chosen(of_env, envs, "environment")
         records = tuple(record for record in self.records if record.run.key in kept)
         runs = {(record.run.env, record.run.algo) for record in records}
@@ -159,11 +153,11 @@ class Study(Shown):
 
     def table(self) -> list[dict[str, Any]]:
         """One dictionary per group: what was asked, final regret and violation with intervals, and the policies."""
-        return [row for group in self.groups() for row in group_table([group]).data()]
+        return [row for group in self.groups() for row in study_tables.group_table([group]).data()]
 
     def summary(self) -> list[Table[Group]]:
         """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
-        return study_tables(self.groups())
+        return study_tables.study_tables(self.groups())
 
     def comparison(self, against: str, name: str = "regret", n: int | None = 0) -> list[Table[Pair]]:
         """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
@@ -172,7 +166,7 @@ class Study(Shown):
         ``n`` picks the constraint where the curve is a violation; with None the largest counts. Beside the p of every
         comparison stands the one that is corrected for all of them together, by Holm's method.
         """
-        return comparison_tables(self.groups(), against, name, n)
+        return study_tables.comparison_tables(self.groups(), against, name, n)
 
     def grid(
         self, metric: str = "strong_regret", *, best: Literal["bold"] | None = "bold", n: int | None = None
@@ -194,7 +188,7 @@ class Study(Shown):
         >>> [column.heading for column in study.grid("strong_regret").shown()]
         ['problem', 'dual-q', 'triple-q']
         """
-        return grid_table(self.groups(), metric, best, n)
+        return study_tables.grid_table(self.groups(), metric, best, n)
 
     def aggregate(
         self,
@@ -225,7 +219,7 @@ class Study(Shown):
         >>> sorted(row.over.mean for row in study.aggregate("strong_regret", "ranks").rows)
         [1.0, 2.0]
         """
-        return aggregate_table(self.groups(), metric, how, against, n, level, seed)
+        return study_tables.aggregate_table(self.groups(), metric, how, against, n, level, seed)
 
     def sweep(self, parameter: str, metric: str = "strong_regret", *, n: int | None = None) -> Table[Scalar]:
         """A metric against a parameter: one row per value, one column per algorithm; ``plot("sweep")`` draws it.
@@ -239,7 +233,7 @@ class Study(Shown):
         >>> [row["algo.eta"] for row in study.sweep("eta").data()]
         [1.0, 4.0]
         """
-        return sweep_table(self.groups(), parameter, metric, n)
+        return study_tables.sweep_table(self.groups(), parameter, metric, n)
 
     def to_markdown(self) -> str:
         """The summary in Markdown."""
@@ -282,9 +276,9 @@ class Study(Shown):
 
     def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
         """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
-        from cmdpkit.results.tensorboard import write_events
+        from cmdpkit.results.run import write_events
 
-        return write_events(self, folder, overwrite=overwrite)
+        return write_events(self.groups(), folder, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
         """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files.
@@ -305,12 +299,6 @@ class Study(Shown):
         return pa.concat_tables(tables, promote_options="default")
 
 
-def _names_of(env: str) -> tuple[str, ...]:
-    """An environment in full, and without its parameters."""
-    named = parsed(env)
-    return (env,) if named is None else (env, named[0])
-
-
 def _chosen(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> set[str]:
     """The runs one of whose names is wanted; a wanted name that no run has is an error."""
     if wanted is None:
@@ -328,9 +316,6 @@ def _optional(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise CmdpkitError(f"this needs {name}, which is not installed: pip install {name}") from None
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
 
 
 def tables_of(study: Study) -> list[RenderableType]:
@@ -355,6 +340,11 @@ def study_text(study: Study) -> RenderableType:
     if study.failures:
         parts.append(Text(f"{counted(len(study.failures), 'run')} failed.", style="red"))
     return Lines(*parts)
+
+
+def failures_text(reasons: Iterable[str]) -> list[Text]:
+    """One line per reason, with how many runs failed for it."""
+    return [Text(f"{counted(n, 'run')} failed: {reason}", style="red") for reason, n in Counter(reasons).items()]
 
 
 # -- the folder of a study ---------------------------------------------------------------------------------------------
@@ -400,12 +390,6 @@ def load_settings(folder: Folder) -> Settings:
     claims = tuple(Claim.of(table) for table in body.get("claims", ()))  # earlier files have none
     published = tuple(Row.of(table) for table in body["published"])
     return Settings(body["title"], published, claims, tuple(body.get("order", ())))
-
-
-def _orders(folder: Folder) -> Iterator[str]:
-    """The order of the groups of a folder and those below it."""
-    for path in sorted(Path(folder).rglob(SETTINGS)):
-        yield from load_settings(path.parent).order
 
 
 def load_models(folder: Folder, records: Iterable[RunRecord]) -> dict[str, CMDP]:

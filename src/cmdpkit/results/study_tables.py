@@ -9,43 +9,12 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Evaluation, Scalar
-from cmdpkit.results.groups import (
-    CERTIFIED,
-    GAPS,
-    KINDS,
-    MEANINGS,
-    UNSAFE,
-    Comparison,
-    Group,
-    check_metric,
-    compare,
-    curve_name,
-    finals,
-    keeps_bounds,
-    larger_is_better,
-    policy_gaps,
-    policy_misses,
-    scores,
-    slope,
-    sweep,
-)
+from cmdpkit.records.record import Scalar
+from cmdpkit.results import groups, tables
+from cmdpkit.results.groups import KINDS, Group, check_metric, curve_name, finals, larger_is_better, scores, slope
 from cmdpkit.results.published import ONE_RUN
 from cmdpkit.results.statistics import SeedMean, aggregated, holm, seed_mean
-from cmdpkit.results.tables import (
-    Cell,
-    Column,
-    Share,
-    Table,
-    each,
-    not_at_all,
-    part_alone,
-    rounded,
-    share,
-    whole,
-    with_ends,
-    with_interval,
-)
+from cmdpkit.results.tables import Cell, Column, Share, Table, each, means, numbers, rounded, share, whole
 from cmdpkit.results.wording import label, short
 
 FRESH = "The mean total of fresh episodes of the final policy."
@@ -54,17 +23,17 @@ FRESH = "The mean total of fresh episodes of the final policy."
 # -- groups of runs ----------------------------------------------------------------------------------------------------
 
 
-def by_problem(groups: Iterable[Group]) -> dict[tuple[str, str], list[Group]]:
+def by_problem(found: Iterable[Group]) -> dict[tuple[str, str], list[Group]]:
     """Groups of runs on the same problem together: by the name of the environment and the fingerprint of its model."""
     together: dict[tuple[str, str], list[Group]] = {}
-    for group in groups:
+    for group in found:
         together.setdefault((group.run.problem, group.run.fingerprint), []).append(group)
     return together
 
 
-def study_tables(groups: Iterable[Group]) -> list[Table[Group]]:
+def study_tables(found: Iterable[Group]) -> list[Table[Group]]:
     """One table per problem."""
-    return [group_table(found) for found in by_problem(groups).values()]
+    return [group_table(problem) for problem in by_problem(found).values()]
 
 
 def group_table(found: Sequence[Group]) -> Table[Group]:
@@ -76,9 +45,9 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
     shown = KINDS[:2] if modelled else KINDS[2:]
     unit = found[0].run.unit
     grows = "gaps paid" if unit == "step" else "regret"
-    columns: list[Column[Group]] = [
+    return Table(found[0].problem, (
         Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda g: g.label,
-               data=not_at_all),
+               data=tables.not_at_all),
         Column("env", "", "The environment.", lambda g: g.run.env, shown=False),
         Column("bounds", "", "Bounds that were changed.", lambda g: dict(g.run.bounds), shown=False),
         Column("noise", "", "How signals were drawn.", lambda g: g.run.noise, shown=False),
@@ -88,35 +57,27 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         Column("code", "", "A digest of the algorithm's code.", lambda g: g.run.code or "unknown", shown=False),
         Column(f"{unit}s", "", f"{unit.capitalize()}s of every run.", lambda g: g.run.episodes, shown=False),
         Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds),
-               lambda values, _: [_seeds(g) for g in found], "right"),
+               lambda _values, _: [Cell(ONE_RUN if g.deterministic else str(len(g.seeds)), value=len(g.seeds))
+                                   for g in found], "right"),
         Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
                lambda g: len(g.samples), shown=False),
         *(_total("regret", kind, found, kind in shown) for kind in KINDS if _is_known(found, "regret", kind)),
         *(_total("violation", kind, found, kind in shown) for kind in KINDS if _is_known(found, "violation", kind)),
         *_observed(found),
-        Column("unsafe_episodes", "unsafe episodes", UNSAFE, _final("unsafe_episodes"), with_interval(), "right",
-               data=with_ends),
-        Column("gaps_paid", "gaps paid", GAPS, _final("gaps_paid"), with_interval(), "right", data=with_ends),
-        Column("certified_gap", "certified gap", CERTIFIED, _final("certified_gap"), with_interval(3), "right",
-               data=with_ends),
-        Column("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth,
-               with_interval(3), "right", data=with_ends),
-        Column("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
-               lambda g: _estimated(policy_gaps(g)), with_interval(3), "right", data=with_ends),
-        Column("policies_within_bounds", "policies within bounds",
-               "Final policies that meet every bound, evaluated exactly.", _within, share, "right", data=part_alone),
-        Column("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3),
-               "right"),
-        Column("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
-               lambda g: max(len(record.decisions) for record in g.records), whole, "right"),
-        Column("seconds", "seconds", "The mean time of a run.", _seconds, with_interval(3), "right", data=with_ends),
-    ]  # fmt: skip
-    return Table(found[0].problem, tuple(columns), tuple(found))
-
-
-def _seeds(group: Group) -> Cell:
-    text = ONE_RUN if group.deterministic else str(len(group.seeds))
-    return Cell(text, value=len(group.seeds))
+        means("unsafe_episodes", "unsafe episodes", groups.UNSAFE, _mean("unsafe_episodes")),
+        means("gaps_paid", "gaps paid", groups.GAPS, _mean("gaps_paid")),
+        means("certified_gap", "certified gap", groups.CERTIFIED, _mean("certified_gap"), 3),
+        means("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth, 3),
+        means("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
+              _mean("policy_gap"), 3),
+        numbers("policies_within_bounds", "policies within bounds",
+                "Final policies that meet every bound, evaluated exactly.", _within, share, data=tables.part_alone),
+        numbers("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3)),
+        numbers("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
+                lambda g: max(len(record.decisions) for record in g.records), whole),
+        means("seconds", "seconds", "The mean time of a run.",
+              lambda g: seed_mean(np.array([record.seconds for record in g.records])), 3),
+    ), tuple(found))  # fmt: skip
 
 
 def _observed(found: Sequence[Group]) -> list[Column[Group]]:
@@ -126,26 +87,25 @@ def _observed(found: Sequence[Group]) -> list[Column[Group]]:
     constraints = found[0].records[0].constraints
     parts = tuple(label(c.name) for c in constraints)
     columns: list[Column[Group]] = [
-        Column("realised_reward", "realised reward", "The reward of all episodes, as observed.",
-               _final("realised_reward"), with_interval(), "right", data=with_ends),
-        Column("realised_utility", "realised totals", "The totals of all episodes, as observed.",
-               _finals("realised_utility", len(constraints)), with_interval(), "right", parts, with_ends, shown=False),
-        Column("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, lambda x: x.value), with_interval(),
-               "right", data=with_ends),
-        Column("evaluated_utility", "policy totals", FRESH,
-               lambda g: _each_evaluated(g, len(constraints)), with_interval(), "right", parts, with_ends),
+        means("realised_reward", "realised reward", "The reward of all episodes, as observed.",
+              _mean("realised_reward")),
+        means("realised_utility", "realised totals", "The totals of all episodes, as observed.",
+              _means("realised_utility", len(constraints)), parts=parts, shown=False),
+        means("evaluated_value", "policy value", FRESH, lambda g: _evaluated(g, "value")),
+        means("evaluated_utility", "policy totals", FRESH, lambda g: _evaluated(g, "utilities"), parts=parts),
     ]  # fmt: skip
     return [column for column in columns if constraints or not column.key.endswith("utility")]
 
 
-def _evaluated(group: Group, part: Callable[[Evaluation], float]) -> SeedMean | None:
+def _evaluated(group: Group, name: str) -> Any:
+    """The mean over seeds of the value or of every total of the final policies in fresh episodes, where known."""
     found = [record.evaluation for record in group.samples]
-    return None if None in found else seed_mean(np.array([part(x) for x in found if x is not None]))
-
-
-def _each_evaluated(group: Group, N: int) -> list[SeedMean] | None:
-    found = [_evaluated(group, lambda x, n=n: x.utilities[n]) for n in range(N)]  # type: ignore[misc]
-    return None if None in found else [x for x in found if x is not None]
+    if None in found:
+        return None
+    values = [getattr(x, name) for x in found]
+    return (
+        seed_mean(np.array(values)) if name == "value" else [seed_mean(np.array(x)) for x in zip(*values, strict=True)]
+    )
 
 
 def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
@@ -157,18 +117,24 @@ def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
 def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Column[Group]:
     """The final value of a curve; one for each constraint where it is a violation."""
     name = curve_name(subject, kind)
-    constraints = found[0].records[0].constraints
-    parts = tuple(label(c.name) for c in constraints) if subject == "violation" else ()
-    get = _finals(name, len(constraints)) if subject == "violation" else _final(name)
-    words, meaning = name.replace("_", " "), MEANINGS[found[0].run.unit][kind]
-    return Column(name, words, meaning, get, with_interval(), "right", parts, with_ends, shown=shown)
+    constraints = found[0].records[0].constraints if subject == "violation" else ()
+    get = _means(name, len(constraints)) if subject == "violation" else _mean(name)
+    words, meaning = name.replace("_", " "), groups.MEANINGS[found[0].run.unit][kind]
+    return means(name, words, meaning, get, parts=tuple(label(c.name) for c in constraints), shown=shown)
 
 
-def _final(name: str) -> Callable[[Group], SeedMean | None]:
-    return lambda group: seed_mean(finals(group, name)) if group.has(name) else None
+def _mean(metric: str) -> Callable[[Group], SeedMean | None]:
+    """The mean of a metric over the seeds, where a group has it."""
+
+    def mean(group: Group) -> SeedMean | None:
+        values = scores(group, metric, 0)
+        return None if values is None else seed_mean(values)
+
+    return mean
 
 
-def _finals(name: str, N: int) -> Callable[[Group], list[SeedMean] | None]:
+def _means(name: str, N: int) -> Callable[[Group], list[SeedMean] | None]:
+    """The same for every constraint, of the end of a curve."""
     return lambda group: [seed_mean(finals(group, name, n)) for n in range(N)] if group.has(name) else None
 
 
@@ -177,24 +143,16 @@ def _growth(group: Group) -> SeedMean | None:
     return slope(group, name) if group.has(name) else None
 
 
-def _estimated(values: Any) -> SeedMean | None:
-    return None if values is None else seed_mean(values)
-
-
 def _within(group: Group) -> Share | None:
-    misses = policy_misses(group)
+    misses = groups.policy_misses(group)
     if misses is None or misses.shape[1] == 0:
         return None
     return Share(int((misses <= 0).all(axis=1).sum()), len(misses))
 
 
 def _worst(group: Group) -> float | None:
-    misses = policy_misses(group)
-    return None if misses is None or misses.shape[1] == 0 else max(0.0, float(misses.max()))
-
-
-def _seconds(group: Group) -> SeedMean:
-    return seed_mean(np.array([record.seconds for record in group.records]))
+    misses = scores(group, "worst_miss")
+    return None if misses is None else float(misses.max())
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -205,21 +163,23 @@ class Pair(NamedTuple):
 
     group: Group  # the group that is compared
     other: Group  # the group that it is compared with
-    found: Comparison  # how they differ
+    found: groups.Comparison  # how they differ
     holm: float | None = None  # the p, corrected for all comparisons that are made together
 
 
 def comparison_tables(
-    groups: Iterable[Group], against: str, name: str = "regret", n: int | None = 0
+    every: Iterable[Group], against: str, name: str = "regret", n: int | None = 0
 ) -> list[Table[Pair]]:
     """One table per problem that has a group called ``against``: every other group minus that one, paired by seed.
 
     The p of all tables together are corrected by Holm's method.
     """
-    problems = by_problem(groups).values()
+    problems = by_problem(every).values()
     against = _resolved([group for found in problems for group in found], against)
     others = [(found, other) for found in problems for other in found if other.label == against]
-    pairs = [Pair(x, other, compare(x, other, name, n)) for found, other in others for x in found if x is not other]
+    pairs = [
+        Pair(x, other, groups.compare(x, other, name, n)) for found, other in others for x in found if x is not other
+    ]
     pairs = [pair._replace(holm=p) for pair, p in zip(pairs, holm([pair.found.p for pair in pairs]), strict=True)]
     return [_comparison([pair for pair in pairs if pair.other is other], other, name, n) for _, other in others]
 
@@ -234,20 +194,19 @@ def _resolved(found: Sequence[Group], name: str) -> str:
 
 
 def _comparison(pairs: Sequence[Pair], other: Group, name: str, n: int | None) -> Table[Pair]:
-    columns: list[Column[Pair]] = [
+    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
+    return Table(title, (
         Column("env", "", "The environment.", lambda p: p.group.run.env, shown=False),
         Column("algorithm", "algorithm", "The group that is compared.", lambda p: p.group.label),
         Column("against", "", "The group that it is compared with.", lambda p: p.other.label, shown=False),
-        Column("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole, "right"),
-        Column("difference", "difference", "The mean difference of the final values, seed by seed.",
-               lambda p: p.found.difference, with_interval(), "right", data=with_ends),
-        Column("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
-               lambda p: p.found.p, rounded(2), "right"),
-        Column("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
-               lambda p: p.holm, rounded(2), "right"),
-    ]  # fmt: skip
-    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
-    return Table(title, tuple(columns), tuple(pairs))
+        numbers("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole),
+        means("difference", "difference", "The mean difference of the final values, seed by seed.",
+              lambda p: p.found.difference),
+        numbers("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
+                lambda p: p.found.p, rounded(2)),
+        numbers("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
+                lambda p: p.holm, rounded(2)),
+    ), tuple(pairs))  # fmt: skip
 
 
 # -- all problems together ---------------------------------------------------------------------------------------------
@@ -271,14 +230,13 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
         raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
     check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
-    columns: list[Column[GridRow]] = [
+    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
+    told = "; bold: the best of those that keep their bounds" if chosen else ""
+    return Table(_in_words(metric, found, n) + told, (
         Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
         Column("env", "", "The environment.", lambda row: row.env, shown=False),
         *(_of_algorithm(name, best is not None) for name in dict.fromkeys(group.label for group in found)),
-    ]
-    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
-    told = "; bold: the best of those that keep their bounds" if chosen else ""
-    return Table(_in_words(metric, found, n) + told, tuple(columns), rows)
+    ), rows)  # fmt: skip
 
 
 def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
@@ -286,7 +244,7 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
     means = {label: seed_mean(values) for label, values in known.items() if values is not None}
     if metric.endswith(("regret", "reward")) or metric in ("policy_value", "policy_gap"):
         final = metric.startswith("policy")
-        fair = tuple(g.label for g in problem if g.label in means and keeps_bounds(g, final=final))
+        fair = tuple(g.label for g in problem if g.label in means and groups.keeps_bounds(g, final=final))
     else:
         fair = tuple(means)
     top = (max if larger_is_better(metric) else min)((means[label].mean for label in fair), default=None)
@@ -295,9 +253,8 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
 
 
 def _of_algorithm(name: str, marked: bool) -> Column[GridRow]:
-    return Column(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
-                  with_interval(), "right", data=with_ends,
-                  tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
+    return means(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
+                 tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
 
 
 class Aggregate(NamedTuple):
@@ -326,18 +283,17 @@ def aggregate_table(
     over = aggregated(complete, how, None if against is None else labels.index(against), level=level, seed=seed)  # type: ignore[arg-type]
     if any(len(group.samples) == 1 and not group.deterministic for group in found):
         over = [SeedMean(x.mean, None, None, x.n) for x in over]
-    columns: list[Column[Aggregate]] = [
-        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
-        Column(how, AGGREGATES[how], "Over the runs on all problems; smaller is better.", lambda row: row.over.mean,
-               rounded(3), "right"),
-        Column("low", "from", f"Lower end of the bootstrap interval of {100 * level:g} %.", lambda row: row.over.low,
-               rounded(3), "right"),
-        Column("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3), "right"),
-    ]  # fmt: skip
     several = f"{len(complete)} of {len(problems)}" if len(complete) < len(problems) else f"{len(problems)}"
     scale = "" if how == "ranks" else f", relative to {against or 'the mean of all algorithms'}"
     title = f"{_in_words(metric, found, n)}: {AGGREGATES[how]} over {several} problems{scale}"
-    return Table(title, tuple(columns), tuple(map(Aggregate, labels, over)))
+    return Table(title, (
+        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
+        numbers(how, AGGREGATES[how], "Over the runs on all problems; smaller is better.", lambda row: row.over.mean,
+                rounded(3)),
+        numbers("low", "from", f"Lower end of the bootstrap interval of {100 * level:g} %.", lambda row: row.over.low,
+                rounded(3)),
+        numbers("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3)),
+    ), tuple(map(Aggregate, labels, over)))  # fmt: skip
 
 
 def _cost(group: Group | None, metric: str, n: int | None) -> FloatArray | None:
@@ -348,7 +304,7 @@ def _cost(group: Group | None, metric: str, n: int | None) -> FloatArray | None:
 
 def sweep_table(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Table[Scalar]:
     """One row per value of a parameter, one column per algorithm and problem."""
-    swept = sweep(found, parameter, metric, n)
+    swept = groups.sweep(found, parameter, metric, n)
     several = len({problem for problem, _ in swept.lines}) > 1
     columns: list[Column[Scalar]] = [
         Column(swept.parameter, swept.parameter, "The value of the parameter.", lambda value: value,
@@ -356,8 +312,7 @@ def sweep_table(found: Sequence[Group], parameter: str, metric: str, n: int | No
     ]  # fmt: skip
     for (problem, name), line in swept.lines.items():
         heading = f"{label(name)} on {label(problem)}" if several else label(name)
-        columns.append(Column(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get,
-                              with_interval(), "right", data=with_ends))  # fmt: skip
+        columns.append(means(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get))
     where = "" if several else f" on {next(iter(swept.lines))[0]}"
     return Table(f"{_in_words(metric, found, n)} against {swept.parameter}{where}", tuple(columns), swept.values)
 

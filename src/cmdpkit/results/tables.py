@@ -32,10 +32,7 @@ Tone = Literal["", "name", "alert", "quiet", "best"]
 MISSING = "–"
 TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
 STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET, "best": "bold"}
-NAME_WIDTH, WORD_WIDTH = (
-    18,
-    24,
-)  # characters of a name, and of a word, that stay on one line in a table that is too wide
+NAME_WIDTH, WORD_WIDTH = 18, 24  # characters of a name and of a word that are not folded in a table that is too wide
 EMPTY_LINE = Text()
 
 
@@ -65,11 +62,7 @@ Format = Callable[[Sequence[Any], bool], list[Cell]]
 
 def each(write: Callable[[Any], str]) -> Format:
     """Every value is written for itself."""
-
-    def form(values: Sequence[Any], _narrow: bool) -> list[Cell]:
-        return [Cell(MISSING) if x is None else Cell(write(x), value=_sortable(x)) for x in values]
-
-    return form
+    return lambda values, _narrow: [Cell(MISSING) if x is None else Cell(write(x), value=_sortable(x)) for x in values]
 
 
 def _sortable(x: Any) -> float | str:
@@ -86,11 +79,9 @@ def in_line(values: Sequence[Any], _narrow: bool) -> list[Cell]:
 
 def rounded(digits: int = 4) -> Format:
     """Numbers with a few significant digits."""
-
-    def form(values: Sequence[Any], narrow: bool) -> list[Cell]:
-        return [Cell(MISSING) if x is None else Cell(_number(x, digits, narrow), value=x) for x in values]
-
-    return form
+    return lambda values, narrow: [
+        Cell(MISSING) if x is None else Cell(_number(x, digits, narrow), value=x) for x in values
+    ]
 
 
 def with_interval(digits: int = 4) -> Format:
@@ -170,6 +161,18 @@ class Column(Generic[R]):
             return None if values is None else values[i]
 
         return replace(self, key=f"{self.key}_{i + 1}", heading=heading, get=get, parts=())
+
+
+def numbers(
+    key: str, heading: str, meaning: str, get: Callable[[R], Any], format: Format = in_line, **more: Any
+) -> Column[R]:
+    """A column of numbers, which stand on the right."""
+    return Column(key, heading, meaning, get, format, "right", **more)
+
+
+def means(key: str, heading: str, meaning: str, get: Callable[[R], Any], digits: int = 4, **more: Any) -> Column[R]:
+    """A column of means with their intervals, whose ends JSON has too."""
+    return numbers(key, heading, meaning, get, with_interval(digits), data=with_ends, **more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.tradeoff import Tradeoff
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, in_line
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers
 from cmdpkit.results.wording import bounded, label, number
 
 BAR_WIDTH = 40  # characters of the longest bar
@@ -19,17 +19,16 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def tradeoff_table(found: Tradeoff) -> Table[dict[str, Any]]:
     """One row per bound that was tried and can be met: the best value and the price there."""
     c = found.constraint
-    columns: list[Column[dict[str, Any]]] = [
-        Column("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
-               lambda p: p["bound"], in_line, "right"),
-        Column("bound_total", "in all", "The bound on the value by the model's criterion.",
-               lambda p: p["bound"] * c.scale, in_line, "right", shown=c.scale != 1),
-        Column("value", "value", "The best value within it.", lambda p: p["value"], in_line, "right"),
-        Column("price", "price", "What relaxing it by one unit would gain.", lambda p: p["price"], in_line, "right"),
-        Column("utilities", "", "The totals of all constraints there.", lambda p: p["utilities"], shown=False),
-    ]  # fmt: skip
     rows = [{**row, "utilities": totals} for row, totals in zip(found.rows(), found.utilities.tolist(), strict=True)]
-    return Table(f"the best value for every bound on {label(c.name)}", tuple(columns), tuple(rows))
+    return Table(f"the best value for every bound on {label(c.name)}", (
+        numbers("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
+                lambda p: p["bound"]),
+        numbers("bound_total", "in all", "The bound on the value by the model's criterion.",
+                lambda p: p["bound"] * c.scale, shown=c.scale != 1),
+        numbers("value", "value", "The best value within it.", lambda p: p["value"]),
+        numbers("price", "price", "What relaxing it by one unit would gain.", lambda p: p["price"]),
+        Column("utilities", "", "The totals of all constraints there.", lambda p: p["utilities"], shown=False),
+    ), tuple(rows))  # fmt: skip
 
 
 def tradeoff(name: str, found: Tradeoff) -> RenderableType:

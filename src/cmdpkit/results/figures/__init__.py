@@ -2,7 +2,7 @@
 
 A study or a policy enters, a `matplotlib.figure.Figure` leaves; ``figure.savefig("name.pdf")`` writes it. No window is
 opened, pyplot is not imported and matplotlib's global settings stay as they are. `curves` draws regret, violation and
-multipliers of studies, `plans` prices, comparisons, totals, courses and logs, `policies` boards and maps, and `style`
+multipliers of studies, `plans` prices, comparisons, totals, courses, logs, and policies as boards and maps, and `style`
 holds the look and how figures are sized and saved. Other rooms may import all of these.
 """
 
@@ -23,9 +23,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.evaluate import TimeCourse
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.figures.curves import certified_gap, multiplier, overview, parameter_sweep, regret, violation
-from cmdpkit.results.figures.plans import comparison_bars, course, coverage_map, price_curve, totals
-from cmdpkit.results.figures.policies import occupancy_maps, policy_boards, policy_map, solution_map
+from cmdpkit.results.figures import curves, plans
 from cmdpkit.results.figures.style import Size
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
@@ -47,15 +45,15 @@ def draw(
     See the function of that name for its other options.
     """
     drawn: Mapping[str, Callable[..., Figure]] = {
-        "overview": overview,
-        "regret": regret,
-        "violation": violation,
-        "certified_gap": certified_gap,
-        "multiplier": multiplier,
-        "sweep": parameter_sweep,
+        "overview": curves.overview,
+        "regret": curves.regret,
+        "violation": curves.violation,
+        "certified_gap": curves.certified_gap,
+        "multiplier": curves.multiplier,
+        "sweep": curves.parameter_sweep,
         "price": _price_of,
-        "policy": policy_boards,
-        "occupancy": occupancy_maps,
+        "policy": plans.policy_boards,
+        "occupancy": plans.occupancy_maps,
     }
     if name not in drawn:
         raise CmdpkitError(f"there is no figure {name!r}; there are {', '.join(drawn)}")
@@ -68,7 +66,8 @@ def draw(
         if option not in known:
             raise CmdpkitError(f"the figure {name!r} has no option {option!r}; it has {', '.join(known)}")
     if boards:
-        return _board_of(study, drawn[name], **options)
+        record, cmdp = _modelled(study, options.pop("env", None), options.pop("algo", None))
+        return drawn[name](cmdp, record.policy, **options)
     study = _arranged(study, algos, labels)
     if name == "price":
         return _price_of(study, **options)
@@ -108,15 +107,7 @@ def _price_of(
     name = cmdp.constraints[0].name if constraint is None else constraint
     groups = [group for group in study.groups() if group.run.fingerprint == run.run.fingerprint]
     policies = {group.label: group.records[0].policy for group in groups}
-    return price_curve(tradeoff(cmdp, name, points), title=run.run.env, policies=policies, size=size, ax=ax)
-
-
-def _board_of(
-    study: Study, drawn: Callable[..., Figure], *, env: str | None = None, algo: str | None = None, **options: Any
-) -> Figure:
-    """Boards of the policy of the first run of an algorithm; by default of the first run of the study."""
-    record, cmdp = _modelled(study, env, algo)
-    return drawn(cmdp, record.policy, **options)
+    return plans.price_curve(tradeoff(cmdp, name, points), title=run.run.env, policies=policies, size=size, ax=ax)
 
 
 def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[RunRecord, CMDP]:
@@ -135,11 +126,11 @@ def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[R
     return fitting[0], cmdp
 
 
-showing.draw.register(Policy, policy_map)
-showing.draw.register(Solution, solution_map)
-showing.draw.register(Tradeoff, price_curve)
-showing.draw.register(Simulation, totals)
-showing.draw.register(PolicyComparison, comparison_bars)
-showing.draw.register(TimeCourse, course)
-showing.draw.register(Estimate, coverage_map)
+showing.draw.register(Policy, plans.policy_map)
+showing.draw.register(Solution, plans.solution_map)
+showing.draw.register(Tradeoff, plans.price_curve)
+showing.draw.register(Simulation, plans.totals)
+showing.draw.register(PolicyComparison, plans.comparison_bars)
+showing.draw.register(TimeCourse, plans.course)
+showing.draw.register(Estimate, plans.coverage_map)
 showing.draw.register(Study, draw)

@@ -11,20 +11,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.results.figures.style import (
-    BLACK,
-    COLOURS,
-    GREY,
-    LINES,
-    Size,
-    bend,
-    flattens,
-    legend_below,
-    name_upright,
-    panels,
-    styled,
-    thousands,
-)
+from cmdpkit.results.figures import style
+from cmdpkit.results.figures.style import Size, bend, legend_below, panels, styled, thousands
 from cmdpkit.results.groups import Group, Kind, curve, curve_name, sweep
 from cmdpkit.results.study import model_of
 
@@ -65,9 +53,10 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
             known = ", ".join(dict.fromkeys(group.label for group in found))
             raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
-        subjects = [_panels_of(mine, what) for mine in by_env.values()]
+        bounds = [len(mine[0].records[0].constraints) for mine in by_env.values()]
+        subjects = [[(x, n) for x in what for n in range(N if x == "violation" else 1)] for N in bounds]
         figure, axes = panels([len(x) for x in subjects], size, ax)
-        colours = _colours(found)
+        colours = _looks(group.label for group in found)
         names: list[Strip] = []
         for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
             for axis, (subject, n) in zip(row, asked, strict=True):
@@ -95,11 +84,6 @@ violation = _figure_of("violation", usual="symlog")  # below 0 a bound is met wi
 certified_gap = _figure_of("certified_gap", usual="log")  # how far the policy was below the optimum at most, as proved
 
 
-def _panels_of(found: Sequence[Group], what: Sequence[str]) -> list[tuple[str, int]]:
-    N = len(found[0].records[0].constraints)
-    return [(subject, n) for subject in what for n in range(N if subject == "violation" else 1)]
-
-
 def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool, scale: Scale) -> None:
     """The mean with its band, and a thin line per seed if these differ; on a log axis only what is positive."""
     line = curve(group, name, n)
@@ -117,7 +101,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
     """Scales, labels and zero line."""
     constraint = shown[0].records[0].constraints[n] if subject == "violation" else None
     words = {"weak": "", "strong": "strong ", "realised": "realised "}[kind]
-    name_upright(axis, f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
+    style.name_upright(axis, f"{words}{subject.replace('_', ' ')}" + (f" of {constraint}" if constraint else ""))
     axis.set_xlabel(shown[0].run.unit)
     if scale == "linear":
         thousands(axis.xaxis)
@@ -132,7 +116,7 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
         )
         axis.set_ylim(0.8 * positive.min(), 1.25 * positive.max()) if len(positive) else None
     else:
-        axis.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+        axis.axhline(0, color=style.GREY, linewidth=0.8, zorder=1)
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -216,19 +200,19 @@ def multiplier(
     if not by_env:
         raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
     figure, axes = panels([len(mine[0].records[0].constraints) for mine in by_env.values()], size, ax)
-    colours = _colours(found)
+    colours = _looks(group.label for group in found)
     for row, (env, mine) in zip(axes, by_env.items(), strict=True):
         cmdp = model_of(mine[0].run, models)
         prices = None if cmdp is None else solve_fully(cmdp).lam
         for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
             for group in mine:
                 _band(axis, group, "multiplier", n, colours[group.label], raw, "linear")
-            if flattens([curve(group, "multiplier", n).mean for group in mine]):
+            if style.flattens([curve(group, "multiplier", n).mean for group in mine]):
                 bend(axis)
                 axis.set_ylim(bottom=0)
             if prices is not None:
-                axis.axhline(prices[n], color=BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
-            name_upright(axis, f"price of {constraint}")
+                axis.axhline(prices[n], color=style.BLACK, linestyle="--", linewidth=1.2, label="exact price", zorder=4)
+            style.name_upright(axis, f"price of {constraint}")
             axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
@@ -295,14 +279,10 @@ def _by_env(found: Groups) -> dict[str, list[Group]]:
     return together
 
 
-def _colours(found: Groups) -> dict[str, dict[str, Any]]:
-    return _looks(group.label for group in found)
-
-
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour and line style of each label, alike in all panels; the line style changes when the colours run out."""
-    n = len(COLOURS)
+    n = len(style.COLOURS)
     return {
-        x: {"color": COLOURS[i % n], "linestyle": LINES[i // n % len(LINES)]}
+        x: {"color": style.COLOURS[i % n], "linestyle": style.LINES[i // n % len(style.LINES)]}
         for i, x in enumerate(dict.fromkeys(labels))
     }

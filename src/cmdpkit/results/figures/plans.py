@@ -1,8 +1,12 @@
-"""Pictures of plans: prices of bounds, policies against bounds, totals of episodes, courses over steps, and logs."""
+"""Pictures of plans: their prices, totals and courses, and policies on the grid of their model or as a map.
+
+On a grid, policies have arrows for the decisions, or a heat map of where they go. Without a grid, a map has the states
+downwards, the steps to the right, and one colour per action.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,36 +15,50 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
 from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solver import solve_fully
+from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import Tradeoff
-from cmdpkit.model.evaluate import TimeCourse, evaluate
-from cmdpkit.results.figures.style import (
-    BLACK,
-    CHANCE,
-    COLOURS,
-    GREY,
-    PALE,
-    Size,
-    bend,
-    canvas,
-    flattens,
-    legend_below,
-    panels,
-    size_of,
-    styled,
-    thousands,
-)
+from cmdpkit.model.cmdp import CMDP, Grid
+from cmdpkit.model.decisions import all_rows
+from cmdpkit.model.evaluate import TimeCourse, evaluate, reach, time_course
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.results.figures import style
+from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.wording import bounded, compact, label, number, percent, short
 from cmdpkit.simulate.distribution import Simulation
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DARK = "#5B5B5B"  # of lines that belong to no policy
 MOST_BARS = 60  # totals of which each has its own bar
 MOST_COUNTED = 40  # states of a log whose counts are written into the map
 MOST_PAIRS = 200_000  # pairs of state and action of a map; a larger one would be grey dust
+MOST_CELLS = 2_000_000  # of a map; a larger one would be grey dust
+MOST_NAMES = 40  # states that are named at the side; of more, every so many
+MOST_STEPS = 12  # drawn by default
+CELL, LEAST_CELL = 0.52, 0.3  # inches of a cell of a board, and the least where the width is given
+BOARD = 6.0  # inches of a board at most
+ROW = 8.0  # inches of a row of boards where no width is given
+HEAT = "Blues"  # the colour map of heat maps
+STAY = ("·", ".", "•", "∘", "o")  # symbols of an action that stays in place, drawn as a dot
+# Where an arrow points, (right, down); every other symbol is written as text.
+DIRECTIONS = {
+    "→": (1, 0), "←": (-1, 0), "↑": (0, -1), "↓": (0, 1), "↗": (1, -1), "↘": (1, 1), "↖": (-1, -1), "↙": (-1, 1),
+}  # fmt: skip
+
+SHADES = {  # what the colour of a cell means, by criterion
+    "finite": "probability of being there",
+    "discounted": "discounted share of time",
+    "average": "share of time",
+    "total": "expected visits",
+}
+
+
+# -- values, totals and courses ----------------------------------------------------------------------------------------
 
 
 @styled
@@ -63,8 +81,8 @@ def price_curve(
     value.set_ylabel("optimal value")
     price.step(found.bounds, found.prices, color=DARK, where="mid")
     price.set_ylabel("price of the bound")
-    if flattens([found.prices]):
-        bend(price)
+    if style.flattens([found.prices]):
+        style.bend(price)
     marked = c.bound if bound is None else bound
     for axis in (value, price):
         axis.set_xlabel(f"bound on {label(found.name)}{c.unit}")
@@ -102,7 +120,7 @@ def comparison_bars(found: PolicyComparison, *, size: Size = None, ax: Any = Non
         axis.invert_yaxis()
         axis.margins(x=0.22)
         axis.grid(visible=False, axis="y")
-        thousands(axis.xaxis)
+        style.thousands(axis.xaxis)
         c = None if i == 0 else cmdp.constraints[i - 1]
         axis.set_xlabel("value" if c is None else f"{label(c.name)} {bounded(c)}")
         if c is not None:
@@ -156,9 +174,9 @@ def coverage_map(found: Estimate, *, size: Size = None) -> Figure:
     S, A = visits.shape
     if S * A > MOST_PAIRS:
         raise CmdpkitError(f"a map of {S:,} states and {A:,} actions is too large to read; look at estimate.coverage")
-    width, height = size_of(size)
+    width, height = style.size_of(size)
     room = (width or min(2.4 + 0.55 * A, 12.0), height or min(1.2 + 0.24 * S, 12.0))
-    figure, axes = canvas(1, 1, room)
+    figure, axes = style.canvas(1, 1, room)
     axis = axes[0][0]
     shown = np.ma.masked_equal(visits, 0)
     image = axis.imshow(shown, aspect="auto", cmap="Blues", norm=LogNorm(1, max(int(visits.max()), 2)))
@@ -181,3 +199,212 @@ def coverage_map(found: Estimate, *, size: Size = None) -> Figure:
     axis.tick_params(which="minor", length=0)
     figure.colorbar(image, ax=axis, label="times recorded", shrink=0.8)
     return figure
+
+
+# -- on a grid ---------------------------------------------------------------------------------------------------------
+
+
+@styled
+def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
+    """What a policy does on the model's grid, one board per step; stochastic decisions are orange, with probabilities.
+
+    Only cells that the policy reaches at that step carry arrows. ``steps`` count from 1; by default the first 12 steps
+    are drawn. Without a horizon there is one board, because the policy does the same at every step.
+    """
+    grid = _grid(cmdp)
+    there = reach(cmdp, policy)
+    figure, axes = _boards(cmdp, grid, _steps(cmdp, steps), size)
+    arrows = grid.arrows or tuple(label(name) for name in cmdp.action_names)
+    for axis, h in axes:
+        _cells(axis, grid)
+        for s, (row, column) in enumerate(grid.cells):
+            if there[h, s] > NEGLIGIBLE:
+                _decision(axis, row, column, arrows, policy.row(h, s))
+    return figure
+
+
+@styled
+def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
+    """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1).
+
+    Without a horizon there is one board: the share of time in every cell, or the expected number of visits.
+    """
+    grid = _grid(cmdp)
+    there = reach(cmdp, policy)
+    shown = _steps(cmdp, steps)
+    figure, axes = _boards(cmdp, grid, shown, size)
+    top = float(there[shown].max())
+    for axis, h in axes:
+        heat = np.full((grid.rows, grid.columns), np.nan)
+        for s, (row, column) in enumerate(grid.cells):
+            heat[row, column] = there[h, s]
+        axis.imshow(np.ma.masked_invalid(heat), cmap=HEAT, vmin=0, vmax=top)
+        _cells(axis, grid, face="none")
+        _odds_in_cells(axis, heat, top)
+    figure.colorbar(axes[0][0].images[0], ax=[axis for axis, _ in axes], label=SHADES[cmdp.criterion.kind], shrink=0.7)
+    return figure
+
+
+def _grid(cmdp: CMDP) -> Grid:
+    if cmdp.grid is None:
+        raise CmdpkitError("the model has no grid to draw on; give it one: CMDP(..., grid=Grid(rows, columns, cells))")
+    return cmdp.grid
+
+
+def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
+    """Indices of the steps to draw, from numbers that count from 1."""
+    if steps is not None:
+        cmdp.need_horizon("choosing steps to draw")
+    chosen = range(1, min(cmdp.steps, MOST_STEPS) + 1) if steps is None else list(steps)
+    for step in chosen:
+        if step not in range(1, cmdp.steps + 1):
+            raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.steps}")
+    if not chosen:
+        raise CmdpkitError(f"steps is empty, expected at least one step from 1 to {cmdp.steps}")
+    return [step - 1 for step in chosen]
+
+
+def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size) -> tuple[Figure, list[tuple[Axes, int]]]:
+    """One empty board per step, as many side by side as can be read; places left over in the last row stay empty."""
+    width, height = style.size_of(size)
+    least = min((CELL if width is None else LEAST_CELL) * grid.columns, BOARD)
+    across = min(len(shown), max(1, int((width or ROW) / least)))
+    rows = -(-len(shown) // across)
+    wide = least if width is None else width / across
+    tall = wide * grid.rows / grid.columns + 0.3 if height is None else height / rows
+    figure, axes = style.canvas(rows, across, (wide, tall))
+    flat = list(axes.flat)
+    for axis in flat[len(shown) :]:
+        axis.set_axis_off()
+    for axis, h in zip(flat, shown, strict=False):
+        axis.set_title("every step" if cmdp.criterion.stationary else f"step {h + 1}")
+    return figure, list(zip(flat, shown, strict=False))
+
+
+def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
+    """The board: one square per state, with its mark in the corner; places that are no state stay grey."""
+    from matplotlib.patches import Rectangle
+
+    style.plain_axis(axis)
+    axis.set_xlim(-0.54, grid.columns - 0.46)
+    axis.set_ylim(grid.rows - 0.46, -0.54)
+    if face != "none":
+        axis.add_patch(Rectangle((-0.5, -0.5), grid.columns, grid.rows, facecolor=PALE, linewidth=0))
+    for s, (row, column) in enumerate(grid.cells):
+        axis.add_patch(
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor="#B9B9B9", linewidth=0.6, zorder=1)
+        )
+        if s in grid.marks:
+            axis.text(column - 0.44, row - 0.42, grid.marks[s], fontsize=7.5, color=GREY, ha="left", va="top", zorder=4)
+
+
+def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray) -> None:
+    """The action of one cell; where there are several, orange arrows on a tinted cell, longer the likelier they are."""
+    from matplotlib.patches import Rectangle
+
+    taken = [int(a) for a in np.flatnonzero(odds > NEGLIGIBLE)]
+    if len(taken) == 1:
+        _symbol(axis, (column, row), arrows[taken[0]], 0.3, BLACK, through=True)
+        return
+    corner = (column - 0.5, row - 0.5)
+    axis.add_patch(Rectangle(corner, 1, 1, facecolor="#FCE3D2", edgecolor=CHANCE, linewidth=1.1, zorder=2))
+    for a in taken:
+        _symbol(axis, (column, row - 0.1), arrows[a], 0.12 + 0.24 * float(odds[a]), CHANCE, through=False)
+    likely = max(taken, key=lambda a: odds[a])
+    text = f"{arrows[likely]} {percent(round(float(odds[likely]), 3))}"
+    axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=7, color=CHANCE, zorder=6)
+
+
+def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float, colour: str, *, through: bool) -> None:
+    """An arrow from the middle of a cell or through it, a dot for staying, anything else as text."""
+    x, y = middle
+    if symbol in STAY:
+        axis.plot([x], [y], marker="o", markersize=4 * min(1.0, length / 0.3), color=colour, zorder=5)
+    elif symbol in DIRECTIONS:
+        towards = DIRECTIONS[symbol]
+        dx, dy = (length * part / np.hypot(*towards) for part in towards)
+        start = (x - dx, y - dy) if through else middle
+        look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+        axis.annotate("", (x + dx, y + dy), start, arrowprops=look, zorder=5)
+    else:
+        axis.text(x, y, symbol, ha="center", va="center", fontsize=7, color=colour, zorder=5)
+
+
+def _odds_in_cells(axis: Axes, heat: FloatArray, top: float) -> None:
+    """Percentages of at least one half per cent, dark on light cells and light on dark ones."""
+    for row, column in np.argwhere(np.nan_to_num(heat) >= 0.005):
+        share = heat[row, column]
+        colour = "#FFFFFF" if share > 0.6 * top else BLACK
+        axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour, zorder=5)
+
+
+# -- without a grid ----------------------------------------------------------------------------------------------------
+
+
+def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward", **options: Any) -> Figure:
+    """The policy of a solution where it goes (boards on a grid, otherwise a map), its occupancy, or a time course."""
+    if kind == "course":
+        return course(time_course(found.cmdp, found.policy, signal), **options)
+    if kind not in ("policy", "occupancy"):
+        raise CmdpkitError(f"kind is {kind!r}, expected 'policy', 'occupancy' or 'course'")
+    if not isinstance(found.policy, Policy):
+        raise CmdpkitError("the optimum is a draw among several policies; plot each of sol.policy.policies instead")
+    if kind == "occupancy":
+        return occupancy_maps(found.cmdp, found.policy, **options)
+    if found.cmdp.grid is not None:
+        return policy_boards(found.cmdp, found.policy, **options)
+    return policy_map(found.policy, found.occupancy.sum(axis=-1), **options)
+
+
+@styled
+def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = None) -> Figure:
+    """The most probable action at every step in every state; a dot marks stochastic decisions.
+
+    With ``reach``, the probability [H, S] of being in a state at a step, places that are never reached stay white.
+    """
+    from matplotlib.colors import ListedColormap
+
+    H, S, A = policy.shape
+    if H * S > MOST_CELLS:
+        raise CmdpkitError(
+            f"a map of {H:,} steps and {S:,} states is too large to read; draw a part of it, or write the policy to a "
+            "file with cmdpkit.write_policy"
+        )
+    action = np.broadcast_to(policy.decisions.choice, (H, S)).astype(float).T
+    h, s, p = all_rows(policy.decisions, H)
+    several = (p > NEGLIGIBLE).sum(axis=-1) > 1
+    draws = np.zeros((S, H), dtype=bool)
+    draws[s[several], h[several]] = True
+    if reach is not None:
+        action[reach.T <= NEGLIGIBLE] = np.nan
+        draws &= reach.T > NEGLIGIBLE
+    used = np.unique(action[~np.isnan(action)]).astype(int)
+    colours = [COLOURS[a % len(COLOURS)] for a in range(A)]
+    width, height = style.size_of(size)
+    figure, axes = style.canvas(1, 1, (width or min(3 + 0.22 * H, 12.0), height or min(1.5 + 0.22 * S, 12.0)))
+    axis = axes[0][0]
+    axis.imshow(action, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=A - 0.5, interpolation="nearest")
+    for state, step in np.argwhere(draws):
+        axis.plot(step, state, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
+    _name_axes(axis, policy)
+    for a in used:  # lines without points, for the legend
+        axis.plot([], [], "s", markersize=8, color=colours[a], label=label(policy.action_names[a]))
+    if draws.any():
+        axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=BLACK, linestyle="none", label="draws")
+    legend_below(figure)
+    return figure
+
+
+def _name_axes(axis: Axes, policy: Policy) -> None:
+    """Steps below, counted from 1, and as many names of states as there is room for."""
+    H, S, _ = policy.shape
+    axis.grid(False)
+    every = -(-S // MOST_NAMES)
+    axis.set_yticks(range(0, S, every), [label(policy.states[s]) for s in range(0, S, every)])
+    axis.set_ylabel("state", color=GREY)
+    if policy.is_stationary:
+        axis.set_xticks([])
+        return
+    stride = -(-H // 12)
+    axis.set_xticks(range(0, H, stride), [str(h + 1) for h in range(0, H, stride)])
+    axis.set_xlabel("step", color=GREY)

@@ -19,15 +19,8 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.groups import Group, curve, scores
 from cmdpkit.results.published import Claim, Row, headlines, in_order, numbered, published_tables
-from cmdpkit.results.report.page import (
-    MOST_PAIRS,
-    PRICE_POINTS,
-    Plain,
-    page_of,
-    policy_data,
-    policy_frame,
-    tradeoff_data,
-)
+from cmdpkit.results.report import page
+from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.run import ledger_table
 from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study import Study, model_of
@@ -42,6 +35,9 @@ SEED_DIGITS = 4  # of the lines of single seeds
 # What the summary over problems shows, as far as there are runs that have it.
 SUMMARISED = ("strong_regret", "strong_violation", "policy_gap", "worst_miss")
 OBSERVED = ("realised_reward", "realised_violation")  # the same for runs without a model
+
+
+DRAWN = ("multiplier", "gaps_paid", "certified_gap")  # curves that are drawn besides regret and violation
 
 
 class Detail(NamedTuple):
@@ -73,11 +69,11 @@ def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: in
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
     for detail in DETAILS:
-        page = _page(study, title, rows, detail)
-        if len(page.encode()) < limit:
-            return page
+        made = _page(study, title, rows, detail)
+        if len(made.encode()) < limit:
+            return made
     raise CmdpkitError(
-        f"the report would have {len(page.encode()):,} bytes, more than {limit:,}; report on fewer runs at a time"
+        f"the report would have {len(made.encode()):,} bytes, more than {limit:,}; report on fewer runs at a time"
     )
 
 
@@ -86,7 +82,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
     first = summary(study.groups(), parts)
     tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
     tables |= {} if first is None else {part["id"]: part["table"] for part in first["tables"]}
-    return page_of(
+    return page.page_of(
         "report.html",
         "report.js",
         {"problems": [{"id": part["id"], **part["chart"]} for part in parts]},
@@ -96,7 +92,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
         published=published(rows, study.claims),
         summary=first,
         problems=parts,
-        failures=failures(study),
+        failures=study.failures,
         notes=(*study.remarks(), *(() if detail == DETAILS[0] else (THINNED,))),
     )
 
@@ -133,9 +129,6 @@ def _ranks(found: Sequence[Group], metric: str) -> dict[str, float]:
         return {}
 
 
-# -- problems ----------------------------------------------------------------------------------------------------------
-
-
 def problems(study: Study, detail: Detail) -> list[Plain]:
     """One entry per problem, with everything its section shows."""
     together = list(by_problem(study.groups()).values())
@@ -162,7 +155,7 @@ def _problem(
             "constraints": [label(str(c)) for c in first.constraints],
             "prices": None if best is None else best.lam.tolist(),  # as learners' multipliers, per unit of the total
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
-            **policy_frame(first.policy, cmdp),
+            **page.policy_frame(first.policy, cmdp),
             "unit": first.run.unit,
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
@@ -184,13 +177,10 @@ def published(rows: Sequence[Row], claims: Sequence[Claim]) -> Plain | None:
 def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str, list[tuple[Row, tuple[Cell, ...]]]]]:
     """The columns, and for every algorithm its rows with their cells."""
     columns, cells = table.by_row()
-    together: dict[str, list[tuple[Row, tuple[Cell, ...]]]] = {}
-    for row, its_cells in zip(table.rows, cells, strict=True):
-        together.setdefault(row.algo, []).append((row, its_cells))
-    return columns, together
-
-
-# -- the problem -------------------------------------------------------------------------------------------------------
+    pairs = list(zip(table.rows, cells, strict=True))
+    return columns, {
+        algo: [x for x in pairs if x[0].algo == algo] for algo in dict.fromkeys(r.algo for r in table.rows)
+    }
 
 
 def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[tuple[str, str]]:
@@ -221,7 +211,7 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
     for group in found:
         pairs = [(r.policy_utilities[n], r.policy_value) for r in group.records if r.policy_utilities is not None]
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
-    return tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, PRICE_POINTS), points)
+    return page.tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, page.PRICE_POINTS), points)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -229,9 +219,12 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
 
 def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
     first = group.records[0]
-    names = [name for name in first.curves if _drawn(group, name) and np.size(first.curves[name])]
+    names = [name for name in first.curves if group.has(name) and np.size(first.curves[name])]
+    names = [name for name in names if name in DRAWN or name.endswith(("regret", "violation"))]
     grid = curve(group, names[0]).episode if names else np.zeros(0)
     at = grid[np.unique(np.linspace(0, len(grid) - 1, min(detail.points, len(grid))).round().astype(int))]
+    certified = first.certificate.sentence if first.certificate is not None else ""
+    proved = {"proved about its policy": certified} if certified else {}
     return {
         "label": group.label,
         "look": look,
@@ -240,22 +233,17 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
         "phases": [{"name": name, "start": start} for name, start in first.phases],
         "episodes": first.run.episodes,
         "seed": first.run.seed,
-        "explanation": _listed({**_proved(first), **first.explanation}),
+        "explanation": _listed({**proved, **first.explanation}),
         "notes": list(first.notes),
         "runs": [
             {
                 "seed": record.run.seed,
                 "key": record.run.key,
-                **(policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
+                **(page.policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
             }
             for i, record in enumerate(group.records)
         ],
     }
-
-
-def _drawn(group: Group, name: str) -> bool:
-    drawn = name.endswith(("regret", "violation")) or name in ("multiplier", "gaps_paid", "certified_gap")
-    return drawn and group.has(name)
 
 
 def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
@@ -278,12 +266,6 @@ def _rounded(x: FloatArray, digits: int = CURVE_DIGITS) -> list[float | int]:
     return [int(value) if value.is_integer() and abs(value) < 2**53 else value for value in values]
 
 
-def _proved(record: RunRecord) -> dict[str, str]:
-    """What is proved about the policy that the run handed over, if anything is."""
-    found = record.certificate
-    return {"proved about its policy": found.sentence} if found is not None and found.sentence else {}
-
-
 def _listed(value: Any) -> Any:
     """An explanation as texts and lists of them, so that the order of its entries reaches the page."""
     if isinstance(value, Mapping):
@@ -293,9 +275,6 @@ def _listed(value: Any) -> Any:
     if isinstance(value, float):
         return number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 def _reproduction(found: Sequence[Group]) -> Plain:
@@ -325,16 +304,7 @@ def _command(group: Group) -> str:
     for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]
     for name, value in run.params.items():
-        words += ["--set", f"{name}={_setting(value)}"]
+        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     words += ["--noise", run.noise] if options["noise"] else []
     words += ["--baseline", BASELINE] if run.baseline else []
     return shlex.join(words)
-
-
-def _setting(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def failures(study: Study) -> list[Plain]:
-    """Runs that did not finish, and why."""
-    return [{"run": failure.run, "reason": failure.reason} for failure in study.failures]

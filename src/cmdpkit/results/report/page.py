@@ -112,22 +112,21 @@ def _grid(cmdp: CMDP | None) -> Plain | None:
 
 
 def policy_data(policy: Policy, cmdp: CMDP | None) -> Plain:
-    """The decisions of a policy, and where it goes if its model is known; nothing of a policy that is too large."""
+    """The decisions of a policy, and where it goes if its model is known; nothing of a policy that is too large.
+
+    A decision is the index of its action, or pairs of action and probability where there are several. Where it goes is
+    a text for every step, with 1 for a state that is reached and 0 for others.
+    """
     if policy.choice.size > MOST_PAIRS:
         return {"policy": None, "reach": None}
-    table = [[_choice(row) for row in policy.table(h)] for h in range(policy.shape[0])]
-    return {"policy": table, "reach": None if cmdp is None else _reach(cmdp, policy)}
 
+    def decision(row: FloatArray) -> int | list[tuple[int, float]]:
+        taken = np.flatnonzero(row)
+        return int(taken[0]) if len(taken) == 1 and row[taken[0]] == 1 else [(int(a), float(row[a])) for a in taken]
 
-def _choice(row: FloatArray) -> int | list[tuple[int, float]]:
-    """The index of the action that is taken, or pairs of action and probability where there are several."""
-    taken = np.flatnonzero(row)
-    return int(taken[0]) if len(taken) == 1 and row[taken[0]] == 1 else [(int(a), float(row[a])) for a in taken]
-
-
-def _reach(cmdp: CMDP, policy: Policy) -> list[str]:
-    """[H]: for every state 1 if the policy reaches it at that step and 0 if not."""
-    return ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
+    there = [] if cmdp is None else ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
+    table = [[decision(row) for row in policy.table(h)] for h in range(policy.shape[0])]
+    return {"policy": table, "reach": None if cmdp is None else there}
 
 
 def tradeoff_data(line: Tradeoff, points: Sequence[Plain]) -> Plain:

@@ -7,7 +7,7 @@ One HTML page to show to people who decide, made by `page` from what `compare_po
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,17 +26,9 @@ from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.results.comparison import Spread, difference_table, judged_table, spread_table
-from cmdpkit.results.report.page import (
-    MOST_PAIRS,
-    PRICE_POINTS,
-    Plain,
-    page_of,
-    policy_data,
-    policy_frame,
-    tradeoff_data,
-)
-from cmdpkit.results.simple import rule_table
-from cmdpkit.results.solution import constraint_table, price_note
+from cmdpkit.results.report import page
+from cmdpkit.results.report.page import MOST_PAIRS, Plain
+from cmdpkit.results.solution import constraint_table, price_note, rule_table
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import Column, Table
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
@@ -88,8 +80,8 @@ def plan_report(
     ...     "plan breaks backlog" in page.read_text(encoding="utf-8")
     True
     """
-    page = render_plan(cmdp, today, title=title, within=within, episodes=episodes, seed=seed)
-    return write_text(path, page, overwrite=overwrite)
+    text = render_plan(cmdp, today, title=title, within=within, episodes=episodes, seed=seed)
+    return write_text(path, text, overwrite=overwrite)
 
 
 def render_plan(
@@ -123,7 +115,7 @@ def render_plan(
     tables |= {"differences": difference_table(dear)} if dear else {}
     tables |= {"rules": rule_table(simple)} if simple is not None and simple.phases else {}
     looks = {name: i + 1 if name in given else 0 if name == BEST else len(given) + 1 for i, name in enumerate(plans)}
-    return page_of(
+    return page.page_of(
         "plan.html",
         "plan.js",
         _data(found, looks, shown, played, dear),
@@ -209,13 +201,11 @@ def _spreads(played: Mapping[str, Simulation]) -> Table[PlanSpread]:
     tables = {name: spread_table(x) for name, x in played.items()}
     first = next(iter(tables.values()))
     rows = [PlanSpread(name, table.rows[i]) for i in range(len(first.rows)) for name, table in tables.items()]
-    columns: list[Any] = [replace(cast(Any, column), get=_of_spread(column)) for column in first.columns]
+    columns: list[Any] = [
+        replace(cast(Any, column), get=lambda row, get=column.get: get(row.spread)) for column in first.columns
+    ]
     columns.insert(1, Column("plan", "plan", "Whose episodes these are.", lambda x: x.plan))
     return Table("totals of single episodes", tuple(columns), tuple(rows))
-
-
-def _of_spread(column: Column[Spread]) -> Callable[[PlanSpread], Any]:
-    return lambda row: column.get(row.spread)
 
 
 def _data(
@@ -229,36 +219,35 @@ def _data(
     cmdp, best = found.optimum.cmdp, found.optimum
     judged = (*found.policies, Judged(BEST, best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0))
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
+    differences = []
+    for x in dear:
+        steps = ranges(x.steps)
+        when = counted(len(x.steps), "step") if len(steps) > 12 else f"step{'s' * (len(x.steps) > 1)} {steps}"
+        place = f"{titled('state', x.state)}, {when}"
+        differences.append({"label": place, "look": looks[x.name], "value": x.cost})
     drawn = cmdp.steps * cmdp.S <= MOST_PAIRS
+    tradeoffs = []
+    for n, c in enumerate(cmdp.constraints if drawn else ()):
+        points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
+        tradeoffs.append(page.tradeoff_data(tradeoff(cmdp, c.name, page.PRICE_POINTS), points))
     timed = drawn and not cmdp.criterion.stationary
     return {
         "plans": plans,
         "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.total}
                    for c in cmdp.constraints],
-        "tradeoffs": [_tradeoff(cmdp, n, judged, looks) for n in range(cmdp.N)] if drawn else [],
-        "differences": [{"label": _place(x), "look": looks[x.name], "value": x.cost} for x in dear],
+        "tradeoffs": tradeoffs,
+        "differences": differences,
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
         "courses": [_course(x, cmdp, shown, looks) for x in signal_names(cmdp)] if timed else [],
         "problem": {
-            **(policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
+            **(page.policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
-                {"label": name, "runs": [{"seed": "", "key": name, **policy_data(x, cmdp)}]}
+                {"label": name, "runs": [{"seed": "", "key": name, **page.policy_data(x, cmdp)}]}
                 for name, x in shown.items()
                 if drawn
             ],
         },
     }  # fmt: skip
-
-
-def _place(x: Difference) -> str:
-    steps = ranges(x.steps)
-    when = counted(len(x.steps), "step") if len(steps) > 12 else f"step{'s' * (len(x.steps) > 1)} {steps}"
-    return f"{titled('state', x.state)}, {when}"
-
-
-def _tradeoff(cmdp: CMDP, n: int, judged: Sequence[Judged], looks: Mapping[str, int]) -> Plain:
-    points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
-    return tradeoff_data(tradeoff(cmdp, cmdp.constraints[n].name, PRICE_POINTS), points)
 
 
 def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapping[str, int]) -> Plain:
