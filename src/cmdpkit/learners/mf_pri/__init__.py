@@ -170,16 +170,12 @@ class ModelFreePRI(Learner):
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops, block by block."""
         source.check(self.spec)
-        out, done, sim, meter = np.empty((1 + self.spec.N, n)), 0, source.simulator, source.meter
+        out, done, now = np.empty((1 + self.spec.N, n)), 0, self.progress
         while done < n:
-            m = min(n - done, self.progress.block_end - self.progress.episode)
-            if self.warming:
-                play.warm_up_episodes(sim, meter, self.values, self.rules, self._now, rng, out, done, m)
-                for column in out[:, done : done + m].T:
-                    self.samples.totals[...] += column
-            else:
-                new, self.progress.new_block = self.progress.new_block, False
-                play.episodes(sim, meter, self._played(), self.samples, self._now, rng, new, out, done, m)
+            m = min(n - done, now.block_end - now.episode)
+            learned = (self.values, self.rules, self._played(), self.samples, self._now)
+            play.episodes(*source, *learned, rng, now.new_block, out, done, m)
+            now.new_block = False
             self._count(m)
             done += m
         return Returns(out[0], out[1:])
@@ -200,19 +196,11 @@ class ModelFreePRI(Learner):
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
         self._now.signals[self._step] = signals
-        if self.warming:
-            play.learn_backwards(self.values, self.rules, self._now)
-            self.samples.totals[...] += self._now.total
-        else:
-            play.finish(self._played(), self.samples, self._now)
+        play.finish(self.values, self.rules, self._played(), self.samples, self._now)
         self._count(1)
 
     def _act(self, s: int, rng: Stream) -> int:
-        if not self.warming:
-            return int(play.act(self._played(), self._now, self._step, s, rng))
-        a = int(self.values.best[self._step * self.spec.S + s])
-        self._now.states[self._step], self._now.actions[self._step] = s, a
-        return a
+        return int(play.act(self.values, self.rules, self._played(), self._now, self._step, s, rng))
 
     @property
     def warming(self) -> bool:
@@ -315,23 +303,22 @@ class ModelFreePRI(Learner):
         now.spare[...] = seen.totals(now.final)[1:] - rho
         now.uncovered[...] = np.maximum(NormalDist().inv_cdf(1 - p.delta) * seen.errors(now.final) - now.spare, 0.0)
 
-    def _played(self) -> MfPriBlock:
-        """What the running block plays, in the form that compiled code reads."""
-        if self._block is None:
+    def _played(self) -> MfPriBlock | None:
+        """What the running block plays, in the form that compiled code reads; None during the warm-up."""
+        if self._block is None and not self.warming:
             now, samples = self.progress, not self.certifying
-            pi, chance = (now.final if now.certifying else now.pi), now.chance
-            values = (now.ahead, now.known)
-            self._block = play.new_block(pi, now.question, chance, values, samples, now.certifying, self.batch)
+            pi, values = (now.final if now.certifying else now.pi), (now.ahead, now.known)
+            self._block = play.new_block(pi, now.question, now.chance, values, samples, now.certifying, self.batch)
         return self._block
 
     # -- what it has to say --------------------------------------------------------------------------------------------
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays, deviations included."""
-        spec = self.spec
-        if self.warming:
-            return greedy_policy(spec, self.values.best)
-        return self._played().pi.reshape(spec.H, spec.S, spec.A)
+        block = self._played()
+        if block is None:
+            return greedy_policy(self.spec, self.values.best)
+        return block.pi.reshape(self.spec.allowed.shape)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""

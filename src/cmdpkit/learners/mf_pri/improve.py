@@ -22,8 +22,7 @@ from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 def means(records: FloatArray, M: int) -> FloatArray:
     """[..., M], zero where there is no sample."""
-    found: FloatArray = records[..., 1 : 1 + M] / np.maximum(records[..., :1], 1.0)
-    return found
+    return records[..., 1 : 1 + M] / np.maximum(records[..., :1], 1.0)
 
 
 def covariance(records: FloatArray, M: int) -> FloatArray:
@@ -33,8 +32,7 @@ def covariance(records: FloatArray, M: int) -> FloatArray:
     lower[..., rows, columns] = records[..., 1 + M :] / np.maximum(records[..., :1], 1.0)
     lower[..., columns, rows] = lower[..., rows, columns]
     mean = means(records, M)
-    found: FloatArray = lower - mean[..., :, None] * mean[..., None, :]
-    return found
+    return lower - mean[..., :, None] * mean[..., None, :]
 
 
 class Measured(NamedTuple):

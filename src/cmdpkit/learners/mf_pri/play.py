@@ -18,14 +18,13 @@ utilities):
 - a start: the return of a whole episode without deviations, with its visits.
 
 Deviations are asked for whether or not a state has anything to try, so that none being asked for says nothing about the
-path: samples are unbiased.
-All samples go into records of moments (`moments`), n, sums and products, side by side in memory.
+path: samples are unbiased. All samples go into records of moments, n, sums and products, side by side in memory.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from cmdpkit.learners._q_learning import (
     move_prices,
     nothing_learned,
 )
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined, per_signal
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.meter import collect, watch, watch_policy
 from cmdpkit.simulate.random import uniform
@@ -75,7 +74,7 @@ def new_episode(spec: Spec) -> MfPriEpisode:
 class WarmUpRules(NamedTuple):
     """What compiled code needs of spec and parameters."""
 
-    c: PriceConstants
+    c: PriceConstants  # sizes, thresholds, and how the prices move
     shared: bool  # whether all steps learn from what one of them has seen
     half: float  # number of episodes after which the average of the prices begins
 
@@ -106,8 +105,7 @@ def warm_up(spec: Spec, episodes: int, price: float) -> tuple[WarmUpRules, Optim
 def mean_prices(values: OptimisticValues) -> FloatArray:
     """[N]: the average of the prices over the second half; before that, the prices now."""
     frames, sums = values.lam_sum[0], values.lam_sum[1:]
-    mean: FloatArray = sums / frames if frames else values.weight[1:].copy()
-    return mean
+    return sums / frames if frames else values.weight[1:].copy()
 
 
 def values_at(spec: Spec, values: OptimisticValues, lam: FloatArray) -> FloatArray:
@@ -116,33 +114,10 @@ def values_at(spec: Spec, values: OptimisticValues, lam: FloatArray) -> FloatArr
     return np.where(spec.allowed, found[..., 0] + found[..., 1:] @ lam, -np.inf)
 
 
-@compiled
-def warm_up_episodes(sim, meter, values, rules, episode, rng, out, first, n):
-    """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on."""
+@embedded
+def _learn(values, rules, episode):
+    """Learn from an episode of the warm-up, add up its totals, and at the end of a frame move the prices."""
     c = rules.c
-    for k in range(first, first + n):
-        watch(meter, values.changed[0], values.best, 0.0, c.usable)
-        values.changed[0] = False
-        s = reset(sim, rng)
-        for h in range(c.H):
-            a = values.best[np.uint64(h) * c.S + np.uint64(s)]
-            episode.states[h], episode.actions[h] = s, a
-            s, x = step(sim, h, s, a, rng)
-            for m in range(len(c.zero)):
-                episode.signals[h, m] = sim.outcomes[x, m]
-        learn_backwards(values, rules, episode)
-        for m in range(len(c.zero)):
-            out[m, k] = episode.total[m]
-        collect(meter, episode.total)
-
-
-@compiled
-def learn_backwards(values, rules, episode):
-    """Learn from an episode, add up its totals, and at the end of a frame move the prices."""
-    c = rules.c
-    episode.states[c.H] = ZERO
-    for n in range(len(c.zero)):
-        episode.total[n] = 0.0
     for back in range(c.H):
         h = c.H - ONE - back
         for n in range(len(c.zero)):
@@ -168,12 +143,8 @@ def learn_backwards(values, rules, episode):
 
 
 class MfPriBlock(NamedTuple):
-    """What is played in a block. For `zero` see `per_signal`."""
+    """What is played in a block."""
 
-    H: Any  # uint64: number of steps
-    S: Any  # uint64: number of states
-    A: Any  # uint64: number of actions
-    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros
     deviation_chance: float  # probability per step that a deviation is asked for
     learn: bool  # whether rows, values and starts are sampled
     certify: bool  # whether returns are sampled for the certificate of a fixed policy
@@ -209,15 +180,11 @@ def new_block(
     batch: int,
 ) -> MfPriBlock:
     """A block that plays pi, with deviations to the actions in question, both [H, S, A]."""
-    H, S, A = pi.shape
+    A = pi.shape[-1]
     pi, question = pi.reshape(-1, A), question.reshape(-1, A)
     choices, cdf = question.sum(axis=-1), np.cumsum(pi, axis=-1)
     deviating = np.where(choices[:, None] > 0, question / np.maximum(choices, 1)[:, None], pi)
     return MfPriBlock(
-        H=np.uint64(H),
-        S=np.uint64(S),
-        A=np.uint64(A),
-        zero=per_signal([0.0] * values[0].shape[1]),
         deviation_chance=chance,
         learn=learn,
         certify=certify,
@@ -251,97 +218,124 @@ def new_samples(spec: Spec, rows: int) -> Samples:
     )
 
 
+# -- Episodes of the warm-up, where there is no block, and of blocks.
+
+
 @compiled
-def episodes(sim, meter, block, samples, episode, rng, changed, out, first, n):
+def episodes(sim, meter, values, rules, block, samples, episode, rng, changed, out, first, n):
     """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on; `changed`: is the policy new?"""
+    c = rules.c
     for k in range(first, first + n):
-        watch_policy(meter, changed and k == first, block.pi)
+        if block is None:
+            watch(meter, values.changed[0], values.best, 0.0, c.usable)
+            values.changed[0] = False
+        else:
+            watch_policy(meter, changed and k == first, block.pi)
         s = reset(sim, rng)
-        for h in range(block.H):
-            a = act(block, episode, h, s, rng)
+        for h in range(c.H):
+            a = act(values, rules, block, episode, h, s, rng)
             s_next, x = step(sim, h, s, a, rng)
-            for m in range(len(block.zero)):
+            for m in range(len(c.zero)):
                 episode.signals[h, m] = sim.outcomes[x, m]
             s = s_next
-        finish(block, samples, episode)
-        for m in range(len(block.zero)):
+        finish(values, rules, block, samples, episode)
+        for m in range(len(c.zero)):
             out[m, k] = episode.total[m]
         collect(meter, episode.total)
 
 
 @inlined
-def act(block, episode, h, s, rng):
+def act(values, rules, block, episode, h, s, rng):
     """The action to take at step h in state s: decide whether to deviate, choose, and write both down."""
-    i = np.uint64(h) * block.S + np.uint64(s)
-    deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
-    if deviates and block.choices[i] > 0:
-        a = block.options[i, np.int64(uniform(rng) * block.choices[i])]
-    elif block.sure[i] < block.A:
-        a = block.sure[i]
+    i = np.uint64(h) * rules.c.S + np.uint64(s)
+    deviates = False
+    if block is None:
+        a = values.best[i]
     else:
-        u = uniform(rng)
-        a = ZERO
-        while u >= block.cdf[i, a]:
-            a += ONE
+        deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
+        a = _chosen(block, rules.c, i, deviates, rng)
     episode.states[h], episode.actions[h], episode.deviations[h] = s, a, deviates
     return a
 
 
+@embedded
+def _chosen(block, c, i, deviates, rng):
+    """An action in row i = h*S + s: one in question, if it deviates and there is any, else one of the policy."""
+    if deviates and block.choices[i] > 0:
+        return block.options[i, np.int64(uniform(rng) * block.choices[i])]
+    if block.sure[i] < c.A:
+        return block.sure[i]
+    u = uniform(rng)
+    a = ZERO
+    while u >= block.cdf[i, a]:
+        a += ONE
+    return a
+
+
 @inlined
-def finish(block, samples, episode):
-    """Learn from an episode, from its end to its start; episode.total holds the return-to-go, in the end the return."""
-    episode.states[block.H] = ZERO
-    for n in range(len(block.zero)):
+def finish(values, rules, block, samples, episode):
+    """Learn from an episode that has ended; episode.total is then its return."""
+    episode.states[rules.c.H] = ZERO
+    for n in range(len(rules.c.zero)):
         episode.total[n] = 0.0
+    if block is None:
+        _learn(values, rules, episode)
+    else:
+        _sample(rules.c, block, samples, episode)
+    for n in range(len(rules.c.zero)):
+        samples.totals[n] += episode.total[n]
+
+
+@embedded
+def _sample(c, block, samples, episode):
+    """Samples of an episode, from its end to its start; episode.total holds the return-to-go."""
     free = True  # no deviation is asked for at this step or later
-    for back in range(block.H):
-        h = block.H - ONE - back
-        i = h * block.S + episode.states[h]
+    for back in range(c.H):
+        h = c.H - ONE - back
+        i = h * c.S + episode.states[h]
         free = free and not episode.deviations[h]
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             episode.total[n] += episode.signals[h, n]
         if not block.learn:
             continue
         if free:
-            _add(block, samples.values[i], episode.total)
-        if _look_ahead(block, episode, h):
-            _add(block, samples.rows[i * block.A + episode.actions[h]], episode.target)
-    for n in range(len(block.zero)):
-        samples.totals[n] += episode.total[n]
+            _add(c, samples.values[i], episode.total)
+        if _look_ahead(c, block, episode, h):
+            _add(c, samples.rows[i * c.A + episode.actions[h]], episode.target)
     if block.certify and samples.sampled[0] < block.batch * len(samples.sample):
         row = samples.sampled[0] // block.batch
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             samples.sample[row, n] += episode.total[n]
         samples.sampled[0] += 1
     if block.learn and free:
-        _add(block, samples.start, episode.total)
-        for h in range(block.H):
-            samples.visits[h * block.S + episode.states[h]] += 1.0
+        _add(c, samples.start, episode.total)
+        for h in range(c.H):
+            samples.visits[h * c.S + episode.states[h]] += 1.0
 
 
 @embedded
-def _look_ahead(block, episode, h):
+def _look_ahead(c, block, episode, h):
     """Fill episode.target with step h's signals and what follows, up to the first known state; False at a deviation."""
-    for n in range(len(block.zero)):
+    for n in range(len(c.zero)):
         episode.target[n] = episode.signals[h, n]
     j = h + ONE
-    while not block.known[j * block.S + episode.states[j]]:
+    while not block.known[j * c.S + episode.states[j]]:
         if episode.deviations[j]:
             return False
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             episode.target[n] += episode.signals[j, n]
         j += ONE
-    for n in range(len(block.zero)):
-        episode.target[n] += block.ahead[j * block.S + episode.states[j], n]
+    for n in range(len(c.zero)):
+        episode.target[n] += block.ahead[j * c.S + episode.states[j], n]
     return True
 
 
 @embedded
-def _add(block, record, x):
+def _add(c, record, x):
     """One more sample x [1+N] in a record of moments."""
     record[0] += 1.0
-    i = 1 + len(block.zero)
-    for m in range(len(block.zero)):
+    i = 1 + len(c.zero)
+    for m in range(len(c.zero)):
         record[1 + m] += x[m]
         for n in range(m + 1):
             record[i] += x[m] * x[n]
