@@ -172,10 +172,9 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str | Note, ...]:
         f"K^0.2 = {p.count_min:.1f} times is pruned: every action of a state that fewer than "
         f"{p.count_min / p.run_episodes:.0%} of the episodes reach. The most used one is kept",
         f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {_against(p.tol_value, H)}: smaller differences pass, "
-        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} "
-        "on",
+        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} on",
+        _never_reached(p),
     ]
-    said.append(_never_reached(p))
     if spec.N:
         said += _about_bounds(spec, p)
     most = math.floor(1 / p.floor)

@@ -19,8 +19,6 @@ listed in `cmdpkit.paper.departures`.
 The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
 not printed. Here it is as large as a run over the whole length may make it and still pass, plus what the run with all
 of D lost while it was learning. Both are counted from the first episode on, burn-in included.
-
-The functions of this module decide from arrays alone; the class `Pruning` plays the episodes.
 """
 
 from __future__ import annotations
@@ -255,8 +253,7 @@ class BaseRun(Saved):
         counted = self.learner.total_usage() if whole else self.learner.usage()
         used = self.learner.recommend() if counted is None else counted
         episodes = 1.0 if counted is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
-        scaled: FloatArray = used * (self.played / episodes)
-        return scaled
+        return used * (self.played / episodes)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes; the learner's own arrays under "learner/"."""

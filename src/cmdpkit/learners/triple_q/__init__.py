@@ -193,6 +193,7 @@ class TripleQ(QLearner):
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = TripleQ(Spec.of(cmdp, K=20_000), eta=4.0)
@@ -222,9 +223,28 @@ class TripleQ(QLearner):
         self.learned = _nothing_learned(spec, self.params, self.constants)
         scan(self.learned, self.constants)
 
-    def episodic(self) -> TripleQEpisodes:
-        """The learner in the form that is driven by whole episodes."""
-        return TripleQEpisodes(self)
+    # -- driven by whole episodes (`cmdpkit.learners.Episodic`), to the same bits
+
+    def episodic(self) -> TripleQ:
+        """The learner itself, which has the methods for it."""
+        return self
+
+    def begin(self, rng: Stream) -> None:
+        """Begin an episode."""
+        self.learned.changed[0] = False
+        self._rng = rng
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+        if self.constants.explores:
+            return int(choose(self.learned, self.constants, h, s, self._rng))
+        return int(self.learned.best.item(h * self.spec.S + s))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+        learn(self.learned, self.constants, states, actions, signals, self._rng)
+
+    # -- what it has to say
 
     def _uses(self, parts: int) -> FloatArray:
         """Uses of the running frame, and of the first `parts` rows of `TripleQLearned.usage`."""
@@ -249,31 +269,6 @@ class TripleQ(QLearner):
         )
 
 
-class TripleQEpisodes:
-    """Triple-Q driven by whole episodes: it learns when an episode ends.
-
-    No choice within an episode depends on what was learned in it, so this is the same algorithm, to the bit.
-    """
-
-    def __init__(self, learner: TripleQ) -> None:
-        self.learned, self.constants, self.S = learner.learned, learner.constants, learner.spec.S
-
-    def begin(self, rng: Stream) -> None:
-        """A new episode."""
-        self.learned.changed[0] = False
-        self.rng = rng
-
-    def act(self, h: int, s: int) -> int:
-        """The action to take at step h in state s."""
-        if self.constants.explores:
-            return int(choose(self.learned, self.constants, h, s, self.rng))
-        return int(self.learned.best.item(h * self.S + s))
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
-        learn(self.learned, self.constants, states, actions, signals, self.rng)
-
-
 def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
     ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
@@ -291,6 +286,7 @@ def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
         extras=True if has_bonus or explores or not p.realised else None,
         has_bonus=has_bonus,
         explores=explores,
+        estimated=not p.realised,
     )
 
 

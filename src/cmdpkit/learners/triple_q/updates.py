@@ -40,9 +40,10 @@ class TripleQConstants(NamedTuple):
     rho: FloatArray  # [N]: thresholds
     K: float  # number of episodes of the whole run
     p: Any  # the fields of `TripleQParams`
-    extras: Literal[True] | None  # None if nothing below is asked for and `p.realised`: the compiler leaves it out
+    extras: Literal[True] | None  # None if the next three are False: the compiler then leaves out what they ask for
     has_bonus: bool  # whether there is a bonus
     explores: bool  # whether some actions are random
+    estimated: bool  # whether the queues are driven by C at the first step, not by realised utilities
 
 
 class TripleQLearned(NamedTuple):
@@ -112,7 +113,7 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     i = np.uint64(h) * c.S + np.uint64(s)
     j = i * c.A + np.uint64(a)
     j_next = ((np.uint64(h) + ONE) * c.S + np.uint64(s_next)) * c.A + np.uint64(a_next)
-    if c.extras is not None and not c.p.realised and h == 0:
+    if c.extras is not None and c.estimated and h == 0:
         for n in range(len(learned.drive)):
             learned.drive[n] += learned.cells[j, n + 1]
     t = learned.cells[j, len(c.bonus)] + 1.0
@@ -160,7 +161,7 @@ def _end_frame(learned, c, rng):
     for n in range(len(learned.queue)):
         learned.debt[n] += c.p.frame * c.rho[n] - learned.earned[n + 1]
         eps = min(max((learned.debt[n] + c.p.margin) / horizon, c.p.eps_low), c.p.eps_high)
-        reached = (learned.earned[n + 1] if c.p.realised else learned.drive[n]) / c.p.frame
+        reached = (learned.drive[n] if c.estimated else learned.earned[n + 1]) / c.p.frame
         short = c.rho[n] + eps - reached
         _note_swing(learned, c, n, short)
         learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.p.steady), 0.0)
