@@ -219,9 +219,22 @@ class Refinement(Saved):
             _show_mixture(source.meter, self.choices, self.alpha, self._usable)
         n = min(int(out.shape[1]), int(self.sizes[self.block]) - self.played)
         got = np.zeros((len(out), n))
-        policies = self.choices, self._usable, m, np.cumsum(self.alpha), self.fresh and m != DRAWN
-        counted = self._counted_plays(), self.sums, self.taken, self.plays[self.phase], self.reached[self.phase]
-        _episodes(*source, *policies, *counted, rng, got)
+        _episodes(
+            source.simulator,
+            source.meter,
+            self.choices,
+            self._usable,
+            m,
+            np.cumsum(self.alpha),
+            self.fresh and m != DRAWN,
+            self._counted_plays(),
+            self.sums,
+            self.taken,
+            self.plays[self.phase],
+            self.reached[self.phase],
+            rng,
+            got,
+        )
         out[:, :n] = got
         self._ended(n)
         return n
