@@ -12,8 +12,8 @@ from cmdpkit.estimate.boxes import box_of, point
 from cmdpkit.estimate.continuing import box_around, cautious_model, frequencies, may_lead
 from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.learners import Spec, load
-from cmdpkit.learners._continuing.optimistic import optimistic_model
 from cmdpkit.learners._continuing.planning import planned
+from cmdpkit.learners.ucrl_cmdp import optimistic_model
 from cmdpkit.model.chains import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk

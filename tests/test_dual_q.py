@@ -7,7 +7,6 @@ from cmdpkit import Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.dual_q import DualQ
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.simulator import reset, step
 
 
 def played(cmdp, K, seed=1, **params):
@@ -52,28 +51,6 @@ def test_without_constraints_it_is_plain_q_learning():
     assert values.v > solve(cmdp).value - 0.02
 
 
-@pytest.mark.compiled
-def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit():
-    cmdp, K = envs.build("paper/grid"), 300
-    whole, returns = played(cmdp, K)
-    stepwise, rng, sim = DualQ(Spec.of(cmdp, K)), stream(1), Source.of(cmdp).simulator
-    rewards = []
-    for _ in range(K):
-        s = reset(sim, rng)
-        a = stepwise.first(int(s), rng)
-        total = 0.0
-        for h in range(cmdp.H):
-            s, x = step(sim, h, s, a, rng)
-            total += sim.outcomes[x, 0]
-            if h < cmdp.H - 1:
-                a = stepwise.next(sim.outcomes[x], int(s), rng)
-        stepwise.last(sim.outcomes[x])
-        rewards.append(total)
-    np.testing.assert_array_equal(returns.reward, rewards)
-    for name, array in whole.state().items():
-        np.testing.assert_array_equal(array, stepwise.state()[name], err_msg=name)
-
-
 def test_random_actions_fade_like_one_over_sqrt_k():
     cmdp = envs.build("paper/synthetic")
     learner, _ = played(cmdp, 100_000)
@@ -89,16 +66,8 @@ def test_random_actions_fade_like_one_over_sqrt_k():
         ({"eta": -1.0}, "eta is -1.0"),
         ({"lam_start": 11.0}, "lam_start is 11.0, expected a number from 0 to lam_max"),
         ({"explore": 1.5}, "explore is 1.5, expected a probability"),
-        ({"etta": 1.0}, "unknown parameter 'etta'; did you mean 'eta'"),
-        ({"preset": "theory"}, "unknown preset 'theory'"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(params, message):
     with pytest.raises(ValueError, match=message):
         load("dual-q")(Spec.of(envs.build("paper/synthetic"), 100), **params)
-
-
-def test_a_state_of_another_size_is_refused():
-    one, other = (DualQ(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
-    with pytest.raises(ValueError, match=r"state\['learned/cells'\] has shape"):
-        other.restore(one.state())

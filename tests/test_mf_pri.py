@@ -7,10 +7,9 @@ import pytest
 
 from cmdpkit import CMDP, Infeasible, Policy, at_most, envs, evaluate, occupancy, solve
 from cmdpkit.estimate.intervals import betting_interval
-from cmdpkit.learners import Source, Spec
+from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic, tiny, with_rho
 from oracle import optimum
 
@@ -127,15 +126,8 @@ def test_a_run_resumed_from_its_arrays_is_the_whole_run_to_the_bit(cut):
 def test_driven_step_by_step_it_does_what_the_compiled_loop_does_to_the_bit(env):
     cmdp = _model(env)
     whole, _ = finished(cmdp, 2000)
-    learner, rng, sim = PRI(Spec.of(cmdp, 2000)), stream(1), Source.of(cmdp).simulator
-    for _ in range(2000):
-        s = reset(sim, rng)
-        a = learner.first(int(s), rng)
-        for h in range(cmdp.H):
-            s, x = step(sim, h, s, a, rng)
-            if h < cmdp.H - 1:
-                a = learner.next(sim.outcomes[x], int(s), rng)
-        learner.last(sim.outcomes[x])
+    learner = PRI(Spec.of(cmdp, 2000))
+    Learner.run(learner, Source.of(cmdp), stream(1), 2000)
     assert_same(whole.state(), learner.state())
 
 
@@ -318,16 +310,8 @@ def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
         ({"growth": 0.0}, "growth is 0.0, expected more than 0"),
         ({"price": 0.0}, "price is 0.0, expected more than 0"),
         ({"certified": 1.0}, "certified is 1.0, expected a value like False"),
-        ({"explor": 1.0}, "unknown parameter 'explor'; did you mean 'explore'"),
-        ({"preset": "practicle"}, "unknown preset 'practicle'; did you mean 'practical'"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(params, message):
     with pytest.raises(ValueError, match=message):
         PRI(Spec.of(envs.build("paper/synthetic"), 100), **params)
-
-
-def test_a_state_of_another_size_is_refused():
-    one, other = (PRI(Spec.of(envs.build(name), 100)) for name in ("paper/synthetic", "paper/grid"))
-    with pytest.raises(ValueError, match=r"state\['progress/pi'\] has shape"):
-        other.restore(one.state())

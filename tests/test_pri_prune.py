@@ -7,11 +7,11 @@ import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
-from cmdpkit.learners.pri.base import BaseRun, base_learner, within
+from cmdpkit.learners.pri.presets import base_learner, within
 from cmdpkit.learners.pri.prune import (
     ALONE,
     DROP,
-    PruneRule,
+    BaseRun,
     first_kind,
     losses,
     next_test,
@@ -101,6 +101,12 @@ def test_a_base_learner_that_counts_no_uses_is_judged_by_what_it_recommends():
     assert np.array_equal(learner.pruning.D, support(cmdp))
 
 
+def tolerant(tol_value, tol_utility, two_sided=False):
+    """Preset "paper" with these tolerances of a comparison."""
+    changes = {"tol_value": tol_value, "tol_utility": tol_utility, "two_sided": two_sided}
+    return chosen(PRI.presets, Spec.of(easy(), 2000), "paper", changes)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "action", "as_good"), [(DROP, 2, True), (DROP, 0, False), (ALONE, 0, False)])
 def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action, as_good):
@@ -111,8 +117,7 @@ def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action,
     """
     cmdp = easy()
     spec, rng, source = Spec.of(cmdp, 2000), stream(3), Source.of(cmdp)
-    smaller, params = reduced(spec.allowed, (0, 0, action), kind), chosen(PRI.presets, spec, "paper", {})
-    rule = PruneRule(spec.rho, tol_value=0.07, tol_utility=0.05, two_sided=False)
+    smaller, params = reduced(spec.allowed, (0, 0, action), kind), tolerant(0.07, 0.05)
     errors = 0
     for _ in range(40):
         runs = []
@@ -120,7 +125,7 @@ def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action,
             learner = base_learner(params, "paper", within(spec, 2000, spec.rho, D))
             runs.append(BaseRun(learner, burn_in=1000))
             runs[-1].play(source, rng, np.empty((2, 2000)))
-        errors += verdict(runs[0].tally, runs[1].tally, rule) != as_good
+        errors += verdict(runs[0].tally, runs[1].tally, spec.rho, params) != as_good
     assert errors <= 1
 
 
@@ -128,12 +133,12 @@ def test_a_comparison_as_printed_refuses_more_value_and_one_sided_does_not():
     better = np.array([[100.0, 100.0], [150.0, 100.0]])
     reference = np.array([[100.0, 100.0], [100.0, 100.0]])
     for two_sided in (True, False):
-        rule = PruneRule(np.array([1.0]), 0.3, 0.0, two_sided)
-        assert verdict(reference, better, rule) is not two_sided
-        assert verdict(better, reference, rule) is False
-        assert verdict(reference, reference, rule) is True
-    assert verdict(reference, reference, PruneRule(np.array([1.01]), 0.3, 0.0, False)) is False
-    assert verdict(reference, reference, PruneRule(np.array([1.01]), 0.3, 0.02, False)) is True
+        met = (np.array([1.0]), tolerant(0.3, 0.0, two_sided))
+        assert verdict(reference, better, *met) is not two_sided
+        assert verdict(better, reference, *met) is False
+        assert verdict(reference, reference, *met) is True
+    assert verdict(reference, reference, np.array([1.01]), tolerant(0.3, 0.0)) is False
+    assert verdict(reference, reference, np.array([1.01]), tolerant(0.3, 0.02)) is True
 
 
 def test_a_comparison_ends_when_its_regret_or_violation_is_larger_than_a_passing_one_may_have():
@@ -141,11 +146,11 @@ def test_a_comparison_ends_when_its_regret_or_violation_is_larger_than_a_passing
 
     The run with all of D earned 1 per episode after burn-in and lost 20 while learning; thresholds are 0.5.
     """
-    rule, target, learning = PruneRule(np.array([0.5]), 0.1, 0.05, False), np.array([1.0, 0.5]), np.array([20.0, -7.0])
+    p, target, learning = tolerant(0.1, 0.05), np.array([1.0, 0.5]), np.array([20.0, -7.0])
     for reward, utility, large in ((-19, 99, False), (-21, 99, True), (100, 1, False), (100, -1, True)):
         lost = losses(target, np.array([[100.0, 100.0], [reward, utility]]))
         assert lost == pytest.approx([100 - reward, 50 - utility])
-        assert too_large(lost, learning, rule, 1000) is large
+        assert too_large(lost, learning, p, 1000) is large
 
 
 def test_early_stop_ends_a_hopeless_comparison_during_burn_in_and_leaves_a_good_one_alone():

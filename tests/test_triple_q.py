@@ -353,8 +353,6 @@ def test_authors_explore_at_random_at_first_and_three_percent_for_ever():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"preset": "practise"}, "unknown preset 'practise'; did you mean 'practical'"),
-        ({"etta": 1.0}, "unknown parameter 'etta'; did you mean 'eta'"),
         ({"eta": 0.0}, "eta is 0.0, expected more than 0"),
         ({"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),
         ({"frame": 2.5}, "frame is 2.5, expected a whole number"),
@@ -367,17 +365,3 @@ def test_authors_explore_at_random_at_first_and_three_percent_for_ever():
 def test_parameters_out_of_their_range_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         TripleQ(Spec.of(small(), 1000), **changes)
-
-
-def test_a_source_of_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"the source has \(H, S, A, N\) = \(3, 3, 3, 1\)"):
-        TripleQ(Spec.of(small(), 100)).run(Source.of(envs.build("paper/synthetic")), stream(1), 1)
-
-
-def test_a_state_of_another_size_is_refused():
-    state = TripleQ(Spec.of(small(), 100)).state()
-    with pytest.raises(ValueError, match=r"state\['learned/cells'\] has shape"):
-        TripleQ(Spec.of(small(S=7), 100)).restore(state)
-    del state["learned/queue"]
-    with pytest.raises(ValueError, match=r"state\['learned/queue'\] has shape missing"):
-        TripleQ(Spec.of(small(), 100)).restore(state)

@@ -32,10 +32,9 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.estimate.continuing import Model, mean_model
+from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player, at_random
-from cmdpkit.learners.params import Params
-from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream

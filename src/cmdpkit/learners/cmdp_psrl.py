@@ -51,13 +51,7 @@ class CMDPPSRL(Player):
     """CMDP-PSRL at work; keyword arguments other than preset change single parameters.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.learners import Spec
-    >>> from cmdpkit.simulate.random import stream
-    >>> from cmdpkit.simulate.steps import Walk
-    >>> cmdp = ck.load("machine-two")
-    >>> learner = CMDPPSRL(Spec.of(cmdp, K=1000))
-    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
-    >>> learner.recommend().shape
+    >>> ck.learn("machine-two", "cmdp-psrl", steps=1000).policy.pi.shape
     (1, 2, 3)
     """
 

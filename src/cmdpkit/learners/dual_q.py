@@ -21,20 +21,27 @@ that stays the same for a few episodes makes the exact regret cheap.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Learner, Params, Returns, Source, Spec
-from cmdpkit.learners._frame_prices import find_best, find_best_everywhere, move_prices, random_action
+from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._note import Note
-from cmdpkit.model.compiled import ONE, compiled, inlined, per_signal
-from cmdpkit.model.policy import one_hot
+from cmdpkit.learners._q_learning import (
+    PriceConstants,
+    QLearner,
+    find_best_everywhere,
+    learn_cell,
+    move_prices,
+    nothing_learned,
+    random_action,
+)
+from cmdpkit.model.compiled import ONE, compiled, embedded
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
-from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
@@ -68,159 +75,8 @@ def practical(spec: Spec) -> DualQParams:
     )
 
 
-class DualQ(Learner):
-    """Dual-Q at work; keyword arguments other than the preset change single parameters.
-
-    >>> from cmdpkit import envs
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = DualQ(Spec.of(cmdp, K=20_000))
-    >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)
-    >>> bool(abs(returns.utilities[:, 10_000:].mean() - 2.0) < 0.05)
-    True
-    """
-
-    title = "Dual-Q: optimistic Q-learning of reward and utilities, with prices that follow the realised utilities."
-    paper = "our own, after arXiv 1807.03765"
-    source = "ours"
-    presets = {"practical": practical}
-
-    changing: ClassVar[tuple[str, ...]] = ("learned",)
-    params: DualQParams
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        self.constants = _constants(spec, self.params)
-        self.learned = _nothing_learned(spec, self.params)
-        self._at = (0, 0, 0)  # step, state and action that await their outcome
-        find_best_everywhere(self.learned, self.constants)
-
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in the compiled loop."""
-        source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        play(source.simulator, source.meter, self.learned, self.constants, rng, out)
-        return Returns(out[0], out[1:])
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-        self.learned.changed[0] = False
-        a = int(choose(self.learned, self.constants, 0, s, rng))
-        self._at = (0, s, a)
-        return a
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        h = self._at[0]
-        learn(self.learned, self.constants, *self._at, signals, s)
-        a = int(choose(self.learned, self.constants, h + 1, s, rng))
-        self._at = (h + 1, s, a)
-        return a
-
-    def last(self, signals: FloatArray) -> None:
-        """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        learn(self.learned, self.constants, *self._at, signals, 0)
-        end_episode(self.learned, self.constants)
-
-    def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
-        usable, explore = self.spec.allowed, self.learned.explore[0]
-        mixed: FloatArray = (1 - explore) * self._greedy() + explore * (usable / usable.sum(axis=-1, keepdims=True))
-        return mixed
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that chooses as the greedy policies of the last half to three quarters of the run did."""
-        used = self.usage()
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
-
-    def usage(self) -> FloatArray:
-        """How often each (h, s, a) was the greedy choice, [H, S, A], in the last half to three quarters of the run.
-
-        Counting began when the number of episodes reached the power of 2 before the most recent one.
-        """
-        return self._uses(2)
-
-    def total_usage(self) -> FloatArray:
-        """How often each (h, s, a) was the greedy choice in the whole run, [H, S, A]."""
-        return self._uses(3)
-
-    def _uses(self, parts: int) -> FloatArray:
-        """The sum of the first `parts` rows of `DualQLearned.usage`."""
-        spec = self.spec
-        used: FloatArray = self.learned.usage[:parts].sum(axis=0)
-        return used.reshape(spec.H, spec.S, spec.A)
-
-    @property
-    def multipliers(self) -> FloatArray:
-        """lam [N], the price in reward that is put on each utility now."""
-        return self.learned.weight[1:].copy()
-
-    def warnings(self) -> tuple[str | Note, ...]:
-        """Prices at their limit: bounds that look out of reach."""
-        stuck = np.flatnonzero(self.multipliers >= self.params.lam_max)
-        return tuple(Note("price at its limit", int(n), figure=self.params.lam_max) for n in stuck)
-
-    def _greedy(self) -> FloatArray:
-        spec = self.spec
-        return one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
-
-
-def _constants(spec: Spec, p: DualQParams) -> DualQConstants:
-    word = np.uint64
-    return DualQConstants(
-        H=word(spec.H),
-        S=word(spec.S),
-        A=word(spec.A),
-        zero=per_signal([0.0] * (1 + spec.N)),
-        usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),
-        rho=spec.rho,
-        frame=int(p.frame),
-        eta=float(p.eta),
-        lam_max=float(p.lam_max),
-        explore=float(p.explore),
-        explore_for=float(p.explore_for),
-    )
-
-
-def _nothing_learned(spec: Spec, p: DualQParams) -> DualQLearned:
-    H, S, A, N = spec.H, spec.S, spec.A, spec.N
-    cells = np.zeros((H + 1, S, A, N + 2))
-    cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
-    return DualQLearned(
-        cells=cells.reshape(-1, N + 2),
-        best=np.zeros((H + 1) * S, dtype=np.uint64),
-        weight=np.append(1.0, np.full(N, float(p.lam_start))),
-        drive=np.zeros(N),
-        totals=np.zeros(1 + N),
-        explore=np.array([float(p.explore)]),
-        episodes=np.zeros(1, dtype=np.int64),
-        changed=np.ones(1, dtype=bool),
-        usage=np.zeros((3, H * S * A)),
-    )
-
-
-# -- The compiled part of Dual-Q: what it has learned, its constants, and the updates of step, episode and frame.
-
-
-class DualQConstants(NamedTuple):
-    """What compiled code needs of spec and parameters. For `zero` see `per_signal`."""
-
-    H: np.uint64  # number of steps
-    S: np.uint64  # number of states
-    A: np.uint64  # number of actions
-    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros; only its length is used
-    usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
-    rho: FloatArray  # [N]: thresholds
-    frame: int  # episodes between two steps of the prices
-    eta: float  # step of a price per episode and unit of shortfall
-    lam_max: float  # largest price
-    explore: float  # probability of a random action at first
-    explore_for: float  # episodes after which it fades like 1/sqrt(k)
-
-
 class DualQLearned(NamedTuple):
-    """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
+    """What one run has learned."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
     best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
@@ -248,7 +104,7 @@ def play(sim, meter, learned, c, rng, out):
         for n in range(len(c.zero)):
             out[n, k] = learned.totals[n]
         collect(meter, learned.totals)
-        end_episode(learned, c)
+        _end_episode(learned, c)
 
 
 @compiled
@@ -261,29 +117,26 @@ def choose(learned, c, h, s, rng):
     return learned.best[i]
 
 
-@inlined
+@compiled
+def learn(learned, c, states, actions, signals, rng):
+    """What `play` does with an episode, when it was played elsewhere."""
+    for h in range(c.H):
+        s_next = states[h + ONE] if h + ONE < c.H else 0
+        _update(learned, c, h, states[h], actions[h], signals, h, s_next)
+    _end_episode(learned, c)
+
+
+@embedded
 def _update(learned, c, h, s, a, outcomes, x, s_next):
-    """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where the best action is assumed."""
-    i = np.uint64(h) * c.S + np.uint64(s)
-    i_next = (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
-    j, j_next = i * c.A + np.uint64(a), i_next * c.A + learned.best[i_next]
-    t = learned.cells[j, len(c.zero)] + 1.0
-    learned.cells[j, len(c.zero)] = t
-    rate = (c.H + 1.0) / (c.H + t)
+    """Learn from outcomes[x], received at (h, s, a) on the way to s_next."""
+    i, i_next = np.uint64(h) * c.S + np.uint64(s), (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
+    learn_cell(learned, c, i, np.uint64(a), i_next, outcomes, x)
     for n in range(len(c.zero)):
-        learned.cells[j, n] += rate * (outcomes[x, n] + learned.cells[j_next, n] - learned.cells[j, n])
         learned.totals[n] += outcomes[x, n]
-    find_best(learned, c, i)
 
 
-@compiled
-def learn(learned, c, h, s, a, signals, s_next):
-    """Learn from one step that was made outside of `play`."""
-    _update(learned, c, h, s, a, signals.reshape((1, len(c.zero))), 0, s_next)
-
-
-@compiled
-def end_episode(learned, c):
+@embedded
+def _end_episode(learned, c):
     """Add up the episode's totals; at the end of a frame, move the prices and fade the exploration."""
     for n in range(len(learned.drive)):
         learned.drive[n] += c.rho[n] - learned.totals[n + 1]
@@ -299,3 +152,49 @@ def end_episode(learned, c):
     if k % c.frame == 0:
         move_prices(learned, c, k)
         find_best_everywhere(learned, c)
+
+
+class DualQ(QLearner):
+    """Dual-Q at work; keyword arguments other than the preset change single parameters.
+
+    >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
+    >>> from cmdpkit.simulate.random import stream
+    >>> cmdp = envs.build("paper/synthetic")
+    >>> learner = DualQ(Spec.of(cmdp, K=20_000))
+    >>> returns = learner.run(Source.of(cmdp), stream(1), 20_000)
+    >>> bool(abs(returns.utilities[:, 10_000:].mean() - 2.0) < 0.05)
+    True
+    """
+
+    title = "Dual-Q: optimistic Q-learning of reward and utilities, with prices that follow the realised utilities."
+    paper = "our own, after arXiv 1807.03765"
+    source = "ours"
+    presets = {"practical": practical}
+
+    play, choose, learn = staticmethod(play), staticmethod(choose), staticmethod(learn)
+    params: DualQParams
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.constants = PriceConstants.of(spec, **asdict(self.params))
+        totals, usage = np.zeros(1 + spec.N), np.zeros((3, spec.allowed.size))
+        self.learned = DualQLearned(totals=totals, usage=usage, **nothing_learned(spec, self.constants))
+        find_best_everywhere(self.learned, self.constants)
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
+        usable, explore = self.spec.allowed, self.learned.explore[0]
+        mixed: FloatArray = (1 - explore) * self._greedy() + explore * (usable / usable.sum(axis=-1, keepdims=True))
+        return mixed
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
+        prices: FloatArray = self.learned.weight[1:].copy()
+        return prices
+
+    def warnings(self) -> tuple[str | Note, ...]:
+        """Prices at their limit: bounds that look out of reach."""
+        stuck = np.flatnonzero(self.multipliers >= self.params.lam_max)
+        return tuple(Note("price at its limit", int(n), figure=self.params.lam_max) for n in stuck)

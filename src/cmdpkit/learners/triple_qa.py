@@ -32,16 +32,16 @@ A discounted problem is learned as the long-run average of a world that begins a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.contract import Learner
-from cmdpkit.learners.params import Params
-from cmdpkit.learners.spec import Returns, Spec, check_walk
+from cmdpkit.learners import Learner, Params, Returns, Spec
+from cmdpkit.learners._q_learning import numbers_of
+from cmdpkit.learners.spec import check_walk
 from cmdpkit.model.compiled import compiled, embedded, readonly
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance, count_step
@@ -49,20 +49,20 @@ from cmdpkit.simulate.steps import Walk, advance, count_step
 STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TripleQAParams(Params):
-    """Numbers that do not change during a run."""
+    """Numbers that do not change during a run; the defaults are those of "practical"."""
 
-    horizon: float  # H: values are discounted by 1 - 1 / H
+    horizon: float = 10.0  # H: values are discounted by 1 - 1 / H
     frame: int  # steps between two changes of the queues
-    chi: float  # of the learning rate (chi + 1) / (chi + n)
-    eta: float  # a queue divided by this is a price
-    eps: float  # by how much the bounds are tightened
-    bonus: float  # of a first visit
-    keep: float  # share of the visits that is kept after a frame
-    lift: float  # times H: by how much values are raised after the first frame, later less; infinite: they become H
-    monotone: bool  # whether decisions are made by copies of the values that never rise within a frame
-    estimated: bool  # whether queues are driven by learned utilities instead of realised ones
+    chi: float = 2.0  # of the learning rate (chi + 1) / (chi + n)
+    eta: float = 1.0  # a queue divided by this is a price
+    eps: float = 0.002  # by how much the bounds are tightened
+    bonus: float = 0.0  # of a first visit
+    keep: float = 0.85  # share of the visits that is kept after a frame
+    lift: float = 0.001  # times H: rise of values after the first frame, later less; infinite: they become H
+    monotone: bool = False  # whether decisions are made by copies of the values that never rise within a frame
+    estimated: bool = False  # whether queues are driven by learned utilities instead of realised ones
 
     def __post_init__(self) -> None:
         self._expect("horizon", 1 < self.horizon < math.inf, "a finite number above 1")
@@ -73,62 +73,61 @@ class TripleQAParams(Params):
         self._expect("keep", 0 <= self.keep <= 1, "between 0 and 1")
 
 
+TripleQANumbers = numbers_of(TripleQAParams)
+
+
 def practical(spec: Spec) -> TripleQAParams:
     """Settings for runs that people can wait for."""
-    frame = max(1, round(math.sqrt(spec.K)))
-    return TripleQAParams(10.0, frame, 2.0, 1.0, 0.002, 0.0, 0.85, 0.001, monotone=False, estimated=False)
+    return TripleQAParams(frame=max(1, round(math.sqrt(spec.K))))
 
 
 def theory(spec: Spec) -> TripleQAParams:
     """The constants of the paper."""
     T = float(spec.K)
     root = max(T ** (1 / 6), 1.001)  # H must exceed 1
-    iota, kappa, chi = 8 * math.log(math.sqrt(2) * T), root, T ** (1 / 3)
-    eps = 9 * kappa * math.sqrt(spec.S * spec.A * iota) / root
-    bonus, frame = kappa * math.sqrt(iota), math.ceil(T ** (2 / 3))
-    return TripleQAParams(root, frame, chi, root, eps, bonus, 0.0, math.inf, monotone=True, estimated=True)
+    iota, kappa = 8 * math.log(math.sqrt(2) * T), root
+    return TripleQAParams(
+        horizon=root,
+        frame=math.ceil(T ** (2 / 3)),
+        chi=T ** (1 / 3),
+        eta=root,
+        eps=9 * kappa * math.sqrt(spec.S * spec.A * iota) / root,
+        bonus=kappa * math.sqrt(iota),
+        keep=0.0,
+        lift=math.inf,
+        monotone=True,
+        estimated=True,
+    )
 
 
 class TripleQALearned(NamedTuple):
     """What one run has learned; arrays that the compiled loop updates."""
 
-    values: Any  # [S, A, 1+N]: Q and every C_n
-    copies: Any  # [S, A, 1+N]: Q^ and every C^_n, by which actions are chosen
-    visits: Any  # [S, A]: n, faded at the end of frames
-    queue: Any  # [N]: Z
-    driven: Any  # [N]: utilities of this frame, realised or learned, added up
-    clock: Any  # [3]: steps taken, steps left in the frame, and whether signals are pending
-    place: Any  # [2]: the present state and the action chosen there
-    pending: Any  # [1+N]: signals of a step that is followed by a new start, until that start is known
-    taken: Any  # [2, S, A]: how often an action was taken in the first and in the second half of the run
+    values: FloatArray  # [S, A, 1+N]: Q and every C_n
+    copies: FloatArray  # [S, A, 1+N]: Q^ and every C^_n, by which actions are chosen
+    visits: FloatArray  # [S, A]: n, faded at the end of frames
+    queue: FloatArray  # [N]: Z
+    driven: FloatArray  # [N]: utilities of this frame, realised or learned, added up
+    clock: IntArray  # [3]: steps taken, steps left in the frame, and whether signals are pending
+    place: IntArray  # [2]: the present state and the action chosen there
+    pending: FloatArray  # [1+N]: signals of a step that is followed by a new start, until that start is known
+    taken: IntArray  # [2, S, A]: how often an action was taken in the first and in the second half of the run
 
 
 class TripleQAConstants(NamedTuple):
     """What compiled code needs to know of spec and parameters."""
 
-    usable: Any  # [S, A]
-    rho: Any  # [N]: bounds, tightened by eps
+    usable: BoolArray  # [S, A]
+    rho: FloatArray  # [N]: bounds, tightened by eps
     steps: int  # T
-    frame: int  # this and the fields below are those of `TripleQAParams`
-    horizon: float
-    chi: float
-    eta: float
-    bonus: float
-    keep: float
-    lift: float
-    monotone: bool
-    estimated: bool
+    p: Any  # the fields of `TripleQAParams`
 
 
 class TripleQA(Learner):
     """Triple-QA at work; keyword arguments other than preset change single parameters.
 
     >>> import cmdpkit as ck
-    >>> from cmdpkit.simulate.random import stream
-    >>> cmdp = ck.load("machine-two")
-    >>> learner = TripleQA(Spec.of(cmdp, K=1000))
-    >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
-    >>> learner.recommend().shape
+    >>> ck.learn("machine-two", "triple-qa", steps=1000).policy.pi.shape
     (1, 2, 3)
     """
 
@@ -144,10 +143,8 @@ class TripleQA(Learner):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, cells = self.params, (spec.S, spec.A, 1 + spec.N)
-        self.constants = TripleQAConstants(
-            readonly(spec.allowed[0]), readonly(spec.rho + p.eps), spec.K, p.frame, p.horizon, p.chi, p.eta, p.bonus,
-            p.keep, p.lift, p.monotone, p.estimated,
-        )  # fmt: skip
+        usable, rho = readonly(spec.allowed[0]), readonly(spec.rho + p.eps)
+        self.constants = TripleQAConstants(usable, rho, spec.K, TripleQANumbers(*astuple(p)))
         self.learned = TripleQALearned(
             values=np.full(cells, p.horizon),
             copies=np.full(cells, p.horizon),
@@ -195,8 +192,7 @@ class TripleQA(Learner):
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
         chosen = [best(self.learned, self.constants, s) for s in range(self.spec.S)]
-        pi: FloatArray = np.eye(self.spec.A)[chosen][None]
-        return pi
+        return np.eye(self.spec.A)[chosen][None]
 
     def recommend(self) -> FloatArray:
         """pi [1, S, A]: shares of actions in the second half of the run, else in the first, else what is played."""
@@ -209,8 +205,7 @@ class TripleQA(Learner):
     @property
     def multipliers(self) -> FloatArray:
         """The prices lam [N] = Z / eta."""
-        prices: FloatArray = self.learned.queue / self.params.eta
-        return prices
+        return self.learned.queue / self.params.eta
 
     def explain(self) -> dict[str, Any]:
         """How many frames have ended, and the prices now, in unit scale."""
@@ -257,7 +252,7 @@ def best(learned, c, s):
             continue
         value = learned.copies[s, a, 0]
         for n in range(len(learned.queue)):
-            value += learned.queue[n] / c.eta * learned.copies[s, a, n + 1]
+            value += learned.queue[n] / c.p.eta * learned.copies[s, a, n + 1]
         if value > top:
             found, top = a, value
     return found
@@ -271,17 +266,17 @@ def learn(learned, c, signals, s_next):
     learned.taken[1 if 2 * learned.clock[STEPS] >= c.steps else 0, s, a] += 1
     learned.visits[s, a] += 1.0
     n_visits = learned.visits[s, a]
-    rate = (c.chi + 1.0) / (c.chi + n_visits)
-    gamma = 1.0 - 1.0 / c.horizon
-    bonus = c.bonus * np.sqrt((c.chi + 1.0) / (c.chi + n_visits))
+    rate = (c.p.chi + 1.0) / (c.p.chi + n_visits)
+    gamma = 1.0 - 1.0 / c.p.horizon
+    bonus = c.p.bonus * np.sqrt((c.p.chi + 1.0) / (c.p.chi + n_visits))
     lower = True
     for n in range(len(signals)):
         if n > 0:
-            learned.driven[n - 1] += learned.copies[s, a, n] / c.horizon if c.estimated else signals[n]
+            learned.driven[n - 1] += learned.copies[s, a, n] / c.p.horizon if c.p.estimated else signals[n]
         target = signals[n] + gamma * learned.copies[s_next, a_next, n] + bonus
         learned.values[s, a, n] += rate * (target - learned.values[s, a, n])
         lower = lower and learned.values[s, a, n] <= learned.copies[s, a, n]
-    if lower or not c.monotone:
+    if lower or not c.p.monotone:
         for n in range(len(signals)):
             learned.copies[s, a, n] = learned.values[s, a, n]
     learned.clock[STEPS] += 1
@@ -296,16 +291,16 @@ def learn(learned, c, signals, s_next):
 @embedded
 def _end_frame(learned, c):
     """Move the queues, let the visits fade and raise the values."""
-    learned.clock[LEFT] = c.frame
+    learned.clock[LEFT] = c.p.frame
     for n in range(len(learned.queue)):
-        learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.frame)
+        learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.p.frame)
         learned.driven[n] = 0.0
     share = 1.0 - learned.clock[STEPS] / c.steps
     S, A, M = learned.values.shape
     for s in range(S):
         for a in range(A):
-            learned.visits[s, a] *= c.keep
+            learned.visits[s, a] *= c.p.keep
             for n in range(M):
-                if share > 0.0 and c.lift > 0.0:
-                    learned.values[s, a, n] = min(c.horizon, learned.values[s, a, n] + c.lift * c.horizon * share)
+                if share > 0.0 and c.p.lift > 0.0:
+                    learned.values[s, a, n] = min(c.p.horizon, learned.values[s, a, n] + c.p.lift * c.p.horizon * share)
                 learned.copies[s, a, n] = learned.values[s, a, n]

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from cmdpkit.envs.paper import synthetic
 from cmdpkit.learners.pri import pri_params
-from cmdpkit.learners.pri.base import base_learner, within
-from cmdpkit.learners.pri.presets import PRIParams, tightening
+from cmdpkit.learners.pri.presets import PRIParams, base_learner, tightening, within
 from cmdpkit.learners.spec import Spec
-from cmdpkit.learners.triple_q.presets import TripleQParams
+from cmdpkit.learners.triple_q import TripleQParams
 from cmdpkit.results.tables import Column, Table
 
 K = 7_000_000  # the paper's K in its synthetic experiment

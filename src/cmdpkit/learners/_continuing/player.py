@@ -21,7 +21,7 @@ from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
 from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.compiled import compiled, inlined
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance
@@ -37,10 +37,10 @@ STEPS, APPOINTED, DOUBLED, BEGAN = 0, 1, 2, 3
 class Position(NamedTuple):
     """Where a run stands; arrays that the compiled loop updates."""
 
-    before: Any  # [S * A], visits of each pair when the present plan was made
-    totals: Any  # [1+N], all signals added up
-    clock: Any  # [4], see STEPS, APPOINTED, DOUBLED, BEGAN
-    place: Any  # [2], the present state and the action chosen there
+    before: IntArray  # [S * A], visits of each pair when the present plan was made
+    totals: FloatArray  # [1+N], all signals added up
+    clock: IntArray  # [4], see STEPS, APPOINTED, DOUBLED, BEGAN
+    place: IntArray  # [2], the present state and the action chosen there
 
     @classmethod
     def of(cls, spec: Spec) -> Position:
@@ -174,8 +174,7 @@ class Player(Learner):
     @property
     def totals(self) -> FloatArray:
         """[1+N], all signals so far added up."""
-        totals: FloatArray = self.position.totals
-        return totals
+        return self.position.totals
 
     def seen(self) -> Seen:
         """What was seen so far, as dense arrays."""
@@ -255,17 +254,12 @@ class Player(Learner):
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
         now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % self.length
-        pi: FloatArray = self.pi[now : now + 1].copy()
-        return pi
+        return self.pi[now : now + 1].copy()
 
     def recommend(self) -> FloatArray:
         """pi [1, S, A], the best policy of the proven model; at random as long as nothing was seen."""
-        return self.best_guess(self.spec.rho)[None]
-
-    def best_guess(self, rho: FloatArray) -> FloatArray:
-        """The best policy [S, A] of the proven model under bounds rho."""
         model = proven_model(self.seen())
-        return at_random(self.spec) if model is None else planned(model, rho).pi
+        return (at_random(self.spec) if model is None else planned(model, self.spec.rho).pi)[None]
 
     def explain(self) -> dict[str, Any]:
         """How many plans were made, and how many of them could not meet the bounds."""

@@ -5,7 +5,7 @@ memory is a few tables of H S A (1 + N)^2 numbers, and a problem takes tens of t
 whose timetable, repaying of debts, hand-over and certificate it shares. The whole of it, for K episodes with the bounds
 rho, of which k were played:
 
-    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`warm_up`)
+    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`play.warm_up`)
     LOOP      in blocks of `growth` min(k, K - k) episodes
                 play pi; with a small chance per step deviate to an action in question; sample what follows (`play`)
                 seen <- what an action brings more than that of the policy, with its error (`improve.view`)
@@ -32,18 +32,10 @@ from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simult
 from cmdpkit.learners import Learner, Params, Returns, Source, Spec, State
 from cmdpkit.learners._closed_loop import Account, Timetable, owed
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.mf_pri.improve import (
-    Measured,
-    best,
-    fade,
-    greedy,
-    handed_over,
-    means,
-    view,
-    worth_keeping,
-)
-from cmdpkit.learners.mf_pri.play import MfPriBlock, act, episodes, finish, new_block, new_episode, new_samples
-from cmdpkit.learners.mf_pri.warm_up import learn_backwards, mean_prices, values_at, warm_up, warm_up_episodes
+from cmdpkit.learners._q_learning import greedy_policy
+from cmdpkit.learners.mf_pri import improve, play
+from cmdpkit.learners.mf_pri.improve import Measured, best, means
+from cmdpkit.learners.mf_pri.play import MfPriBlock, mean_prices, values_at
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -150,9 +142,9 @@ class ModelFreePRI(Learner):
         warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
         hand = max(warm, math.floor(p.hand_over * K))
         self.table = Timetable(0, K, warm, min(hand, max(warm, math.ceil(p.freeze * K))), hand, p.growth)
-        self.rules, self.values = warm_up(spec, warm, p.price / 10)
+        self.rules, self.values = play.warm_up(spec, warm, p.price / 10)
         self.batch = max(1, math.ceil(self.table.sample_size() / p.rows))  # episodes whose returns are averaged
-        self.samples = new_samples(spec, self.table.sample_size() // self.batch)
+        self.samples = play.new_samples(spec, self.table.sample_size() // self.batch)
         nothing = np.zeros((H, S, A))
         self.progress = MfPriProgress(
             pi=nothing,
@@ -170,7 +162,7 @@ class ModelFreePRI(Learner):
             block_end=warm,
         )
         self.notes = _notes(K, warm, pairs)
-        self._now, self._step = new_episode(spec), 0
+        self._now, self._step = play.new_episode(spec), 0
         self._block: MfPriBlock | None = None  # what the running block plays, made when needed
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -178,16 +170,12 @@ class ModelFreePRI(Learner):
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops, block by block."""
         source.check(self.spec)
-        out, done, sim, meter = np.empty((1 + self.spec.N, n)), 0, source.simulator, source.meter
+        out, done, now = np.empty((1 + self.spec.N, n)), 0, self.progress
         while done < n:
-            m = min(n - done, self.progress.block_end - self.progress.episode)
-            if self.warming:
-                warm_up_episodes(sim, meter, self.values, self.rules, self._now, rng, out, done, m)
-                for column in out[:, done : done + m].T:
-                    self.samples.totals[...] += column
-            else:
-                new, self.progress.new_block = self.progress.new_block, False
-                episodes(sim, meter, self._played(), self.samples, self._now, rng, new, out, done, m)
+            m = min(n - done, now.block_end - now.episode)
+            learned = (self.values, self.rules, self._played(), self.samples, self._now)
+            play.episodes(*source, *learned, rng, now.new_block, out, done, m)
+            now.new_block = False
             self._count(m)
             done += m
         return Returns(out[0], out[1:])
@@ -208,19 +196,11 @@ class ModelFreePRI(Learner):
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
         self._now.signals[self._step] = signals
-        if self.warming:
-            learn_backwards(self.values, self.rules, self._now)
-            self.samples.totals[...] += self._now.total
-        else:
-            finish(self._played(), self.samples, self._now)
+        play.finish(self.values, self.rules, self._played(), self.samples, self._now)
         self._count(1)
 
     def _act(self, s: int, rng: Stream) -> int:
-        if not self.warming:
-            return int(act(self._played(), self._now, self._step, s, rng))
-        a = int(self.values.best[self._step * self.spec.S + s])
-        self._now.states[self._step], self._now.actions[self._step] = s, a
-        return a
+        return int(play.act(self.values, self.rules, self._played(), self._now, self._step, s, rng))
 
     @property
     def warming(self) -> bool:
@@ -277,7 +257,7 @@ class ModelFreePRI(Learner):
         if self.samples.start[0] < p.known:
             now.final[...] = now.pi
             return
-        seen = view(self.samples, now.played, now.pi, p.pseudo, p.least)
+        seen = improve.view(self.samples, now.played, now.pi, p.pseudo, p.least)
         live = (seen.ok & spec.allowed) | (now.pi > 0)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
         if k == table.hand:
@@ -288,7 +268,7 @@ class ModelFreePRI(Learner):
         now.lam[...], now.short[...] = at_bounds.lam, at_bounds.short
         cap = np.full(spec.N, p.price) if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
         dearer = now.lam + np.diag(np.maximum(cap - now.lam, 0.0))  # [N, N]: one bound at its highest price
-        gain = np.array([greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
+        gain = np.array([improve.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
         half, fixed = (table.K - k) / 2, k >= table.hand
         left, sampled, surplus = (half, half, now.spare) if fixed else (2 * half, 0.0, np.zeros(spec.N))
         account = Account(k * spec.rho - self.samples.totals[1:], left, sampled, surplus)
@@ -306,9 +286,9 @@ class ModelFreePRI(Learner):
         """The policy changes to pi: let samples that saw another continuation fade."""
         now, samples, p, (H, S, A) = self.progress, self.samples, self.params, pi.shape
         change = (pi - now.pi)[..., None] * seen.effect
-        rows, values = worth_keeping(samples.values.reshape(H, S, -1), change.sum(axis=2))
-        fade(samples.rows, np.maximum(rows, p.known).repeat(S * A))
-        fade(samples.values, np.maximum(values, p.known).repeat(S))
+        rows, values = improve.worth_keeping(samples.values.reshape(H, S, -1), change.sum(axis=2))
+        improve.fade(samples.rows, np.maximum(rows, p.known).repeat(S * A))
+        improve.fade(samples.values, np.maximum(values, p.known).repeat(S))
         if ((pi > 0) != (now.pi > 0)).any():
             now.changes += 1
             for array in (samples.start, samples.visits, now.played):
@@ -321,27 +301,26 @@ class ModelFreePRI(Learner):
         if p.certified:  # a further margin lets the certificate say that the policy is safe
             sd = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
             extra = margin_for_certificate(sd, self.spec.H, p.delta, self.table.sample_size())
-        now.final[...] = handed_over(seen, rho, extra, live, fee, p.missed, p.price).p
+        now.final[...] = improve.handed_over(seen, rho, extra, live, fee, p.missed, p.price).p
         now.spare[...] = seen.totals(now.final)[1:] - rho
         now.uncovered[...] = np.maximum(NormalDist().inv_cdf(1 - p.delta) * seen.errors(now.final) - now.spare, 0.0)
 
-    def _played(self) -> MfPriBlock:
-        """What the running block plays, in the form that compiled code reads."""
-        if self._block is None:
+    def _played(self) -> MfPriBlock | None:
+        """What the running block plays, in the form that compiled code reads; None during the warm-up."""
+        if self._block is None and not self.warming:
             now, samples = self.progress, not self.certifying
-            pi, chance = (now.final if now.certifying else now.pi), now.chance
-            values = (now.ahead, now.known)
-            self._block = new_block(pi, now.question, chance, values, samples, now.certifying, self.batch)
+            pi, values = (now.final if now.certifying else now.pi), (now.ahead, now.known)
+            self._block = play.new_block(pi, now.question, now.chance, values, samples, now.certifying, self.batch)
         return self._block
 
     # -- what it has to say --------------------------------------------------------------------------------------------
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays, deviations included."""
-        spec = self.spec
-        if self.warming:
-            return one_hot(self.values.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
-        return self._played().pi.reshape(spec.H, spec.S, spec.A)
+        block = self._played()
+        if block is None:
+            return greedy_policy(self.spec, self.values.best)
+        return block.pi.reshape(self.spec.allowed.shape)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""
@@ -399,7 +378,7 @@ class ModelFreePRI(Learner):
     def explain(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
         now, spec, pi = self.progress, self.spec, self.recommend()
-        used, seen = pi > 0, view(self.samples, now.played, pi, self.params.pseudo, self.params.least)
+        used, seen = pi > 0, improve.view(self.samples, now.played, pi, self.params.pseudo, self.params.least)
         advantage, error = seen.advantage(now.lam)
         reached = (seen.reach > 0)[..., None] & spec.allowed
         drawn = used & (used.sum(axis=-1, keepdims=True) > 1)

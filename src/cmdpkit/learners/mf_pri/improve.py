@@ -20,15 +20,9 @@ from cmdpkit.model.tolerances import LP_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
-def record_size(M: int) -> int:
-    """Length of a record of samples [M]."""
-    return 1 + M + M * (M + 1) // 2
-
-
 def means(records: FloatArray, M: int) -> FloatArray:
     """[..., M], zero where there is no sample."""
-    found: FloatArray = records[..., 1 : 1 + M] / np.maximum(records[..., :1], 1.0)
-    return found
+    return records[..., 1 : 1 + M] / np.maximum(records[..., :1], 1.0)
 
 
 def covariance(records: FloatArray, M: int) -> FloatArray:
@@ -38,8 +32,7 @@ def covariance(records: FloatArray, M: int) -> FloatArray:
     lower[..., rows, columns] = records[..., 1 + M :] / np.maximum(records[..., :1], 1.0)
     lower[..., columns, rows] = lower[..., rows, columns]
     mean = means(records, M)
-    found: FloatArray = lower - mean[..., :, None] * mean[..., None, :]
-    return found
+    return lower - mean[..., :, None] * mean[..., None, :]
 
 
 class Measured(NamedTuple):
@@ -110,7 +103,7 @@ def best(seen: Measured, target: FloatArray, high: FloatArray, live: BoolArray, 
     Coming into use costs fee [H, S, A] per unit of reach. The answer is a vertex: at most N actions are in use beyond
     one per decision.
     """
-    reach, base, N = seen.reach, seen.base, len(target)
+    reach, base = seen.reach, seen.base
     p = np.eye(live.shape[-1])[base]
     live = live | (p > 0)
     decided = (reach > 0) & (live.sum(axis=-1) > 1)
@@ -121,7 +114,7 @@ def best(seen: Measured, target: FloatArray, high: FloatArray, live: BoolArray, 
     effect = reach[h, s, None] * seen.effect[h, s, a]
     decision = np.cumsum(decided.ravel()).reshape(decided.shape)[h, s] - 1
     cost = reach[h, s] * fee[h, s, a] - effect[:, 0]
-    q, lam, short = allocate(cost, effect[:, 1:], decision, gap, np.zeros(N), high)
+    q, lam, short = allocate(cost, effect[:, 1:], decision, gap, high)
     p[h, s, a] = np.where(q < LP_TOLERANCE, 0.0, q)
     return Allocation(p / p.sum(axis=-1, keepdims=True), lam, short)
 
@@ -180,9 +173,9 @@ def worth_keeping(values: FloatArray, moved: FloatArray) -> tuple[FloatArray, Fl
 
 
 def allocate(
-    cost: FloatArray, effect: FloatArray, decision: IntArray, gap: FloatArray, low: FloatArray, high: FloatArray
+    cost: FloatArray, effect: FloatArray, decision: IntArray, gap: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Minimise cost . q + high . short - low . surplus, where each decision's q sum to 1 and effects make up the gap.
+    """Minimise cost . q + high . short, where each decision's q sum to 1, and effects plus short reach the gap.
 
     cost and decision [m], effect [m, N]: variables in order of their decisions. Returns q, the prices and short.
     """
@@ -195,9 +188,9 @@ def allocate(
     equal = np.concatenate((np.ones(n), gap))
     limits = np.zeros(m + 2 * N), np.full(m + 2 * N, INFINITY)
     highs = configured()
-    highs.passModel(program(np.concatenate((cost, high, -low)), limits, (equal, equal), (start, index, value)))
+    highs.passModel(program(np.concatenate((cost, high, np.zeros(N))), limits, (equal, equal), (start, index, value)))
     ended = run(highs)
     if ended != "optimal":
         raise RuntimeError(f"the master LP ended as {ended}")
     found, duals = answer(highs)
-    return found[:m], np.clip(duals[n:], low, high), np.maximum(found[m : m + N], 0.0)
+    return found[:m], np.clip(duals[n:], 0.0, high), np.maximum(found[m : m + N], 0.0)

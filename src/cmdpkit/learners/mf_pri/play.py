@@ -1,6 +1,11 @@
-"""Episodes of a policy with deviations, and what is written down about them: the compiled part of MF-PRI.
+"""The compiled part of MF-PRI: its warm-up, and blocks of episodes of a policy with deviations.
 
-A block of episodes plays one policy pi. At every step chance, independent of everything else, may ask for a
+The *warm-up* is optimistic Q-learning of reward and utilities, with prices that follow. An episode is learned from when
+it has ended, from its last step to its first, so that news from its end reaches its start at once. Where the world does
+not depend on the step, what was seen at one step is a sample for all steps: the action values of every step move
+towards the signals plus the value, one step later, of the state that came next.
+
+A *block* of episodes plays one policy pi. At every step chance, independent of everything else, may ask for a
 *deviation*: a random one of the actions still in question there, if there are any, instead of an action of pi. What
 follows a deviation is pi again, until the next one. Three kinds of samples come of it, each a vector (reward,
 utilities):
@@ -13,32 +18,133 @@ utilities):
 - a start: the return of a whole episode without deviations, with its visits.
 
 Deviations are asked for whether or not a state has anything to try, so that none being asked for says nothing about the
-path: samples are unbiased.
-All samples go into records of moments (`moments`), n, sums and products, side by side in memory.
+path: samples are unbiased. All samples go into records of moments, n, sums and products, side by side in memory.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Spec
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined, per_signal
+from cmdpkit.learners._q_learning import (
+    PriceConstants,
+    find_best_everywhere,
+    learn_cell,
+    move_prices,
+    nothing_learned,
+)
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.simulate.meter import collect, watch_policy
+from cmdpkit.simulate.meter import collect, watch, watch_policy
 from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-class MfPriBlock(NamedTuple):
-    """What is played in a block. For `zero` see `per_signal`."""
+class MfPriEpisode(NamedTuple):
+    """The running episode."""
 
-    H: Any  # uint64: number of steps
-    S: Any  # uint64: number of states
-    A: Any  # uint64: number of actions
-    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros
+    states: NDArray[np.uint64]  # [H+1]
+    actions: NDArray[np.uint64]  # [H]
+    deviations: BoolArray  # [H]: whether a deviation was asked for
+    signals: FloatArray  # [H, 1+N]: reward and utilities
+    total: FloatArray  # [1+N]: the return from some step on, at last of the whole episode
+    target: FloatArray  # [1+N]: the sample that is being made
+
+
+def new_episode(spec: Spec) -> MfPriEpisode:
+    """Before the first episode."""
+    H, M = spec.H, 1 + spec.N
+    return MfPriEpisode(
+        states=np.zeros(H + 1, dtype=np.uint64),
+        actions=np.zeros(H, dtype=np.uint64),
+        deviations=np.zeros(H, dtype=bool),
+        signals=np.zeros((H, M)),
+        total=np.zeros(M),
+        target=np.zeros(M),
+    )
+
+
+# -- The warm-up.
+
+
+class WarmUpRules(NamedTuple):
+    """What compiled code needs of spec and parameters."""
+
+    c: PriceConstants  # sizes, thresholds, and how the prices move
+    shared: bool  # whether all steps learn from what one of them has seen
+    half: float  # number of episodes after which the average of the prices begins
+
+
+class OptimisticValues(NamedTuple):
+    """What the warm-up has learned."""
+
+    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of samples of every (h, s, a)
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
+    weight: FloatArray  # [1+N]: 1, and the prices lam
+    drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
+    lam_sum: FloatArray  # [1+N]: number of frames in the second half so far, and the sums of their prices
+    explore: FloatArray  # [1]: probability of a random action
+    episodes: NDArray[np.int64]  # [1]: how many episodes were played
+    changed: BoolArray  # [1]: whether the policy has changed since the last episode began
+
+
+def warm_up(spec: Spec, episodes: int, price: float) -> tuple[WarmUpRules, OptimisticValues]:
+    """A warm-up of this number of episodes in which no price exceeds `price`, before its first episode."""
+    frame, eta = math.ceil(episodes ** (1 / 3)), 2 / (spec.H * math.sqrt(episodes))
+    none = {"explore": 0.0, "explore_for": 1.0}  # no random actions: optimism tries everything
+    c = PriceConstants.of(spec, frame=frame, eta=eta, lam_start=1.0, lam_max=price, **none)
+    values = OptimisticValues(lam_sum=np.zeros(1 + spec.N), **nothing_learned(spec, c))
+    find_best_everywhere(values, c)
+    return WarmUpRules(c, bool(spec.stationary), episodes / 2), values
+
+
+def mean_prices(values: OptimisticValues) -> FloatArray:
+    """[N]: the average of the prices over the second half; before that, the prices now."""
+    frames, sums = values.lam_sum[0], values.lam_sum[1:]
+    return sums / frames if frames else values.weight[1:].copy()
+
+
+def values_at(spec: Spec, values: OptimisticValues, lam: FloatArray) -> FloatArray:
+    """[H, S, A]: the learned values of actions at prices lam [N], -inf where an action does not exist."""
+    found = values.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
+    return np.where(spec.allowed, found[..., 0] + found[..., 1:] @ lam, -np.inf)
+
+
+@embedded
+def _learn(values, rules, episode):
+    """Learn from an episode of the warm-up, add up its totals, and at the end of a frame move the prices."""
+    c = rules.c
+    for back in range(c.H):
+        h = c.H - ONE - back
+        for n in range(len(c.zero)):
+            episode.total[n] += episode.signals[h, n]
+        alone = not rules.shared or back == 0  # the state after the last step is not seen: it learns for itself only
+        for other in range(ONE if alone else c.H):
+            j = h if alone else c.H - ONE - other
+            i, i_next = j * c.S + episode.states[h], (j + ONE) * c.S + episode.states[h + ONE]
+            learn_cell(values, c, i, episode.actions[h], i_next, episode.signals, h)
+    for n in range(len(values.drive)):
+        values.drive[n] += c.rho[n] - episode.total[n + 1]
+    values.episodes[0] += 1
+    if values.episodes[0] % c.frame == 0:
+        move_prices(values, c, values.episodes[0])
+        if values.episodes[0] >= rules.half:
+            values.lam_sum[0] += 1.0
+            for n in range(len(values.drive)):
+                values.lam_sum[n + 1] += values.weight[n + 1]
+        find_best_everywhere(values, c)
+
+
+# -- Blocks of episodes with deviations.
+
+
+class MfPriBlock(NamedTuple):
+    """What is played in a block."""
+
     deviation_chance: float  # probability per step that a deviation is asked for
     learn: bool  # whether rows, values and starts are sampled
     certify: bool  # whether returns are sampled for the certificate of a fixed policy
@@ -64,17 +170,6 @@ class Samples(NamedTuple):
     totals: FloatArray  # [1+N]: reward and utilities of all episodes, added up
 
 
-class MfPriEpisode(NamedTuple):
-    """The running episode."""
-
-    states: NDArray[np.uint64]  # [H+1]
-    actions: NDArray[np.uint64]  # [H]
-    deviations: BoolArray  # [H]: whether a deviation was asked for
-    signals: FloatArray  # [H, 1+N]: reward and utilities
-    total: FloatArray  # [1+N]: the return from some step on, at last of the whole episode
-    target: FloatArray  # [1+N]: the sample that is being made
-
-
 def new_block(
     pi: FloatArray,
     question: BoolArray,
@@ -85,15 +180,11 @@ def new_block(
     batch: int,
 ) -> MfPriBlock:
     """A block that plays pi, with deviations to the actions in question, both [H, S, A]."""
-    H, S, A = pi.shape
+    A = pi.shape[-1]
     pi, question = pi.reshape(-1, A), question.reshape(-1, A)
     choices, cdf = question.sum(axis=-1), np.cumsum(pi, axis=-1)
     deviating = np.where(choices[:, None] > 0, question / np.maximum(choices, 1)[:, None], pi)
     return MfPriBlock(
-        H=np.uint64(H),
-        S=np.uint64(S),
-        A=np.uint64(A),
-        zero=per_signal([0.0] * values[0].shape[1]),
         deviation_chance=chance,
         learn=learn,
         certify=certify,
@@ -108,14 +199,18 @@ def new_block(
     )
 
 
+def record_size(M: int) -> int:
+    """Length of a record of samples [M]: their number, sums and products."""
+    return 1 + M + M * (M + 1) // 2
+
+
 def new_samples(spec: Spec, rows: int) -> Samples:
     """No samples yet, with room for the rows of the certificate."""
     H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
-    size = 1 + M + M * (M + 1) // 2
     return Samples(
-        rows=np.zeros((H * S * A, size)),
-        values=np.zeros((H * S, size)),
-        start=np.zeros(size),
+        rows=np.zeros((H * S * A, record_size(M))),
+        values=np.zeros((H * S, record_size(M))),
+        start=np.zeros(record_size(M)),
         sample=np.zeros((rows, M)),
         sampled=np.zeros(1, dtype=np.int64),
         visits=np.zeros(H * S),
@@ -123,122 +218,124 @@ def new_samples(spec: Spec, rows: int) -> Samples:
     )
 
 
-def new_episode(spec: Spec) -> MfPriEpisode:
-    """Before the first episode."""
-    H, M = spec.H, 1 + spec.N
-    return MfPriEpisode(
-        states=np.zeros(H + 1, dtype=np.uint64),
-        actions=np.zeros(H, dtype=np.uint64),
-        deviations=np.zeros(H, dtype=bool),
-        signals=np.zeros((H, M)),
-        total=np.zeros(M),
-        target=np.zeros(M),
-    )
+# -- Episodes of the warm-up, where there is no block, and of blocks.
 
 
 @compiled
-def episodes(sim, meter, block, samples, episode, rng, changed, out, first, n):
+def episodes(sim, meter, values, rules, block, samples, episode, rng, changed, out, first, n):
     """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on; `changed`: is the policy new?"""
+    c = rules.c
     for k in range(first, first + n):
-        watch_policy(meter, changed and k == first, block.pi)
+        if block is None:
+            watch(meter, values.changed[0], values.best, 0.0, c.usable)
+            values.changed[0] = False
+        else:
+            watch_policy(meter, changed and k == first, block.pi)
         s = reset(sim, rng)
-        for h in range(block.H):
-            a = _act(block, episode, h, s, rng)
+        for h in range(c.H):
+            a = act(values, rules, block, episode, h, s, rng)
             s_next, x = step(sim, h, s, a, rng)
-            for m in range(len(block.zero)):
+            for m in range(len(c.zero)):
                 episode.signals[h, m] = sim.outcomes[x, m]
             s = s_next
-        _finish(block, samples, episode)
-        for m in range(len(block.zero)):
+        finish(values, rules, block, samples, episode)
+        for m in range(len(c.zero)):
             out[m, k] = episode.total[m]
         collect(meter, episode.total)
 
 
-@compiled
-def act(block, episode, h, s, rng):
-    """The action to take at step h in state s; one step of `episodes`, for callers who drive the environment."""
-    return _act(block, episode, h, s, rng)
-
-
-@compiled
-def finish(block, samples, episode):
-    """Learn from an episode that has ended."""
-    _finish(block, samples, episode)
-
-
 @inlined
-def _act(block, episode, h, s, rng):
-    """Decide whether to deviate, choose, and write both down."""
-    i = np.uint64(h) * block.S + np.uint64(s)
-    deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
-    if deviates and block.choices[i] > 0:
-        a = block.options[i, np.int64(uniform(rng) * block.choices[i])]
-    elif block.sure[i] < block.A:
-        a = block.sure[i]
+def act(values, rules, block, episode, h, s, rng):
+    """The action to take at step h in state s: decide whether to deviate, choose, and write both down."""
+    i = np.uint64(h) * rules.c.S + np.uint64(s)
+    deviates = False
+    if block is None:
+        a = values.best[i]
     else:
-        u = uniform(rng)
-        a = ZERO
-        while u >= block.cdf[i, a]:
-            a += ONE
+        deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
+        a = _chosen(block, rules.c, i, deviates, rng)
     episode.states[h], episode.actions[h], episode.deviations[h] = s, a, deviates
     return a
 
 
 @embedded
-def _finish(block, samples, episode):
-    """Samples of an episode, from its end to its start; episode.total holds the return-to-go, in the end the return."""
-    episode.states[block.H] = ZERO
-    for n in range(len(block.zero)):
+def _chosen(block, c, i, deviates, rng):
+    """An action in row i = h*S + s: one in question, if it deviates and there is any, else one of the policy."""
+    if deviates and block.choices[i] > 0:
+        return block.options[i, np.int64(uniform(rng) * block.choices[i])]
+    if block.sure[i] < c.A:
+        return block.sure[i]
+    u = uniform(rng)
+    a = ZERO
+    while u >= block.cdf[i, a]:
+        a += ONE
+    return a
+
+
+@inlined
+def finish(values, rules, block, samples, episode):
+    """Learn from an episode that has ended; episode.total is then its return."""
+    episode.states[rules.c.H] = ZERO
+    for n in range(len(rules.c.zero)):
         episode.total[n] = 0.0
+    if block is None:
+        _learn(values, rules, episode)
+    else:
+        _sample(rules.c, block, samples, episode)
+    for n in range(len(rules.c.zero)):
+        samples.totals[n] += episode.total[n]
+
+
+@embedded
+def _sample(c, block, samples, episode):
+    """Samples of an episode, from its end to its start; episode.total holds the return-to-go."""
     free = True  # no deviation is asked for at this step or later
-    for back in range(block.H):
-        h = block.H - ONE - back
-        i = h * block.S + episode.states[h]
+    for back in range(c.H):
+        h = c.H - ONE - back
+        i = h * c.S + episode.states[h]
         free = free and not episode.deviations[h]
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             episode.total[n] += episode.signals[h, n]
         if not block.learn:
             continue
         if free:
-            _add(block, samples.values[i], episode.total)
-        if _look_ahead(block, episode, h):
-            _add(block, samples.rows[i * block.A + episode.actions[h]], episode.target)
-    for n in range(len(block.zero)):
-        samples.totals[n] += episode.total[n]
+            _add(c, samples.values[i], episode.total)
+        if _look_ahead(c, block, episode, h):
+            _add(c, samples.rows[i * c.A + episode.actions[h]], episode.target)
     if block.certify and samples.sampled[0] < block.batch * len(samples.sample):
         row = samples.sampled[0] // block.batch
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             samples.sample[row, n] += episode.total[n]
         samples.sampled[0] += 1
     if block.learn and free:
-        _add(block, samples.start, episode.total)
-        for h in range(block.H):
-            samples.visits[h * block.S + episode.states[h]] += 1.0
+        _add(c, samples.start, episode.total)
+        for h in range(c.H):
+            samples.visits[h * c.S + episode.states[h]] += 1.0
 
 
 @embedded
-def _look_ahead(block, episode, h):
+def _look_ahead(c, block, episode, h):
     """Fill episode.target with step h's signals and what follows, up to the first known state; False at a deviation."""
-    for n in range(len(block.zero)):
+    for n in range(len(c.zero)):
         episode.target[n] = episode.signals[h, n]
     j = h + ONE
-    while not block.known[j * block.S + episode.states[j]]:
+    while not block.known[j * c.S + episode.states[j]]:
         if episode.deviations[j]:
             return False
-        for n in range(len(block.zero)):
+        for n in range(len(c.zero)):
             episode.target[n] += episode.signals[j, n]
         j += ONE
-    for n in range(len(block.zero)):
-        episode.target[n] += block.ahead[j * block.S + episode.states[j], n]
+    for n in range(len(c.zero)):
+        episode.target[n] += block.ahead[j * c.S + episode.states[j], n]
     return True
 
 
 @embedded
-def _add(block, record, x):
+def _add(c, record, x):
     """One more sample x [1+N] in a record of moments."""
     record[0] += 1.0
-    i = 1 + len(block.zero)
-    for m in range(len(block.zero)):
+    i = 1 + len(c.zero)
+    for m in range(len(c.zero)):
         record[1 + m] += x[m]
         for n in range(m + 1):
             record[i] += x[m] * x[n]

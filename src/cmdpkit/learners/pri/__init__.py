@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import chosen
-from cmdpkit.learners.pri.base import COUNT, SUM, add_up, empty_tally, total, without_prefix
 from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
-from cmdpkit.learners.pri.prune import ALONE, REDUCED, REFERENCE, SLACK, TEST_COLUMNS, USAGE, Pruning, conditional
-from cmdpkit.learners.pri.refine import IDENTIFY, Refinement, policies_in
+from cmdpkit.learners.pri.prune import COUNT, SUM, Pruning, add_up, empty_tally, told, with_prefix, without_prefix
+from cmdpkit.learners.pri.refine import Refinement, policies_in
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
@@ -56,6 +55,7 @@ class PRI(Learner):
     source = "text"
     presets = {"paper": paper_preset, "theory": theory_preset}
 
+    changing: ClassVar[tuple[str, ...]] = ("played", "begins", "earned")
     params: PRIParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -71,7 +71,7 @@ class PRI(Learner):
         self.played = 0  # episodes
         self.begins = np.full(len(PHASES), NOT_YET, dtype=np.int64)  # first episode of each phase
         self.earned = np.stack([empty_tally(spec.N) for _ in PHASES])  # [phases, 2, 1+N]: all returns
-        self._signals: list[FloatArray] = []  # of the running episode, when it is driven step by step
+        self._total = np.zeros(1 + spec.N)  # of the running episode, when it is driven step by step
 
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in compiled loops."""
@@ -92,25 +92,30 @@ class PRI(Learner):
 
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
-        self._signals.clear()
+        self._total[...] = 0.0
         self._note_phase()
-        return self._work.first(s, rng)
+        return self._acting.first(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._signals.append(np.array(signals))
-        return self._work.next(signals, s, rng)
+        self._total += signals
+        return self._acting.next(signals, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        earned = total([*self._signals, signals])
-        self._work.last(signals, earned)
-        self._count(earned[:, None])
+        self._total += signals
+        self._work.last(signals, self._total)
+        self._count(self._total[:, None])
 
     @property
     def _work(self) -> Pruning | Refinement:
         """What plays the next episode."""
         return self.pruning if self.refinement is None else self.refinement
+
+    @property
+    def _acting(self) -> Learner | Refinement:
+        """What chooses its actions: while pruning, the base learner."""
+        return self.pruning.current if self.refinement is None else self.refinement
 
     def _note_phase(self) -> None:
         """Keep the number of the next episode if a phase begins with it."""
@@ -129,22 +134,16 @@ class PRI(Learner):
 
     @property
     def _phase(self) -> int:
-        """Which of PHASES the next episode belongs to."""
-        if self.refinement is not None:
-            return 4 if self.refinement.phase == IDENTIFY else 3
-        return {SLACK: 0, USAGE: 1, REFERENCE: 2, REDUCED: 2}[self.pruning.stage]
+        """Which of PHASES the next episode belongs to; both kinds of run of a comparison belong to the third."""
+        return min(self.pruning.stage, 2) if self.refinement is None else 3 + self.refinement.phase
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays."""
-        if self.refinement is not None:
-            return self.refinement.behaviour()
-        return self.pruning.current.behaviour()
+        return self._acting.behaviour()
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] to hand over now: from visits in the later phases, the base learner's while pruning."""
-        if self.refinement is not None:
-            return self.refinement.recommend()
-        return self.pruning.current.recommend()
+        return self._acting.recommend()
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Phases begun so far, with their first episodes, counting from 0."""
@@ -202,9 +201,9 @@ class PRI(Learner):
         said["actions"] = {"to begin with": int(self.spec.allowed.sum()), "now": int(pruning.D.sum())}
         if pruning.actions_after_usage:
             said["actions"]["after usage"] = pruning.actions_after_usage
-            said["open decisions"] = self._open_decisions()
+            said["open decisions"] = pruning.open_decisions()
         if len(pruning.tests):
-            said["tests"] = [_test(row) for row in pruning.tests]
+            said["tests"] = [told(row) for row in pruning.tests]
         if self.refinement is not None:
             said["policies"] = self._policies(self.refinement)
             said["weights by round"] = {int(row[0]): row[1:].round(4).tolist() for row in self.refinement.history}
@@ -225,18 +224,6 @@ class PRI(Learner):
             if tally[COUNT, 0] > 0
         ]
 
-    def _open_decisions(self) -> list[dict[str, Any]]:
-        """Decisions with several surviving actions, and their shares of use."""
-        D, share = self.pruning.D, conditional(self.pruning.use)
-        return [
-            {
-                "step": int(h) + 1,
-                "state": int(s),
-                "use": {int(a): round(float(share[h, s, a]), 4) for a in np.flatnonzero(D[h, s])},
-            }
-            for h, s in np.argwhere(D.sum(axis=-1) > 1)
-        ]
-
     def _policies(self, found: Refinement) -> list[dict[str, Any]]:
         """Each policy's actions at the open decisions, weight and estimates."""
         v, w = found.estimates()
@@ -255,26 +242,18 @@ class PRI(Learner):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays that change; those of the phases under "pruning/" and "refinement/"."""
-        own = {"played": np.array(self.played), "begins": self.begins.copy(), "earned": self.earned.copy()}
-        own |= {f"pruning/{name}": array for name, array in self.pruning.state().items()}
-        if self.refinement is not None:
-            own |= {f"refinement/{name}": array for name, array in self.refinement.state().items()}
-        return own
+        later = {} if self.refinement is None else with_prefix("refinement/", self.refinement.state())
+        return super().state() | with_prefix("pruning/", self.pruning.state()) | later
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
-        for name in ("played", "begins", "earned"):
-            if name not in state:
-                raise CmdpkitError(f"state[{name!r}] has shape missing, expected {np.shape(getattr(self, name))}")
-        pruning = Pruning(self.spec, self.preset, self.params)
+        pruning, refinement = Pruning(self.spec, self.preset, self.params), None
         pruning.restore(without_prefix("pruning/", state))
-        later, refinement = without_prefix("refinement/", state), None
         if pruning.done:
             refinement = self._refinement_of(pruning)
-            refinement.restore(later)
+            refinement.restore(without_prefix("refinement/", state))
+        super().restore(state)
         self.pruning, self.refinement = pruning, refinement
-        self.played = int(state["played"])
-        self.begins, self.earned = np.array(state["begins"]), np.array(state["earned"])
 
 
 def pri_params(spec: Spec, preset: str, changes: Mapping[str, Any]) -> PRIParams:
@@ -290,23 +269,6 @@ def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:
     if isinstance(runs, int | float) and math.isfinite(runs):
         return {"quorum": int(runs) // 2 + 1, **params}
     return params
-
-
-def _test(row: FloatArray) -> dict[str, Any]:
-    """A row of `Pruning.tests` for people to read."""
-    x = dict(zip(TEST_COLUMNS, row.tolist(), strict=True))
-    return {
-        "step": int(x["step"]) + 1,
-        "state": int(x["state"]),
-        "action": int(x["action"]),
-        "test": "alone" if x["kind"] == ALONE else "drop",
-        "votes": f"{int(x['yes'])} yes, {int(x['no'])} no",
-        "passed": bool(x["passed"]),
-        "value": round(x["value"], 4),
-        "reference": round(x["reference"], 4),
-        "margin": round(x["margin"], 4),
-        "after episode": int(x["episode"]),
-    }
 
 
 def _large(M: int) -> str:

@@ -1,4 +1,4 @@
-"""Parameters of PRI: what they mean, the two presets that set them from a `Spec`, and what those amount to.
+"""Parameters of PRI: what they mean, the two presets that set them from a `Spec`, and the settings of its base learner.
 
 K is the paper's: episodes of refinement, and about as many of identification, so a run has 2 K episodes and those of
 pruning. A spec's K is the whole run and is called T here.
@@ -8,49 +8,55 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from cmdpkit.learners import Params, Spec
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.learners import Learner, Params, Spec, resolve
 from cmdpkit.learners._note import Note
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PRIParams(Params):
-    """Numbers that do not change during a run. Values and utilities are totals of an episode in unit scale."""
+    """Numbers that do not change during a run; the defaults are those of preset "paper".
 
-    base: str  # name of the base learner, any registered algorithm
-    base_random_ties: bool  # whether Triple-Q breaks ties at random even where its settings do not
-    base_explore: float  # share of random actions to which Triple-Q's exploration fades; 0 means no exploration
+    Values and utilities are totals of an episode in unit scale.
+    """
+
+    base: str = "triple-q"  # name of the base learner, any registered algorithm
+    base_random_ties: bool = False  # whether Triple-Q breaks ties at random even where its settings do not
+    base_explore: float = 0.0  # share of random actions to which Triple-Q's exploration fades; 0 means no exploration
     K: int  # number of episodes of refinement; identification has those that are left
-    eps_rho: float | None  # what is added to every threshold; None means that it follows from an estimate of the slack
-    slack_share: float  # a tightening that follows from the slack is at most this share of it
+    eps_rho: float | None = None  # added to every threshold; None: it follows from an estimate of the slack
+    slack_share: float = 0.18  # a tightening that follows from the slack is at most this share of it
     slack_episodes: int  # number of episodes of the base run that estimates the slack
-    runs: int  # number of base runs from which usage is counted
+    runs: int = 10  # number of base runs from which usage is counted
     run_episodes: int  # number of episodes of each of these runs
-    use_min: float  # an action is under-used at (h, s) if its uses are at most count_min plus this share of the visits
-    count_min: float  # see use_min
-    reach_min: float  # all actions of (h, s) are under-used if at most this share of the episodes comes there
-    quorum: int  # an action is removed if it was under-used in at least this many runs
-    whole_usage: bool  # whether uses of the whole base run count; otherwise those of its last part, scaled to the whole
-    compare: bool  # whether the actions that usage has left are tested by comparing base runs
-    votes: int  # number of comparisons per test; the majority decides
-    trials: int  # number of trials per comparison, each with two base runs; the majority decides
-    literal_tests: bool  # whether tests follow the pseudo-code to the letter, see `prune`
+    use_min: float = 0.02  # an action is under-used if it has at most count_min plus this share of the visits of (h, s)
+    count_min: float = 0.0  # see use_min
+    reach_min: float = 0.005  # all actions of (h, s) are under-used if at most this share of the episodes comes there
+    quorum: int = 6  # an action is removed if it was under-used in at least this many runs
+    whole_usage: bool = False  # whether uses of the whole base run count; otherwise its last part, scaled to the whole
+    compare: bool = False  # whether the actions that usage has left are tested by comparing base runs
+    votes: int = 1  # number of comparisons per test; the majority decides
+    trials: int = 1  # number of trials per comparison, each with two base runs; the majority decides
+    literal_tests: bool = False  # whether tests follow the pseudo-code to the letter, see `prune`
     compare_episodes: int  # number of episodes of each base run of a comparison
     tol_value: float  # how much value a smaller action set may lose in a comparison
     tol_utility: float  # by how much a smaller action set may miss a tightened threshold in a comparison
-    two_sided: bool  # whether a smaller set that gains more than tol_value is refused as well
-    burn_in: float  # share of a base run that averages leave out
-    early_stop: bool  # whether a comparison ends once the smaller set's regret or violation is too large to pass
-    checks: int  # how many times early stop checks a comparison; ours, the paper does not say
+    two_sided: bool = False  # whether a smaller set that gains more than tol_value is refused as well
+    burn_in: float = 0.5  # share of a base run that averages leave out
+    early_stop: bool = True  # whether a comparison ends once the smaller set's regret or violation is too large to pass
+    checks: int = 100  # how many times early stop checks a comparison; ours, the paper does not say
     prune_max: int  # largest number of episodes that pruning may take
     floor: float  # smallest weight of a policy in refinement
-    floor_total: float  # largest sum of all the smallest weights
-    band: bool  # whether utilities have to be within rad_t of the tightened thresholds; otherwise at least at them
-    first_block: bool  # whether estimates use only the first floor * sqrt K plays of a round; otherwise they use all
-    release: bool  # whether the floor is given up in identification, where nothing is estimated any more
-    pooled: bool  # whether visits of all policies are pooled to identify; otherwise each policy's shares are weighted
-    draw_each: bool  # whether every episode draws its policy; otherwise the policies are played in turn
-    max_policies: int  # largest number of policies that refinement takes
+    floor_total: float = 0.25  # largest sum of all the smallest weights
+    band: bool = False  # whether utilities must be within rad_t of the tightened thresholds; otherwise at least at them
+    first_block: bool = False  # whether estimates use only the first floor * sqrt K plays of a round; otherwise all
+    release: bool = True  # whether the floor is given up in identification, where nothing is estimated any more
+    pooled: bool = False  # whether visits of all policies are pooled to identify; otherwise shares are weighted
+    draw_each: bool = False  # whether every episode draws its policy; otherwise the policies are played in turn
+    max_policies: int = 64  # largest number of policies that refinement takes
 
     def __post_init__(self) -> None:
         sizes = ("run_episodes", "compare_episodes", "max_policies", "prune_max")
@@ -78,40 +84,14 @@ def paper_preset(spec: Spec) -> PRIParams:
     T, K = spec.K, max(7 * spec.K // 15, 1)
     run = max(T // 150, 1)
     return PRIParams(
-        base="triple-q",
-        base_random_ties=False,
-        base_explore=0.0,
         K=K,
-        eps_rho=None,
-        slack_share=0.18,
         slack_episodes=max(T // 500, 1),
-        runs=10,
         run_episodes=run,
-        use_min=0.02,
-        count_min=0.0,
-        reach_min=0.005,
-        quorum=6,
-        whole_usage=False,
-        compare=False,
-        votes=1,
-        trials=1,
-        literal_tests=False,
         compare_episodes=run,
         tol_value=0.01 * spec.H,
         tol_utility=0.01 * spec.H,
-        two_sided=False,
-        burn_in=0.5,
-        early_stop=True,
-        checks=100,
         prune_max=max(T // 5, 1),
         floor=min(0.01, floor(K)),
-        floor_total=0.25,
-        band=False,
-        first_block=False,
-        release=True,
-        pooled=False,
-        draw_each=False,
-        max_policies=64,
     )
 
 
@@ -120,9 +100,6 @@ def theory_preset(spec: Spec) -> PRIParams:
     K = theory_K(spec)
     votes = _votes(K)
     return PRIParams(
-        base="triple-q",
-        base_random_ties=False,
-        base_explore=0.0,
         K=K,
         eps_rho=tightening(K),
         slack_share=0.0,
@@ -144,7 +121,6 @@ def theory_preset(spec: Spec) -> PRIParams:
         two_sided=True,
         burn_in=0.0,
         early_stop=False,
-        checks=100,
         prune_max=max(spec.K - 2 * K, 1),
         floor=floor(K),
         floor_total=1.0,
@@ -152,8 +128,6 @@ def theory_preset(spec: Spec) -> PRIParams:
         first_block=True,
         release=False,
         pooled=True,
-        draw_each=False,
-        max_policies=64,
     )
 
 
@@ -198,10 +172,9 @@ def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str | Note, ...]:
         f"K^0.2 = {p.count_min:.1f} times is pruned: every action of a state that fewer than "
         f"{p.count_min / p.run_episodes:.0%} of the episodes reach. The most used one is kept",
         f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {_against(p.tol_value, H)}: smaller differences pass, "
-        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} "
-        "on",
+        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} on",
+        _never_reached(p),
     ]
-    said.append(_never_reached(p))
     if spec.N:
         said += _about_bounds(spec, p)
     most = math.floor(1 / p.floor)
@@ -261,3 +234,71 @@ def _votes(K: int) -> int:
 
 def _run(K: int) -> int:
     return math.ceil(math.sqrt(math.sqrt(K)))
+
+
+# -- The base learner.
+
+
+def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
+    """The algorithm called p.base for this spec.
+
+    Triple-Q has the constants of its theory (preset "theory" of PRI), or the settings with which PRI seems to have been
+    published (preset "paper"). Other algorithms have their default preset.
+    """
+    name = p.base
+    if name == "pri":
+        raise CmdpkitError("base is 'pri': PRI cannot be its own base learner")
+    kind = resolve(name)
+    if kind.needs:
+        raise CmdpkitError(f"base {name!r} needs {', '.join(kind.needs)}, which PRI does not know")
+    if name == "triple-q":
+        settings = {"preset": "theory"} if preset == "theory" else published(spec)
+        return kind(spec, **settings, **_habits(p))
+    if _habits(p):
+        raise CmdpkitError(
+            f"base_random_ties and base_explore are settings of Triple-Q, but base is {name!r}: leave them out"
+        )
+    return kind(spec)
+
+
+def _habits(p: PRIParams) -> dict[str, Any]:
+    """Further settings of Triple-Q that were asked for: how ties are broken, and random actions as in its public code.
+
+    There, every action is random at first, which fades by 5 % every 20 episodes, and a share of 3 % stays random.
+    """
+    asked: dict[str, Any] = {"random_ties": True} if p.base_random_ties else {}
+    if p.base_explore > 0:
+        asked |= {"explore": p.base_explore, "explore_start": 1.0, "explore_decay": 0.95 ** (1 / 20)}
+    return asked
+
+
+def published(spec: Spec) -> dict[str, Any]:
+    """Triple-Q as PRI's experiments seem to have run it: its theory's rates, small bonuses, warm start, realised queue.
+
+    The paper prints no settings. These reproduce its usage pattern on the synthetic instance: bonus
+    0.02 sqrt((chi + 1) / (chi + t)), eta = 0.1 K^0.2, tables lifted by 0.05 at the end of a frame.
+    """
+    K, chi = spec.K, spec.K**0.2
+    frame = math.ceil(K**0.6)
+    bonus, lift = 0.02 * math.sqrt(chi + 1), 0.05 * K / frame
+    return {
+        "frame": frame,
+        "eta": 0.1 * K**0.2,
+        "steady": math.inf,
+        "chi": chi,
+        "keep": 0.0,
+        "reward_bonus": bonus,
+        "utility_bonus": bonus,
+        "bonus_offset": chi,
+        "reward_lift": lift,
+        "utility_lift": lift,
+        "lift_power": 1.0,
+        "eps_low": 0.0,
+        "eps_high": 0.0,
+        "margin": 0.0,
+    }
+
+
+def within(spec: Spec, K: int, rho: FloatArray, allowed: BoolArray) -> Spec:
+    """The same problem for K episodes, with other thresholds and fewer actions."""
+    return Spec(spec.H, spec.S, spec.A, K, rho, allowed.copy())

@@ -19,8 +19,6 @@ listed in `cmdpkit.paper.departures`.
 The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
 not printed. Here it is as large as a run over the whole length may make it and still pass, plus what the run with all
 of D lost while it was learning. Both are counted from the first episode on, burn-in included.
-
-The functions of this module decide from arrays alone; the class `Pruning` plays the episodes.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.base import COUNT, SUM, BaseRun, base_learner, empty_tally, means, within, without_prefix
-from cmdpkit.learners.pri.presets import PRIParams, tightening
+from cmdpkit.learners.pri.presets import PRIParams, base_learner, tightening, within
 from cmdpkit.learners.state import Saved
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
@@ -42,13 +40,36 @@ SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run i
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
-class PruneRule(NamedTuple):
-    """When a smaller action set counts as good as the larger one."""
+# -- Tallies [2, 1+N]: how many returns of reward and utilities, and their sum.
 
-    rho: FloatArray  # [N]: tightened thresholds
-    tol_value: float  # how much value the smaller set may lose
-    tol_utility: float  # by how much it may miss a tightened threshold
-    two_sided: bool  # whether a set that gains more than tol_value is refused as well
+COUNT, SUM = 0, 1
+
+
+def means(tally: FloatArray) -> FloatArray:
+    """[1+N]: average reward and utilities, zero before the first episode that counts."""
+    average: FloatArray = tally[SUM] / np.maximum(tally[COUNT], 1.0)
+    return average
+
+
+def empty_tally(N: int) -> FloatArray:
+    """Where nothing was earned yet."""
+    return np.zeros((2, 1 + N))
+
+
+def add_up(returns: FloatArray, tally: FloatArray) -> None:
+    """Add returns [1+N, n] to a tally, one after the other, so that the bits do not depend on how a run is cut."""
+    _add_up(np.ascontiguousarray(returns), tally)
+
+
+@compiled
+def _add_up(returns, tally):
+    for n in range(len(returns)):
+        for k in range(returns.shape[1]):
+            tally[COUNT, n] += 1.0
+            tally[SUM, n] += returns[n, k]
+
+
+# -- What is decided from arrays alone.
 
 
 def underused(usage: FloatArray, p: PRIParams) -> BoolArray:
@@ -137,12 +158,12 @@ def reduced(D: BoolArray, at: tuple[int, int, int], kind: int) -> BoolArray:
     return smaller
 
 
-def verdict(reference: FloatArray, tally: FloatArray, rule: PruneRule) -> bool:
+def verdict(reference: FloatArray, tally: FloatArray, rho: FloatArray, p: PRIParams) -> bool:
     """Compare's answer by the averages alone: the smaller set (tally) earns as much as D (reference) and meets rho."""
     mean = means(tally)
     lost = float(means(reference)[0] - mean[0])
-    as_good = abs(lost) <= rule.tol_value if rule.two_sided else lost <= rule.tol_value
-    return as_good and bool((mean[1:] >= rule.rho - rule.tol_utility).all())
+    as_good = (abs(lost) if p.two_sided else lost) <= p.tol_value
+    return as_good and bool((mean[1:] >= rho - p.tol_utility).all())
 
 
 def losses(target: FloatArray, whole: FloatArray) -> FloatArray:
@@ -151,13 +172,97 @@ def losses(target: FloatArray, whole: FloatArray) -> FloatArray:
     return short
 
 
-def too_large(lost: FloatArray, learning: FloatArray, rule: PruneRule, episodes: int) -> bool:
+def too_large(lost: FloatArray, learning: FloatArray, p: PRIParams, episodes: int) -> bool:
     """Whether a comparison's regret or violation so far (`lost`, [1+N]) exceeds what one of `episodes` may have.
 
     That is the tolerance for every episode, and what the run with all of D lost while it was `learning`, [1+N].
     """
-    tolerance = np.append(rule.tol_value, np.full(len(rule.rho), rule.tol_utility))
+    tolerance = np.append(p.tol_value, np.full(len(lost) - 1, p.tol_utility))
     return bool((lost > np.maximum(learning, 0.0) + tolerance * episodes).any())
+
+
+def told(row: FloatArray) -> dict[str, Any]:
+    """A row of `Pruning.tests` for people to read."""
+    x = dict(zip(TEST_COLUMNS, row.tolist(), strict=True))
+    return {
+        "step": int(x["step"]) + 1,
+        "state": int(x["state"]),
+        "action": int(x["action"]),
+        "test": "alone" if x["kind"] == ALONE else "drop",
+        "votes": f"{int(x['yes'])} yes, {int(x['no'])} no",
+        "passed": bool(x["passed"]),
+        "value": round(x["value"], 4),
+        "reference": round(x["reference"], 4),
+        "margin": round(x["margin"], 4),
+        "after episode": int(x["episode"]),
+    }
+
+
+def with_prefix(prefix: str, state: State) -> dict[str, NDArray[Any]]:
+    """A state whose names have a prefix, as part of a larger one."""
+    return {prefix + name: array for name, array in state.items()}
+
+
+def without_prefix(prefix: str, state: State) -> dict[str, NDArray[Any]]:
+    """The part of a state whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
+
+# -- The episodes.
+
+
+class BaseRun(Saved):
+    """One run of a base learner inside an action set, of spec.K episodes; the first `burn_in` are not averaged.
+
+    A base learner is any algorithm that needs nothing but K. It is told the action set and the tightened thresholds
+    through its `Spec` and starts with empty tables. Afterwards its usage and its returns are taken from it.
+    """
+
+    changing: ClassVar[tuple[str, ...]] = ("played", "tally", "whole")
+
+    def __init__(self, learner: Learner, burn_in: int = 0) -> None:
+        self.learner, self.spec, self.burn_in = learner, learner.spec, burn_in
+        self.played = 0
+        self.tally = empty_tally(self.spec.N)  # returns after burn-in
+        self.whole = empty_tally(self.spec.N)  # all returns
+
+    @property
+    def left(self) -> int:
+        """Episodes still to play."""
+        return self.spec.K - self.played
+
+    def play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        """Fill out [1+N, n] with the returns of n more episodes."""
+        returns = self.learner.run(source, rng, out.shape[1])
+        out[0], out[1:] = returns.reward, returns.utilities
+        self.count(out)
+
+    def count(self, totals: FloatArray) -> None:
+        """Note episodes that were played, by their totals [1+N, n]."""
+        skip = min(max(self.burn_in - self.played, 0), totals.shape[1])
+        add_up(totals, self.whole)
+        add_up(totals[:, skip:], self.tally)
+        self.played += totals.shape[1]
+
+    def usage(self, whole: bool) -> FloatArray:
+        """How often each action was used, [H, S, A]: in the whole run, or in its last part, scaled to the whole run.
+
+        A learner that counts nothing is taken to have followed its recommended policy, and to have been in every state
+        at every step of all episodes.
+        """
+        counted = self.learner.total_usage() if whole else self.learner.usage()
+        used = self.learner.recommend() if counted is None else counted
+        episodes = 1.0 if counted is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
+        return used * (self.played / episodes)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that changes; the learner's own arrays under "learner/"."""
+        return super().state() | with_prefix("learner/", self.learner.state())
+
+    def restore(self, state: State) -> None:
+        """Continue from a state."""
+        super().restore(state)
+        self.learner.restore(without_prefix("learner/", state))
 
 
 class Pruning(Saved):
@@ -207,6 +312,18 @@ class Pruning(Saved):
         waiting = self.D & ~self.flagged & (self.D.sum(axis=-1, keepdims=True) > 1)
         return waiting if self.p.compare else np.zeros_like(waiting)
 
+    def open_decisions(self) -> list[dict[str, Any]]:
+        """Decisions with several surviving actions, and their shares of use."""
+        share = conditional(self.use)
+        return [
+            {
+                "step": int(h) + 1,
+                "state": int(s),
+                "use": {int(a): round(float(share[h, s, a]), 4) for a in np.flatnonzero(self.D[h, s])},
+            }
+            for h, s in np.argwhere(self.D.sum(axis=-1) > 1)
+        ]
+
     def play(self, source: Source, rng: Stream, out: FloatArray) -> int:
         """Play at most n episodes and write their totals into the first columns of out [1+N, n]; returns how many."""
         run = self._running()
@@ -214,14 +331,6 @@ class Pruning(Saved):
         run.play(source, rng, out[:, :n])
         self._played(run, n)
         return n
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-        return self.current.first(s, rng)
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Pass on a step's reward and utilities [1+N], which led to s: the action to take there."""
-        return self.current.next(signals, s, rng)
 
     def last(self, signals: FloatArray, earned: FloatArray) -> None:
         """Pass on the last step's reward and utilities [1+N], and note what the whole episode has earned, [1+N]."""
@@ -255,14 +364,11 @@ class Pruning(Saved):
         """Whether a comparison has lost too much already, so that early stop ends it."""
         if not self.p.early_stop or self.stage != REDUCED:
             return False
-        return too_large(losses(self._target(), run.whole), self.learning, self._rule(), run.spec.K)
+        return too_large(losses(self._target(), run.whole), self.learning, self.p, run.spec.K)
 
     def _target(self) -> FloatArray:
         """[1+N]: what regret and violation of a comparison are counted from, per episode."""
         return np.append(means(self.reference)[0], self.rho)
-
-    def _rule(self) -> PruneRule:
-        return PruneRule(self.rho, self.p.tol_value, self.p.tol_utility, self.p.two_sided)
 
     def _begin(self) -> BaseRun | None:
         """A fresh base run for the present stage, or None when pruning is over.
@@ -329,7 +435,7 @@ class Pruning(Saved):
         A run that early stop ended has failed.
         """
         p = self.p
-        passed = not self._hopeless(run) and verdict(self.reference, run.tally, self._rule())
+        passed = not self._hopeless(run) and verdict(self.reference, run.tally, self.rho, p)
         self.trials = Votes(self.trials.yes + passed, self.trials.no + (not passed))
         as_good = self.trials.outcome(p.trials, p.literal_tests)
         if as_good is not None:
@@ -362,8 +468,7 @@ class Pruning(Saved):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes, as arrays; those of the base run under "run/"."""
-        own = super().state()
-        return own if self.run is None else own | {f"run/{name}": x for name, x in self.run.state().items()}
+        return super().state() | ({} if self.run is None else with_prefix("run/", self.run.state()))
 
     def restore(self, state: State) -> None:
         """Continue from a state."""

@@ -333,22 +333,14 @@ class Refinement(Saved):
         default = self._one_hot(self.choices[0])
         if not full:
             return default
-        if self.p.pooled and full[0] == IDENTIFY:
-            return self._pooled(default)
+        visits = self.reached[full[0]]
+        if not self.p.pooled or full[0] == REFINE:  # as printed, all visits of identification count alike
+            visits = self.alpha[:, None] * (visits / np.maximum(self.plays[full[0]], 1)[:, None])
         q = np.zeros_like(default)
-        for m in np.flatnonzero(used):
-            reach = self.reached[full[0], m] / self.plays[full[0], m]
-            q += self.alpha[m] * reach.reshape(self.spec.H, self.spec.S, 1) * self._one_hot(self.choices[m])
+        for m in range(self.M):
+            q += visits[m].reshape(self.spec.H, self.spec.S, 1) * self._one_hot(self.choices[m])
         total = q.sum(axis=-1, keepdims=True)
         return np.where(total > 0, q / np.where(total > 0, total, 1.0), default)
-
-    def _pooled(self, default: FloatArray) -> FloatArray:
-        """N_h(s, a) / sum of N_h(s, .) over all episodes of identification, as printed."""
-        counts = np.zeros_like(default)
-        for m in range(self.M):
-            counts += self.reached[IDENTIFY, m].reshape(self.spec.H, self.spec.S, 1) * self._one_hot(self.choices[m])
-        total = counts.sum(axis=-1, keepdims=True)
-        return np.where(total > 0, counts / np.where(total > 0, total, 1.0), default)
 
     def _one_hot(self, choice: NDArray[np.uint64]) -> FloatArray:
         return one_hot(choice.reshape(self.spec.H, self.spec.S), self.spec.A)

@@ -22,25 +22,178 @@ Departures from the paper, all behind `TripleQParams` (see docs/algorithms/tripl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import math
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from cmdpkit.learners import Learner, Returns, Source, Spec
+from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.triple_q.presets import TripleQParams, authors, notes, practical, theory
-from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, chosen, learn, play, scan
+from cmdpkit.learners._q_learning import QLearner, numbers_of, sizes
+from cmdpkit.learners.triple_q import updates
+from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, scan
 from cmdpkit.model.compiled import per_signal
-from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
 
-class TripleQ(Learner):
+@dataclass(frozen=True, kw_only=True)
+class TripleQParams(Params):
+    """Numbers that do not change during a run; the defaults are those of "practical". Values are in unit scale.
+
+    The thresholds are tightened by what would repay the realised violation and the margin over the next `window`
+    episodes, or over those that are left, but by no less than `eps_low` and no more than `eps_high`.
+    """
+
+    frame: int  # number of episodes between two updates of the queues
+    eta: float = 3.0  # a queue Z counts as the multiplier Z / eta
+    steady: float = 0.5  # a queue is damped, in proportion, where frames swing around its bound by more than this
+    chi: float = 2.0  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
+    keep: float = 0.85  # share of a visit count that survives the end of a frame
+    reward_bonus: float = 0.0  # reward_bonus / sqrt(bonus_offset + t) is added to the reward at the t-th visit
+    utility_bonus: float = 0.0  # the same for the utilities
+    bonus_offset: float = 0.0  # see reward_bonus
+    stepwise: bool = True  # whether optimistic values at step h are H - h, what can still be earned; otherwise H
+    reward_start: float = 1.0  # Q of an untried action, as a share of the optimistic value
+    reward_ceiling: float = 1.0  # a Q that is lifted above this share of the optimistic value is set back to its start
+    reward_lift: float  # what is added to every Q over a run of K episodes, a part of it at the end of each frame
+    utility_lift: float  # the same for every C
+    lift_power: float = 0.5  # the share of the lift that was added after k episodes is (k / K) ** lift_power
+    realised: bool = True  # whether realised utilities drive the queues; otherwise the estimates C at the first step do
+    eps_low: float  # smallest tightening of the thresholds; it may be negative
+    eps_high: float  # largest tightening of the thresholds
+    margin: float  # surplus in the total of each utility over the whole run that the tightening aims at
+    window: float  # number of episodes over which a violation is repaid
+    random_ties: bool = False  # whether ties between the best actions are broken at random when a frame begins
+    explore: float = 0.0  # probability of a random action
+    explore_start: float = 0.0  # further probability of a random action, which fades
+    explore_decay: float = 0.0  # explore_start is multiplied by this after every episode
+    missed: float = 0.005  # a shortfall per episode above this share of H gives a warning after half of the run; ours
+
+    def __post_init__(self) -> None:
+        for name in ("frame", "eta", "steady", "window", "lift_power"):
+            self._expect(name, getattr(self, name) > 0, "more than 0")
+        bonuses = ("reward_bonus", "utility_bonus", "bonus_offset")
+        for name in ("chi", *bonuses, "reward_lift", "utility_lift", "margin", "missed"):
+            self._expect(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("keep", "explore", "explore_start", "explore_decay"):
+            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        self._expect("eps_high", self.eps_high >= self.eps_low, f"at least eps_low = {self.eps_low:g}")
+        self._expect("reward_ceiling", self.reward_ceiling >= self.reward_start > 0, "at least reward_start, above 0")
+
+
+TripleQNumbers = numbers_of(TripleQParams)
+
+
+def practical(spec: Spec) -> TripleQParams:
+    """One rule for all instances, chosen on a development set (see docs/algorithms/triple-q.md)."""
+    root = math.ceil(math.sqrt(spec.K))
+    return TripleQParams(
+        frame=root,
+        reward_lift=float(spec.H),
+        utility_lift=float(spec.H),
+        eps_low=-0.005 * spec.H,
+        eps_high=0.005 * spec.H,
+        margin=0.5 * spec.H * root,
+        window=spec.K / 10,
+    )
+
+
+def theory(spec: Spec) -> TripleQParams:
+    """The constants of the paper's Theorem 1: full reset at every frame, fixed tightening, queues driven by C."""
+    K, chi, eps = spec.K, spec.K**0.2, tightening(spec)
+    return TripleQParams(
+        frame=math.ceil(K**0.6),
+        eta=K**0.2,
+        steady=math.inf,
+        chi=chi,
+        keep=0.0,
+        reward_bonus=spec.H / 4 * math.sqrt(iota(spec) * (chi + 1)),
+        utility_bonus=spec.H / 4 * math.sqrt(iota(spec) * (chi + 1)),
+        bonus_offset=chi,
+        stepwise=False,
+        reward_lift=math.inf,
+        utility_lift=math.inf,
+        lift_power=1.0,
+        realised=False,
+        eps_low=eps,
+        eps_high=eps,
+        margin=0.0,
+        window=float(K),
+        random_ties=True,
+    )
+
+
+def authors(spec: Spec) -> TripleQParams:
+    """The settings of the published code, whose rewards go up to 100 per step, brought to unit scale (H = 25 there).
+
+    What is not here is as in the theory. Start values are fixed there, 800 of 2,500. They are optimistic only where no
+    policy earns more than that share.
+    """
+    H, K, frame = spec.H, spec.K, math.ceil(spec.K**0.6)
+    return replace(
+        theory(spec),
+        eta=0.01 * K**0.2 * math.sqrt(spec.A * spec.S * H**4),
+        reward_bonus=0.002 * math.sqrt(math.log(K)),
+        utility_bonus=0.002 * math.sqrt(math.log(K)),
+        bonus_offset=0.0,
+        reward_start=8 / 25,
+        reward_ceiling=8.5 / 25,
+        reward_lift=0.03 * H / 25 * K / frame,
+        utility_lift=0.0,
+        eps_low=0.5 * H / 25,
+        eps_high=0.5 * H / 25,
+        explore=0.03,
+        explore_start=1.0,
+        explore_decay=0.95 ** (1 / 20),
+    )
+
+
+def notes(spec: Spec, preset: str) -> tuple[str, ...]:
+    """What makes the constants of the theory vacuous at this K; where those of the authors stop being optimistic."""
+    if preset == "authors":
+        start = authors(spec).reward_start
+        return (
+            f"an untried action begins with a value of {start:g} H, as published for other rewards: wherever more than "
+            f"{start:.0%} of the largest total reward can be earned, that is not optimistic any more, and actions that "
+            "are better than those tried first may stay untried",
+        )
+    if preset != "theory":
+        return ()
+    said = []
+    eps, bonus = tightening(spec), spec.H / 4 * math.sqrt(iota(spec))
+    if spec.N and eps > spec.H:
+        said.append(
+            f"the tightening eps is {eps / spec.H:.3g} times the largest total of a utility: the queues grow without "
+            "end and the reward counts for nothing"
+        )
+    if bonus > spec.H:
+        said.append(
+            f"the bonus of a first visit is {bonus / spec.H:.3g} times the largest total reward: in every frame, "
+            "whatever is tried first in a state looks best from then on"
+        )
+    log_K = 5 * math.log10(16 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / spec.H)
+    if log_K > math.log10(spec.K):
+        said.append(f"the guarantee needs K of at least 1e{log_K:.0f}, even with the largest possible slack")
+    return tuple(said)
+
+
+def iota(spec: Spec) -> float:
+    """The logarithmic factor of the paper."""
+    return 128 * math.log(math.sqrt(2 * spec.S * spec.A * spec.H) * spec.K)
+
+
+def tightening(spec: Spec) -> float:
+    """The paper's eps."""
+    return 8 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / math.pow(spec.K, 0.2)
+
+
+class TripleQ(QLearner):
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = TripleQ(Spec.of(cmdp, K=20_000), eta=4.0)
@@ -58,88 +211,46 @@ class TripleQ(Learner):
     source = "text"
     presets = {"practical": practical, "theory": theory, "authors": authors}
 
-    changing: ClassVar[tuple[str, ...]] = ("learned",)
+    play, choose, learn = staticmethod(updates.play), staticmethod(choose), staticmethod(learn)
     params: TripleQParams
+    learned: TripleQLearned
+    constants: TripleQConstants
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.notes = notes(spec, self.preset)
         self.constants = _constants(spec, self.params)
         self.learned = _nothing_learned(spec, self.params, self.constants)
-        self._episode_so_far = EpisodeSoFar.of(spec)
         scan(self.learned, self.constants)
 
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in the compiled loop."""
-        source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        play(source.simulator, source.meter, self.learned, self.constants, rng, out)
-        return Returns(out[0], out[1:])
+    # -- driven by whole episodes (`cmdpkit.learners.Episodic`), to the same bits
 
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
+    def episodic(self) -> TripleQ:
+        """The learner itself, which has the methods for it."""
+        return self
+
+    def begin(self, rng: Stream) -> None:
+        """Begin an episode."""
         self.learned.changed[0] = False
-        self._episode_so_far.steps = 0
-        return self._act(s, rng)
+        self._rng = rng
 
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._episode_so_far.earn(signals)
-        return self._act(s, rng)
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+        if self.constants.explores:
+            return int(choose(self.learned, self.constants, h, s, self._rng))
+        return int(self.learned.best.item(h * self.spec.S + s))
 
-    def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and learn from the episode.
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+        learn(self.learned, self.constants, states, actions, signals, self._rng)
 
-        Learning can wait until now because no choice within an episode depends on what was learned in it.
-        """
-        done = self._episode_so_far
-        done.earn(signals)
-        learn(self.learned, self.constants, done.states, done.actions, done.signals, done.rng)
-
-    def _act(self, s: int, rng: Stream) -> int:
-        """Choose an action at the next step, and note both."""
-        now = self._episode_so_far
-        action = int(chosen(self.learned, self.constants, now.steps, s, rng))
-        now.states[now.steps], now.actions[now.steps], now.rng = s, action, rng
-        return action
-
-    def episodic(self) -> TripleQEpisodes:
-        """The learner in the form that is driven by whole episodes."""
-        return TripleQEpisodes(self)
-
-    def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions where the preset explores."""
-        usable = self.spec.allowed
-        explore = self.learned.explore[0]
-        pi: FloatArray = (1 - explore) * self._greedy() + explore * usable / usable.sum(axis=-1, keepdims=True)
-        return pi
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] with the occupancy of the last half to three quarters of the run.
-
-        It is better than the policy of any single episode. In states that the run did not reach in that time it takes
-        the greedy action.
-        """
-        used = self.usage()
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
-
-    def usage(self) -> FloatArray:
-        """How often each (h, s, a) was used, [H, S, A], in the last half to three quarters of the run.
-
-        Counting began when the number of frames reached the power of 2 before the most recent one.
-        """
-        return self._uses(2)
-
-    def total_usage(self) -> FloatArray:
-        """How often each (h, s, a) was used in the whole run, [H, S, A]."""
-        return self._uses(3)
+    # -- what it has to say
 
     def _uses(self, parts: int) -> FloatArray:
         """Uses of the running frame, and of the first `parts` rows of `TripleQLearned.usage`."""
-        spec, t = self.spec, self.learned
+        t = self.learned
         used: FloatArray = np.rint(t.usage[:parts].sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
-        return used.reshape(spec.H, spec.S, spec.A)
+        return used.reshape(self.spec.allowed.shape)
 
     @property
     def multipliers(self) -> FloatArray:
@@ -157,57 +268,6 @@ class TripleQ(Learner):
             if debt > self.params.missed * spec.H * episodes
         )
 
-    def _greedy(self) -> FloatArray:
-        spec = self.spec
-        return one_hot(self.learned.best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
-
-
-@dataclass
-class EpisodeSoFar:
-    """The running episode, when it is driven step by step."""
-
-    states: IntArray  # [H]: the state at each step
-    actions: IntArray  # [H]: the action taken at each step
-    signals: FloatArray  # [H, 1+N]: reward and utilities of each step
-    rng: Stream  # the stream that random actions are drawn from
-    steps: int = 0  # how many steps are over
-
-    @classmethod
-    def of(cls, spec: Spec) -> EpisodeSoFar:
-        """For the sizes of a problem."""
-        states, actions = np.zeros((2, spec.H), dtype=np.int64)
-        return cls(states, actions, np.zeros((spec.H, 1 + spec.N)), np.zeros(4, dtype=np.uint64))
-
-    def earn(self, signals: FloatArray) -> None:
-        """Note the outcome of a step."""
-        self.signals[self.steps] = signals
-        self.steps += 1
-
-
-class TripleQEpisodes:
-    """Triple-Q driven by whole episodes: it learns when an episode ends.
-
-    No choice within an episode depends on what was learned in it, so this is the same algorithm, to the bit.
-    """
-
-    def __init__(self, learner: TripleQ) -> None:
-        self.learned, self.constants, self.S = learner.learned, learner.constants, learner.spec.S
-
-    def begin(self, rng: Stream) -> None:
-        """A new episode."""
-        self.learned.changed[0] = False
-        self.rng = rng
-
-    def act(self, h: int, s: int) -> int:
-        """The action to take at step h in state s."""
-        if self.constants.explores:
-            return int(chosen(self.learned, self.constants, h, s, self.rng))
-        return int(self.learned.best.item(h * self.S + s))
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
-        learn(self.learned, self.constants, states, actions, signals, self.rng)
-
 
 def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
     ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
@@ -215,36 +275,18 @@ def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
     shares[:, 0] = p.reward_start, p.reward_ceiling
     has_bonus = p.reward_bonus > 0 or p.utility_bonus > 0
     explores = p.explore > 0 or p.explore_start > 0
-    word = np.uint64
     return TripleQConstants(
-        H=word(spec.H),
-        S=word(spec.S),
-        A=word(spec.A),
+        **sizes(spec),
         bonus=per_signal([p.reward_bonus] + spec.N * [p.utility_bonus]),
         lift=per_signal([p.reward_lift] + spec.N * [p.utility_lift]),
         fresh=ahead[:, None] * shares[0],
         ceiling=ahead[:, None] * shares[1],
-        usable=np.array(spec.allowed, order="C").reshape(-1, spec.A),
-        rho=spec.rho,
         K=float(spec.K),
-        frame=int(p.frame),
-        eta=float(p.eta),
-        steady=float(p.steady),
-        chi=float(p.chi),
-        keep=float(p.keep),
-        bonus_offset=float(p.bonus_offset),
-        lift_power=float(p.lift_power),
-        eps_low=float(p.eps_low),
-        eps_high=float(p.eps_high),
-        margin=float(p.margin),
-        window=float(p.window),
-        explore=float(p.explore),
-        explore_decay=float(p.explore_decay),
+        p=TripleQNumbers(*astuple(p)),
         extras=True if has_bonus or explores or not p.realised else None,
         has_bonus=has_bonus,
         explores=explores,
         estimated=not p.realised,
-        random_ties=bool(p.random_ties),
     )
 
 

@@ -1,18 +1,18 @@
 """The compiled part of Triple-Q: what is learned in a step, at the end of an episode and at the end of a frame.
 
-`play` is the loop over a `Simulator`; `chosen` and `learn` serve loops over other environments with the same functions
-`choose`, `update` and `end_episode`.
+`play` is the loop over a `Simulator`; `choose` and `learn` serve loops over other environments with the same functions
+`update` and `end_episode`.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners._frame_prices import random_action
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, internal
+from cmdpkit.learners._q_learning import random_action
+from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined, internal
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
@@ -38,29 +38,16 @@ class TripleQConstants(NamedTuple):
     ceiling: FloatArray  # [H, 1+N]: values lifted above this start afresh
     usable: NDArray[np.bool_]  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
-    K: float  # number of episodes of the whole run; the next fields are parameters, see `TripleQParams`
-    frame: int  # number of episodes between two updates of the queues
-    eta: float  # a queue Z counts as the multiplier Z / eta
-    steady: float  # swing of frames around a bound from which on its queue is damped
-    chi: float  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
-    keep: float  # share of a visit count that survives the end of a frame
-    bonus_offset: float  # the bonus of the t-th visit is bonus / sqrt(bonus_offset + t)
-    lift_power: float  # the share of the lift that was added after k episodes is (k / K) ** lift_power
-    eps_low: float  # smallest tightening of the thresholds
-    eps_high: float  # largest tightening of the thresholds
-    margin: float  # surplus of the total of each utility that the tightening aims at
-    window: float  # number of episodes over which a violation is repaid
-    explore: float  # probability of a random action
-    explore_decay: float  # the fading part of that probability is multiplied by this after every episode
+    K: float  # number of episodes of the whole run
+    p: Any  # the fields of `TripleQParams`
     extras: Literal[True] | None  # None if the next three are False: the compiler then leaves out what they ask for
     has_bonus: bool  # whether there is a bonus
     explores: bool  # whether some actions are random
     estimated: bool  # whether the queues are driven by C at the first step, not by realised utilities
-    random_ties: bool  # whether ties are broken at random when a frame begins
 
 
 class TripleQLearned(NamedTuple):
-    """What one run has learned. Step H is a row of zeros, so that the last step needs no case of its own."""
+    """What one run has learned."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
     best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
@@ -101,12 +88,6 @@ def play(sim, meter, learned, c, rng, out):
 
 
 @compiled
-def chosen(learned, c, h, s, rng):
-    """`choose`, for calls from outside."""
-    return choose(learned, c, np.uint64(h), np.uint64(s), rng)
-
-
-@compiled
 def learn(learned, c, states, actions, signals, rng):
     """What `play` does with an episode, when it was played elsewhere."""
     for h in range(c.H):
@@ -117,7 +98,7 @@ def learn(learned, c, states, actions, signals, rng):
     end_episode(learned, c, rng)
 
 
-@embedded
+@inlined
 def choose(learned, c, h, s, rng):
     """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
     i = np.uint64(h) * c.S + np.uint64(s)
@@ -137,13 +118,13 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
             learned.drive[n] += learned.cells[j, n + 1]
     t = learned.cells[j, len(c.bonus)] + 1.0
     learned.cells[j, len(c.bonus)] = t
-    rate = (c.chi + 1.0) / (c.chi + t)
+    rate = (c.p.chi + 1.0) / (c.p.chi + t)
     value = NOTHING
     for n in range(len(c.bonus)):
         old = learned.cells[j, n]
         seen = outcomes[x, n] + learned.cells[j_next, n]
         if c.extras is not None and c.has_bonus:
-            seen += c.bonus[n] / np.sqrt(c.bonus_offset + t)
+            seen += c.bonus[n] / np.sqrt(c.p.bonus_offset + t)
         new = old + rate * (seen - old)
         learned.cells[j, n] = new
         learned.totals[n] += outcomes[x, n]
@@ -159,8 +140,8 @@ def end_episode(learned, c, rng):
         learned.earned[n] += learned.totals[n]
         learned.totals[n] = 0.0
     if c.extras is not None and c.explores:
-        learned.explore[1] *= c.explore_decay
-        explore = 1.0 - (1.0 - c.explore) * (1.0 - learned.explore[1])
+        learned.explore[1] *= c.p.explore_decay
+        explore = 1.0 - (1.0 - c.p.explore) * (1.0 - learned.explore[1])
         if explore != learned.explore[0]:
             learned.explore[0] = explore
             learned.changed[0] = True
@@ -173,25 +154,25 @@ def end_episode(learned, c, rng):
 def _end_frame(learned, c, rng):
     """Queues first, then lift the tables and let the counts fade, then find the best actions again."""
     learned.frames[0] += 1
-    learned.left[0] = c.frame
+    learned.left[0] = c.p.frame
     frames = learned.frames[0]
-    k = float(frames * c.frame)
-    horizon = min(c.window, max(c.K - k, float(c.frame)))
+    k = float(frames * c.p.frame)
+    horizon = min(c.p.window, max(c.K - k, float(c.p.frame)))
     for n in range(len(learned.queue)):
-        learned.debt[n] += c.frame * c.rho[n] - learned.earned[n + 1]
-        eps = min(max((learned.debt[n] + c.margin) / horizon, c.eps_low), c.eps_high)
-        reached = (learned.drive[n] if c.estimated else learned.earned[n + 1]) / c.frame
+        learned.debt[n] += c.p.frame * c.rho[n] - learned.earned[n + 1]
+        eps = min(max((learned.debt[n] + c.p.margin) / horizon, c.p.eps_low), c.p.eps_high)
+        reached = (learned.drive[n] if c.estimated else learned.earned[n + 1]) / c.p.frame
         short = c.rho[n] + eps - reached
         _note_swing(learned, c, n, short)
-        learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.steady), 0.0)
-        learned.weight[n] = learned.queue[n] / c.eta
+        learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.p.steady), 0.0)
+        learned.weight[n] = learned.queue[n] / c.p.eta
         learned.drive[n] = 0.0
     for n in range(len(c.bonus)):
         learned.earned[n] = 0.0
     _count(learned, c, frames & (frames - 1) == 0)
-    _lift(learned, c, (k / c.K) ** c.lift_power - ((k - c.frame) / c.K) ** c.lift_power)
+    _lift(learned, c, (k / c.K) ** c.p.lift_power - ((k - c.p.frame) / c.K) ** c.p.lift_power)
     scan(learned, c)
-    if c.random_ties:
+    if c.p.random_ties:
         _break_ties(learned, c, rng)
 
 
@@ -205,7 +186,7 @@ def _note_swing(learned, c, n, short):
     """
     turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
     learned.short[n] = short
-    learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.frame / c.window, 0.0))
+    learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.p.frame / c.p.window, 0.0))
 
 
 @embedded
@@ -232,7 +213,7 @@ def _count(learned, c, doubled):
             learned.usage[2, j] += learned.usage[0, j]
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
-        learned.kept[j] = visits * c.keep
+        learned.kept[j] = visits * c.p.keep
         learned.cells[j, len(c.bonus)] = learned.kept[j]
 
 

@@ -1,0 +1,226 @@
+"""What model-free learners share: tables of action values, prices that move once a frame, and how episodes are driven.
+
+The tables `cells` hold action values of reward and utilities and their visits. Step H is a row of zeros, so that the
+last step needs no case of its own. Actions maximise the values weighted by the prices; `best` holds these actions.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cmdpkit.learners.contract import Learner
+from cmdpkit.learners.params import Params
+from cmdpkit.learners.spec import Returns, Source, Spec
+from cmdpkit.model.compiled import ZERO, compiled, embedded, per_signal
+from cmdpkit.model.policy import one_hot
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.simulate.random import Stream, uniform
+
+
+class QLearner(Learner):
+    """A learner whose arrays `learned` are changed by compiled functions that also read its `constants`.
+
+    A subclass makes both and names the functions. No choice within an episode may depend on what was learned in it, so
+    learning can wait until an episode has ended.
+    """
+
+    changing: ClassVar[tuple[str, ...] | None] = ("learned",)
+    play: ClassVar[Any]  # (simulator, meter, learned, constants, rng, out [1+N, n]): n episodes
+    choose: ClassVar[Any]  # (learned, constants, h, s, rng): an action
+    learn: ClassVar[Any]  # (learned, constants, states [H], actions [H], signals [H, 1+N], rng): learn from an episode
+
+    learned: Any  # has the fields `best` [(H+1)*S], `explore` [1 or 2], `changed` [1] and `usage` [3, H*S*A]
+    constants: Any
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        # The running episode, when it is driven step by step: states and actions [H], signals [H, 1+N], steps so far.
+        self._states, self._actions = np.zeros((2, spec.H), dtype=np.int64)
+        self._signals, self._steps = np.zeros((spec.H, 1 + spec.N)), 0
+        self._rng: Stream = np.zeros(4, dtype=np.uint64)
+
+    def run(self, source: Source, rng: Stream, n: int) -> Returns:
+        """Play n more episodes in the compiled loop."""
+        source.check(self.spec)
+        out = np.empty((1 + self.spec.N, n))
+        self.play(source.simulator, source.meter, self.learned, self.constants, rng, out)
+        return Returns(out[0], out[1:])
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self.learned.changed[0] = False
+        self._steps, self._rng = 0, rng
+        return self._act(s)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
+        self._signals[self._steps] = signals
+        self._steps += 1
+        return self._act(s)
+
+    def last(self, signals: FloatArray) -> None:
+        """Note the last step's reward and utilities [1+N], and learn from the episode."""
+        self._signals[self._steps] = signals
+        self.learn(self.learned, self.constants, self._states, self._actions, self._signals, self._rng)
+
+    def _act(self, s: int) -> int:
+        h = self._steps
+        self._states[h] = s
+        self._actions[h] = self.choose(self.learned, self.constants, h, s, self._rng)
+        return int(self._actions[h])
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
+        usable, explore = self.spec.allowed, self.learned.explore[0]
+        mixed: FloatArray = (1 - explore) * self._greedy() + explore * usable / usable.sum(axis=-1, keepdims=True)
+        return mixed
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that chooses as `usage` did, which is better than the policy of any single episode.
+
+        Where nothing was used in that time, it takes the greedy action.
+        """
+        used = self.usage()
+        reached = used.sum(axis=-1, keepdims=True)
+        return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
+
+    def usage(self) -> FloatArray:
+        """How often each (h, s, a) was used, [H, S, A], in the last half to three quarters of the run."""
+        return self._uses(2)
+
+    def total_usage(self) -> FloatArray:
+        """How often each (h, s, a) was used in the whole run, [H, S, A]."""
+        return self._uses(3)
+
+    def _uses(self, parts: int) -> FloatArray:
+        """The sum of the first `parts` rows of `learned.usage`."""
+        used: FloatArray = self.learned.usage[:parts].sum(axis=0)
+        return used.reshape(self.spec.allowed.shape)
+
+    def _greedy(self) -> FloatArray:
+        return greedy_policy(self.spec, self.learned.best)
+
+
+def greedy_policy(spec: Spec, best: Any) -> FloatArray:
+    """pi [H, S, A] that takes the actions best [(H+1)*S]."""
+    return one_hot(best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+
+
+def numbers_of(kind: type[Params]) -> Any:
+    """A NamedTuple with the fields of a dataclass of parameters, because compiled code reads no dataclass.
+
+    It has to be kept under its name, such as TripleQNumbers, in the module of TripleQParams.
+    """
+    name, names = kind.__name__.replace("Params", "Numbers"), [field.name for field in fields(kind)]
+    return namedtuple(name, names, module=kind.__module__)
+
+
+def sizes(spec: Spec) -> dict[str, Any]:
+    """What all constants of compiled code begin with: sizes, usable actions [H*S, A] and thresholds [N]."""
+    usable = np.array(spec.allowed, order="C").reshape(-1, spec.A)
+    return {"H": np.uint64(spec.H), "S": np.uint64(spec.S), "A": np.uint64(spec.A), "usable": usable, "rho": spec.rho}
+
+
+# -- Prices that follow what the bounds miss, in Dual-Q and in the warm-up of MF-PRI.
+
+
+class PriceConstants(NamedTuple):
+    """What compiled code needs of spec and parameters. For `zero` see `per_signal`."""
+
+    H: np.uint64  # number of steps
+    S: np.uint64  # number of states
+    A: np.uint64  # number of actions
+    usable: BoolArray  # [H*S, A]: actions that may be used
+    rho: FloatArray  # [N]: thresholds
+    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros; only its length is used
+    frame: int  # episodes between two steps of the prices
+    eta: float  # step of a price per episode and unit of shortfall
+    lam_start: float  # price of every constraint before the first step
+    lam_max: float  # largest price
+    explore: float  # probability of a random action at first
+    explore_for: float  # episodes after which it fades like 1/sqrt(k)
+
+    @classmethod
+    def of(cls, spec: Spec, **settings: Any) -> PriceConstants:
+        """For a problem, with the fields from `frame` on."""
+        return cls(**sizes(spec), zero=per_signal([0.0] * (1 + spec.N)), **settings)
+
+
+def nothing_learned(spec: Spec, c: PriceConstants) -> dict[str, Any]:
+    """The arrays by name before the first episode, when all values are the largest possible ones."""
+    H, S, A, N = spec.H, spec.S, spec.A, spec.N
+    cells = np.zeros((H + 1, S, A, N + 2))
+    cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
+    return {
+        "cells": cells.reshape(-1, N + 2),
+        "best": np.zeros((H + 1) * S, dtype=np.uint64),
+        "weight": np.append(1.0, np.full(N, c.lam_start)),
+        "drive": np.zeros(N),
+        "explore": np.array([c.explore]),
+        "episodes": np.zeros(1, dtype=np.int64),
+        "changed": np.ones(1, dtype=bool),
+    }
+
+
+@embedded
+def learn_cell(learned, c, i, a, i_next, outcomes, x):
+    """Learn from outcomes[x], received for action a in row i = h*S + s, assuming the best action in row i_next."""
+    j, j_next = i * c.A + a, i_next * c.A + learned.best[i_next]
+    t = learned.cells[j, len(c.zero)] + 1.0
+    learned.cells[j, len(c.zero)] = t
+    rate = (c.H + 1.0) / (c.H + t)
+    for n in range(len(c.zero)):
+        learned.cells[j, n] += rate * (outcomes[x, n] + learned.cells[j_next, n] - learned.cells[j, n])
+    find_best(learned, c, i)
+
+
+@embedded
+def move_prices(learned, c, k):
+    """Take a step of the prices after k episodes, and fade the exploration."""
+    for n in range(len(learned.drive)):
+        lam = learned.weight[n + 1] + c.eta * learned.drive[n]
+        learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
+        learned.drive[n] = 0.0
+    learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
+    learned.changed[0] = True
+
+
+@compiled
+def find_best_everywhere(learned, c):
+    """Find the best action of every step and state."""
+    for i in range(c.H * c.S):
+        find_best(learned, c, np.uint64(i))
+
+
+@embedded
+def find_best(learned, c, i):
+    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
+    best, top = ZERO, -np.inf
+    for a in range(c.A):
+        value = 0.0
+        for n in range(len(c.zero)):
+            value += learned.weight[n] * learned.cells[i * c.A + a, n]
+        if c.usable[i, a] and value > top:
+            best, top = np.uint64(a), value
+    if learned.best[i] != best:
+        learned.best[i] = best
+        learned.changed[0] = True
+
+
+@embedded
+def random_action(usable, i, rng):
+    """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
+    A, left = np.uint64(usable.shape[1]), 0
+    for a in range(A):
+        left += usable[i, a]
+    draw = np.int64(uniform(rng) * left)
+    for a in range(A):
+        if usable[i, a]:
+            if draw == 0:
+                return a
+            draw -= 1
+    return ZERO
