@@ -78,6 +78,14 @@ def test_a_large_reserve_is_bought_cheaply_and_only_the_rest_of_a_debt_dearly(de
     assert (plan.prices[0] > 1) == (debt == 300)
 
 
+@pytest.mark.parametrize(("left", "given"), [(1, 0.0), (1000, 0.3)])
+def test_a_surplus_is_given_back_only_with_a_reserve_for_the_spread_of_doing_so(left, given):
+    """To give back 0.3 of 0.5 one draws between 0.5 and 0, which varies by 0.245: too much for one episode."""
+    model, rho = one_decision([(0.5, 0.5), (1.0, 0.0)], 0.5), np.array([0.5])
+    plan, _ = repaying_plan(model, rho, in_debt([-0.3 * left], left), PARAMS, settled=True)
+    assert 0.5 - plan.utilities[0] == pytest.approx(given, abs=0.03)
+
+
 def two_utilities_that_exclude_each_other():
     """One decision between two actions, each of which earns one of two utilities; and the bounds of 0.3."""
     counts, episode = new_counts(1, 1, 2, 3), new_episode(1, 3)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import cmdpkit as ck
 from cmdpkit.results.figures import curves as plot
 from cmdpkit.results.figures import plans as plot_boards
-from cmdpkit.results.figures.style import CHANCE, save
+from cmdpkit.results.figures.style import CHANCE, COLOURS, save
 from cmdpkit.results.groups import curve, groups
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
@@ -267,7 +267,7 @@ def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
     (line,) = lines(figure.axes[0], "Optimism")
     group = next(g for g in groups(grid) if g.label == "opt-cmdp")
     np.testing.assert_array_equal(line.get_ydata(), curve(group, "regret").mean)
-    assert line.get_color() == plot.COLOURS[0]  # the first colour belongs to the first algorithm
+    assert line.get_color() == COLOURS[0]  # the first colour belongs to the first algorithm
     whole = Study(tuple(grid))
     with pytest.raises(ValueError, match="no run is of algorithm 'pr'"):
         whole.plot("regret", algos=["pr"])

@@ -115,18 +115,22 @@ def repaying_plan(
     plan = best_plan(model, rho, pool)
     if not plan.feasible or not len(rho):
         return plan, np.full(len(rho), np.inf)
-    sd, dearest = spread(model, plan.pi), np.full(len(rho), p.repay_price)
+    dearest = np.full(len(rho), p.repay_price)
     cheap = np.minimum(p.steep * plan.prices + p.extra, dearest)
-    asked, spare = np.full(len(rho), -np.inf), np.zeros(len(rho))
-    for prices in (dearest, cheap) if settled else (cheap,):
-        gain, sure = _gains(pool, model, rho, plan, prices, p.reserve if settled else 0.0)
-        wanted = owed(account, sd, sure, p.reserve)
-        asked = np.maximum(asked, np.minimum(wanted, gain))
-        spare = account.left * (p.spend * sure - wanted)
+    levels = [
+        _gains(pool, model, rho, plan, prices, p.reserve if settled else 0.0)
+        for prices in ((dearest, cheap) if settled else (cheap,))
+    ]
+    sd = spread(model, plan.pi)
+    wanted = [owed(account, sd, sure, p.reserve) for _, sure in levels]
+    asked = np.max([np.minimum(x, gain) for x, (gain, _) in zip(wanted, levels, strict=True)], axis=0)
     other = best_plan(model, rho + asked, pool)
     if not other.feasible:  # each bound can be exceeded by so much, but not all of them at once
         other = best_plan(model, rho + possible(pool, model, rho, asked) * asked, pool)
-    return other if other.feasible else plan, spare
+    elif np.any(asked < 0):  # who gives much back may spread more than the plan at the bounds, and need more reserve
+        less = owed(account, np.maximum(sd, spread(model, other.pi)), levels[-1][1], p.reserve)
+        other = best_plan(model, rho + np.where(asked < 0, np.minimum(less, 0.0), asked), pool)
+    return other if other.feasible else plan, account.left * (p.spend * levels[-1][1] - wanted[-1])
 
 
 def _gains(
