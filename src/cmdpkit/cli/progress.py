@@ -6,21 +6,23 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from cmdpkit.experiments.execute import Outcome
 from cmdpkit.model.compiled import told_of_compiling
 from cmdpkit.records.record import Run
-from cmdpkit.results.study import Study, failures_text, tables_of
 from cmdpkit.results.tables import EMPTY_LINE, QUIET
 from cmdpkit.results.wording import counted, duration, label, number
 from cmdpkit.running.active import Progress
 from cmdpkit.running.request import outlook
+
+if TYPE_CHECKING:
+    from cmdpkit.experiments.execute import Outcome
+    from cmdpkit.results.study import Study
 
 SECONDS_BETWEEN_LINES = 10.0  # between two lines about a run, where there is no terminal
 COMPILING = "compiling, first time only"  # shown in place of a phase
@@ -187,6 +189,8 @@ def _name(run: Run) -> str:
 
 def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
     """The outcome of an experiment."""
+    from cmdpkit.results.study import failures_text, tables_of  # which a single run does without
+
     made = len(done.runs) - done.skipped - len(done.failed)
     headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
     headline.append(f", {done.skipped:,} before" if done.skipped else "")
