@@ -173,10 +173,7 @@ def is_optimal(at: Progress) -> bool:
 
 
 def outlook(at: Progress) -> str:
-    """How far a run with a goal has come: its gap, what is known least, and how many episodes it may still take.
-
-    The forecast assumes that the gap goes on falling like one over the square root of the episodes.
-    """
+    """Gap of a run with a goal, what is known least, and episodes left if the gap falls like 1 / sqrt(episodes)."""
     found, goal = at.latest, at.goal
     if goal is None or found is None or found.gap is None:
         return "" if goal is None else f"nothing is proved yet, goal {goal:.3g}"

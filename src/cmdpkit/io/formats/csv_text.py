@@ -222,10 +222,7 @@ MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
 def parse_model(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> LocatedTable:
-    """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head.
-
-    What is wrong in a line goes to ``mistakes``, and the transition that the line belongs to is marked as damaged.
-    """
+    """The document in the file, with ``overrides`` of its head; transitions with ``mistakes`` are marked as damaged."""
     sheet = parse(path, text, MODEL_HEAD, "transitions", mistakes)
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in MODEL_HEAD}}
     model = LocatedTable(
