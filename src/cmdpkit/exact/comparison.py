@@ -135,7 +135,7 @@ def _named(cmdp: CMDP, given: Any) -> dict[str, Policy | Mixture]:
 
 
 def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -> list[Difference]:
-    """Decisions that cost something, by the losses `lost` [H, S, A] at the prices; steps with equal actions are summed."""
+    """Decisions that cost something, by the losses `lost` [H, S, A] at the prices; equal steps are summed."""
     cmdp = found.cmdp
     q = occupancy(cmdp, policy)
     cost, reach = (q * lost).sum(axis=-1), q.sum(axis=-1)

@@ -313,7 +313,7 @@ class _Walk:
 
 
 def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
-    """A combination of the columns of effects [binding, directions] that is zero up to `least`, or None if there is none."""
+    """A combination of the columns of effects [binding, directions] that is zero up to `least`, if there is one."""
     rows, columns = effects.shape
     if rows == 0:
         return np.asarray(np.eye(1, columns)[0])

@@ -203,7 +203,7 @@ class Kernel:
 
 
 class Compact(NamedTuple):
-    """The arrays that compiled code reads, each with its own T (1 if it is the same at every step, else H): use h % T."""
+    """The arrays that compiled code reads, each with its own T (1 if all steps are the same, else H): use h % T."""
 
     indptr: IntArray  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
     successors: NDArray[np.int32]  # [nonzeros], possible next states
