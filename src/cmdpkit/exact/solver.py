@@ -110,12 +110,7 @@ def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
 
 
 def solve_fully(
-    cmdp: CMDP,
-    method: str = "auto",
-    *,
-    threads: Threads = None,
-    watch: Watch | None = None,
-    bridge: float = BRIDGE,
+    cmdp: CMDP, method: str = "auto", *, threads: Threads = None, watch: Watch | None = None, bridge: float = BRIDGE
 ) -> Solution:
     """The same as `solve` for callers that need the optimum: Ctrl-C is not caught unless there is a ``watch``."""
     _check(cmdp, method)

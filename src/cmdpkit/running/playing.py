@@ -172,7 +172,7 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
 
 
 def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
-    """Yield how many episodes to play, for about CHUNK_SECONDS, and whether curves are read then; rules wait for that."""
+    """Yield how many episodes to play in about CHUNK_SECONDS, and whether curves are read then; rules wait for that."""
     readings = (k for k in readings_of(active.run) if k > active.done)
     piece, target = 1, next(readings, None)
     while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):

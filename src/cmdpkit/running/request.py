@@ -286,7 +286,8 @@ class Request:
             )
         settings = dict(params or {})
         if until is not None and until.certified:
-            settings = _with_certified(kind, preset, settings)
+            has = hasattr(kind.presets.get(preset or kind.default_preset()), "certified")
+            settings = {"certified": True, **settings} if has else settings
         run = run_of(world, kind, length, seed=seed, preset=preset, baseline=safe, readings=readings, params=settings)
         return cls(run, world, kind, safe, until)
 
@@ -399,9 +400,3 @@ def check_parameters(names: Iterable[str]) -> None:
                 f"{name} is not a parameter of an algorithm, but a setting of the whole run; give it beside the "
                 "parameters, not among them"
             )
-
-
-def _with_certified(kind: type[Learner], preset: str | None, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The parameters, with ``certified=True`` unless they say otherwise, for an algorithm that has this parameter."""
-    chosen = kind.presets.get(preset or kind.default_preset())
-    return {"certified": True, **params} if hasattr(chosen, "certified") else dict(params)

@@ -97,7 +97,9 @@ class GymWorld(World):
         self.periods = Periods(1 if self.stationary else H, states.size + 1, actions.size, len(self.scales))
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
-        self.fingerprint = self._digest()
+        digest = "" if self.cmdp is None else self.cmdp.fingerprint()
+        text = repr((self.name, self.problem, digest, self.stationary)).encode() + self.allowed.tobytes()
+        self.fingerprint = hashlib.sha256(text).hexdigest()
         self.recipe: GymRecipe | None = None  # how to make this world again, if that is known
         self.bounds: Mapping[str, float] = {}
         self.noise = "none"
@@ -247,11 +249,6 @@ class GymWorld(World):
             self.notes += (f"the model that the environment brings is not used: {', and '.join(wrong)}",)
             return None
         return model.reformulated(constraints=_over(model.H, asked))
-
-    def _digest(self) -> str:
-        model = "" if self.cmdp is None else self.cmdp.fingerprint()
-        text = repr((self.name, self.problem, model, self.stationary)).encode() + self.allowed.tobytes()
-        return hashlib.sha256(text).hexdigest()
 
 
 def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
